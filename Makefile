@@ -68,6 +68,7 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_api_docs.py
 	$(BIN)/python tools/make_coverage_docs.py
 	$(BIN)/python tools/make_type_stubs.py
+	$(BIN)/sporax k8s manifests --output deploy --packages
 
 $(BIN)/.site-ready: $(BIN)/.ready
 	@# The packages alone: installing Sporax again would pull it away from what `make --jobs` runs at the same time.

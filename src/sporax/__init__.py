@@ -20,13 +20,25 @@ from sporax._version import __version__
 
 if TYPE_CHECKING:
     from sporax.base.errors import SporaxError
+    from sporax.cluster.job_progress import report_progress
     from sporax.ir.plan import Plan
     from sporax.runtime.devices.calibrate import calibrate
     from sporax.runtime.planned.function import PlannedFunction, plan
     from sporax.runtime.session import Session
     from sporax.runtime.storage.trees import load, save
 
-__all__ = ["Plan", "PlannedFunction", "Session", "SporaxError", "__version__", "calibrate", "load", "plan", "save"]
+__all__ = [
+    "Plan",
+    "PlannedFunction",
+    "Session",
+    "SporaxError",
+    "__version__",
+    "calibrate",
+    "load",
+    "plan",
+    "report_progress",
+    "save",
+]
 
 _HOMES = {
     "plan": "sporax.runtime.planned.function",
@@ -36,6 +48,7 @@ _HOMES = {
     "save": "sporax.runtime.storage.trees",
     "load": "sporax.runtime.storage.trees",
     "Session": "sporax.runtime.session",
+    "report_progress": "sporax.cluster.job_progress",
     "SporaxError": "sporax.base.errors",
 }
 _IMPORT_SYSTEM = "importlib._bootstrap"

@@ -18,14 +18,14 @@ from sporax.launch import cli
 
 FLAGS = {
     "submit": {
-        "name": "", "workers": None, "servers": None, "image": "", "replace": False, "dry_run": False, "output": "", "namespace": "",
+        "name": "", "workers": None, "servers": None, "image": "", "replace": False, "follow": False, "dry_run": False, "output": "", "namespace": "",
         "target": None, "target_arguments": None,
     },
     "status": {"name": None, "all_namespaces": False, "namespace": ""},
     "logs": {"name": None, "role": "worker", "index": 0, "follow": False, "tail": None, "namespace": ""},
     "delete": {"name": None, "namespace": ""},
-    "manifests": {"output": "deploy", "image": "sporax-operator:latest", "expressions": False},
-    "operator": {"namespaces": [], "metrics_port": 8080, "liveness_port": 8081, "verbose": False},
+    "manifests": {"output": "deploy", "image": "sporax-operator:latest", "expressions": True, "replicas": 1, "namespaces": [], "packages": False},
+    "operator": {"namespaces": [], "lease": "", "metrics_port": 8080, "liveness_port": 8081, "verbose": False},
 }  # fmt: skip
 
 

@@ -2,59 +2,20 @@
 
 import asyncio
 import copy
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-import yaml
 from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import changed, job
+from support_k8s.playground import Playground, point_at
 
 from sporax.k8s import operator
-from sporax.k8s.metrics import Metrics
 from sporax.k8s.operator import OperatorOptions, serve
-from sporax.k8s.resource.job_status import read_status
 
-Story = Callable[[FakeApi, "Playground"], Awaitable[None]]
-
-
-class Playground:
-    """A fake cluster with an operator at work, and a kubelet that lets every pod run."""
-
-    def __init__(self, api: FakeApi) -> None:
-        self.api = api
-        self.metrics = Metrics()
-
-    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, f"did not come true: {self.api.objects}"
-            await asyncio.sleep(0.02)
-
-    def status(self, name: str = "job"):
-        body = self.api.get("msjobs", name)
-        return read_status(body.get("status") if body else None)
-
-    def is_in(self, state: str, name: str = "job") -> Callable[[], bool]:
-        return lambda: self.status(name).is_true(state)
-
-    async def play_kubelet(self) -> None:
-        while True:
-            for name in self.api.names("pods"):
-                body = self.api.get("pods", name)
-                if body is not None and "status" not in body:
-                    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-                    self.api.put("pods", body | {"status": {"phase": "Running", **ready}})
-            await asyncio.sleep(0.02)
-
-    def end(self, pod: str, code: int) -> None:
-        body = self.api.get("pods", pod)
-        state = {"name": "mindspore", "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
-        phase = "Failed" if code else "Succeeded"
-        self.api.put("pods", body | {"status": {"phase": phase, "containerStatuses": [state]}})
+Story = Callable[[FakeApi, Playground], Awaitable[None]]
 
 
 @pytest.fixture
@@ -64,14 +25,7 @@ def play(tmp_path, monkeypatch):
 
     async def run(story: Story, resync_seconds: float, is_told_to_stop: bool) -> None:
         async with FakeApi() as api:
-            config = {
-                "apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
-            }  # fmt: skip
-            (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-            monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+            point_at(api, tmp_path, monkeypatch)
             stop, ready, playground = asyncio.Event(), asyncio.Event(), Playground(api)
             options = OperatorOptions(resync_seconds=resync_seconds)
             serving = asyncio.create_task(serve(options, metrics=playground.metrics, stop=stop, ready=ready))
@@ -494,5 +448,40 @@ def test_nothing_is_created_twice(play):
             "pods": 2 + 1,
             "events": 3,
         }  # of the pods one is a dry run: templates are equal
+
+    play(story)
+
+
+def test_a_queue_starts_stops_and_places_a_job_as_kueue_does(play):
+    """Kueue's contract: a suspended job has no pods; it writes node selectors into the template, resumes, suspends, restores."""
+
+    async def story(api, playground):
+        def edited(suspend, selector):
+            body = api.get("msjobs", "job")
+            body["metadata"]["generation"] += 1
+            body["spec"]["runPolicy"] = {"suspend": suspend}
+            for part in body["spec"]["msReplicaSpecs"].values():
+                part["template"]["spec"]["nodeSelector"] = selector
+                part["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "all"}}
+            api.put("msjobs", body)
+
+        api.put("msjobs", job(runPolicy={"suspend": True}))
+        await playground.until(playground.is_in("Suspended"))
+        assert api.names("pods") == []
+        edited(False, {"pool": "a"})
+        await playground.until(playground.is_in("Running"))
+        pods = [api.get("pods", name) for name in api.names("pods")]
+        assert [pod["spec"]["nodeSelector"] for pod in pods] == [{"pool": "a"}] * 3
+        assert {pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] for pod in pods} == {"all"}
+        edited(True, {})
+        await playground.until(lambda: playground.is_in("Suspended")() and api.names("pods") == [])
+        assert not playground.status().is_true("Running")
+        assert playground.status().start_time is None
+        edited(False, {"pool": "b"})
+        await playground.until(playground.is_in("Running"))
+        assert {api.get("pods", name)["spec"]["nodeSelector"]["pool"] for name in api.names("pods")} == {"b"}
+        assert (playground.status().restarts, playground.status().failures) == (0, 0)
+        playground.end("job-worker-0", 0)
+        await playground.until(playground.is_in("Succeeded"))
 
     play(story)

@@ -102,6 +102,7 @@ REFUSED = {
         "--image": [["--dry-run", "script.py"], ["--dry-run", "--image", "i", "job.yaml"]],
         "--dry-run": [["--dry-run", "--output", "out.yaml", "--image", "i", "script.py"]],
         "--replace": [["--replace", *flags, "--image", "i", "script.py"] for flags in (["--dry-run"], ["--output", "o.yaml"])],
+        "--follow": [["--follow", *flags, "--image", "i", "script.py"] for flags in (["--dry-run"], ["--output", "o.yaml"])],
         "--output": [["--output", path, "--image", "i", "script.py"] for path in (".", "nowhere/out.yaml")],
         "--namespace": [
             ["--dry-run", "--image", "i", "--namespace", "Bad_Name", "script.py"],
@@ -123,10 +124,14 @@ REFUSED = {
     "k8s manifests": {
         "--output": [["--output", "script.py"]],
         "--image": [["--image", ""]],
-        "--expressions": "a choice of the rules",
+        "--no-expressions": [["--packages", "--no-expressions"]],
+        "--replicas": [["--replicas", number] for number in ("0", "10", *NUMBERS)],
+        "--namespaces": [["--namespaces", "team", "Bad_Name"], ["--packages", "--namespaces", "team"]],
+        "--packages": [["--packages", "--replicas", "2"], ["--packages", "--image", "i"]],
     },
     "k8s operator": {
         "--namespaces": [["--namespaces", "team", "Bad_Name"]],
+        "--lease": [["--lease", name] for name in ("lease", "team/", "Bad_Name/lease", "a/b/c")],
         "--metrics_port": [["--metrics_port", number] for number in ("65536", *NUMBERS)],
         "--liveness_port": [["--liveness_port", number] for number in ("65536", *NUMBERS)] + [["--liveness_port", "8080"]],
         "--verbose": "how much is logged",

@@ -193,6 +193,8 @@ _TABLE = (
     EnvironmentVariable("SPORAX_TOKEN_FILE", JOB, TEXT, "", by_launcher=True),
     EnvironmentVariable("SPORAX_KEPT_LOGS", JOB, TEXT, "", by_launcher=True),
     EnvironmentVariable("SPORAX_SERVING_FILE", JOB, TEXT, "", by_launcher=True),
+    EnvironmentVariable("SPORAX_PROGRESS_HOST", JOB, TEXT, "127.0.0.1", by_launcher=True),
+    EnvironmentVariable("SPORAX_PROGRESS_PORT", JOB, integer(0, MAX_PORT), 0, by_launcher=True),
     EnvironmentVariable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
     # ------------------------------------------------------------------------------------------- parameter servers
     EnvironmentVariable("MS_PS_STALENESS", SERVERS, integer(-1), 0),

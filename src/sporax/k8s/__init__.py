@@ -4,5 +4,19 @@ The story in reading order: `resource.spec` reads what a user wrote, `decide.obs
 `resource.job_status` what is remembered between two looks. `decide.job_planning` decides, without any I/O, what to do next.
 `api.children` writes the manifests of what is created, `api.cluster` talks to the API server, `reconciler` brings these
 together for one job, and `operator` wakes it up through kopf. `resource.schema` and `api.manifests` generate what is installed;
-`k8s_command` is `sporax k8s`.
+`k8s_command` is `sporax k8s`, and `submitted_job` the same for programs.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.k8s.submitted_job import JobSnapshot, SubmittedJob, submit
+
+__all__ = ["JobSnapshot", "SubmittedJob", "submit"]
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, dict.fromkeys(__all__, "sporax.k8s.submitted_job"))

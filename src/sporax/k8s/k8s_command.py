@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import re
 import sys
@@ -17,11 +18,14 @@ from sporax.base.errors import SporaxImportError, SporaxValueError
 
 # The extra's packages are missing: a clear message in place of a traceback.
 try:
-    from sporax.k8s import operator, view
+    from sporax.k8s import operator, submitted_job, view
     from sporax.k8s.api import manifests
+    from sporax.k8s.api.packages import packages
     from sporax.k8s.api.user_client import JobClient
+    from sporax.k8s.leader import LeaseOptions
+    from sporax.k8s.progress_calls import ProgressClient
     from sporax.k8s.resource import names, submission
-    from sporax.k8s.resource.job_status import Status, read_status
+    from sporax.k8s.resource.job_status import SUCCEEDED
     from sporax.k8s.resource.spec import PodRole
     from sporax.k8s.scheduler_calls import ParameterServerMembership
 except ModuleNotFoundError as error:
@@ -31,8 +35,9 @@ except ModuleNotFoundError as error:
 
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_MOST = {"index": 2**31 - 1, "tail": 2**31 - 1, "metrics_port": 65535, "liveness_port": 65535}
-"""The largest number of each flag that takes one; the least is 0."""
+_LEAST = {"replicas": 1}
+_MOST = {"replicas": 9, "index": 2**31 - 1, "tail": 2**31 - 1, "metrics_port": 65535, "liveness_port": 65535}
+"""The least and the largest number of each flag that takes one; without a least one it is 0."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,12 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     written.add_argument("--output", default="deploy", help="the folder to write to (default deploy)")
     written.add_argument("--image", default=manifests.IMAGE, help="the operator's image")
     written.add_argument(
-        "--expressions",
-        action="store_true",
-        help="let the API server check rules across fields (Kubernetes 1.25 and up)",
+        "--no-expressions",
+        dest="expressions",
+        action="store_false",
+        help="leave out the rules across fields, which the API server checks from Kubernetes 1.25 on",
     )
+    written.add_argument("--replicas", type=int, default=1, help="operators, of which one works (default 1)")
+    written.add_argument(
+        "--namespaces", nargs="*", default=[], help="the operator may see and serves these only (default: all)"
+    )
+    written.add_argument("--packages", action="store_true", help="write a Helm chart and kustomizations, too")
     serve = parsers.add_parser("operator", help="run the operator (what its container does)")
     serve.add_argument("--namespaces", nargs="*", default=[], help="serve these only (default: all)")
+    serve.add_argument(
+        "--lease", default="", help="of several operators only the holder of this Lease works (NAMESPACE/NAME)"
+    )
     serve.add_argument("--metrics_port", type=int, default=manifests.METRICS_PORT, help="for Prometheus; 0: none")
     serve.add_argument("--liveness_port", type=int, default=manifests.LIVENESS_PORT, help="for the kubelet; 0: none")
     serve.add_argument("--verbose", action="store_true", help="log every notice")
@@ -98,8 +112,9 @@ def _check(arguments: argparse.Namespace) -> None:
             )
     for name, most in _MOST.items():
         number = values.get(name)
-        if number is not None and not 0 <= number <= most:
-            raise SporaxValueError(f"{command} --{name} must be from 0 to {most}, but got {number}.")
+        least = _LEAST.get(name, 0)
+        if number is not None and not least <= number <= most:
+            raise SporaxValueError(f"{command} --{name} must be from {least} to {most}, but got {number}.")
     _check_together(arguments, command)
 
 
@@ -112,14 +127,33 @@ def _check_together(arguments: argparse.Namespace, command: str) -> None:
         raise SporaxValueError(
             f"{command} --dry-run prints the YAML and --output writes it to a file: give one of them."
         )
-    if values.get("replace") and (values["dry_run"] or values["output"]):
-        raise SporaxValueError(f"{command} --replace has no effect with --dry-run or --output, which send nothing.")
+    if arguments.action == "submit" and (values["dry_run"] or values["output"]):
+        _check_nothing_is_sent(values, command)
     if values.get("metrics_port") and values["metrics_port"] == values["liveness_port"]:
         raise SporaxValueError(
             f"{command} --metrics_port and --liveness_port must differ, but both are {values['metrics_port']}."
         )
-    if arguments.action == "manifests" and not arguments.image:
+    if arguments.action == "manifests":
+        _check_manifests(arguments, command)
+
+
+def _check_nothing_is_sent(values: dict[str, object], command: str) -> None:
+    """Flags of `submit` that are about what is sent."""
+    for flag in ("replace", "follow"):
+        if values[flag]:
+            raise SporaxValueError(f"{command} --{flag} has no effect with --dry-run or --output, which send nothing.")
+
+
+def _check_manifests(arguments: argparse.Namespace, command: str) -> None:
+    """Flags of `manifests`."""
+    if not arguments.image:
         raise SporaxValueError(f"{command} --image must name the operator's image.")
+    differs = arguments.replicas != 1 or arguments.namespaces or not arguments.expressions
+    if arguments.packages and (differs or arguments.image != manifests.IMAGE):
+        raise SporaxValueError(
+            f"{command} --packages excludes --image, --replicas, --namespaces and --no-expressions: who installs the packages "
+            "chooses these."
+        )
 
 
 def _write(path: Path, text: str, flag: str) -> None:
@@ -149,6 +183,9 @@ def _add_submit_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", default="", help="image with Sporax installed, for a script's job")
     parser.add_argument(
         "--replace", action="store_true", help="delete a job of this name with its pods and logs first, if there is one"
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="print what worker 0 writes until the job ends; 1 if it fails"
     )
     parser.add_argument("--dry-run", dest="dry_run", action="store_true", help="print the YAML, send nothing")
     parser.add_argument("--output", default="", help="write the YAML to this file, send nothing")
@@ -185,29 +222,21 @@ def _submit(arguments: argparse.Namespace) -> int:
             print(text, end="")
         return 0
     client = JobClient(arguments.namespace)
-    if arguments.replace:
-        client.remove(objects)
-    for item in objects:
-        if item["kind"] == names.KIND:
-            _check_not_ended(client, item)
-    for line in client.apply(objects):
-        print(line)
     # A script is sent in a ConfigMap, which the job must own to be deleted with it.
-    if not submission.is_job_file(arguments.target):
-        client.own_config_maps(objects, objects[-1])
-    return 0
+    owns = not submission.is_job_file(arguments.target)
+    for line in submitted_job.send(client, objects, replace=arguments.replace, owns_config_maps=owns):
+        print(line, flush=True)
+    return _follow(arguments, objects) if arguments.follow else 0
 
 
-def _check_not_ended(client: JobClient, job: submission.Manifest) -> None:
-    """Refuse what would have no effect: a job that has ended does not run again, whatever is changed in it."""
-    name = job["metadata"]["name"]
-    stored = client.find_job(name, job["metadata"].get("namespace", ""))
-    status = read_status(stored.get("status")) if stored is not None else Status()
-    if status.is_finished:
-        raise SporaxValueError(
-            f"For 'sporax k8s submit', job '{name}' is there and has ended ({view.job_state(status)}), so it does not run again: "
-            "with --replace it is deleted, with its pods and their logs, and submitted as a new one; or choose another --name."
-        )
+def _follow(arguments: argparse.Namespace, objects: list[submission.Manifest]) -> int:
+    """Print what worker 0 of the last job writes, until the job ends."""
+    metadata = [item["metadata"] for item in objects if item["kind"] == names.KIND][-1]
+    client = JobClient(metadata.get("namespace") or arguments.namespace)
+    job = submitted_job.SubmittedJob(client, metadata["name"])
+    state = job.follow(on_line=functools.partial(print, flush=True))
+    print(f"msjob/{job.name} {state}: {job.look().message}")
+    return 0 if state == SUCCEEDED else 1
 
 
 def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
@@ -291,10 +320,27 @@ def _manifests(arguments: argparse.Namespace) -> int:
         raise SporaxValueError(
             f"For 'sporax k8s manifests', --output must be a folder, but got '{folder}': {error.strerror}."
         ) from None
-    for name, text in manifests.files(arguments.image, with_expressions=arguments.expressions).items():
+    written = manifests.files(
+        arguments.image,
+        with_expressions=arguments.expressions,
+        replicas=arguments.replicas,
+        namespaces=arguments.namespaces,
+    )
+    for name, text in (written | (packages() if arguments.packages else {})).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         _write(folder / name, text, "--output")
         print(f"written: {folder / name}")
     return 0
+
+
+def _lease(text: str) -> LeaseOptions | None:
+    """The Lease of a flag; None where it is not set."""
+    if not text:
+        return None
+    namespace, _, name = text.partition("/")
+    if not _NAMESPACE.fullmatch(namespace) or not _NAMESPACE.fullmatch(name):
+        raise SporaxValueError(f"For 'sporax k8s operator', --lease must be NAMESPACE/NAME, but got '{text}'.")
+    return LeaseOptions(namespace, name)
 
 
 def _operator(arguments: argparse.Namespace) -> int:
@@ -310,6 +356,7 @@ def _operator(arguments: argparse.Namespace) -> int:
         namespaces=tuple(arguments.namespaces),
         metrics_port=arguments.metrics_port or None,
         liveness_port=arguments.liveness_port or None,
+        lease=_lease(arguments.lease),
     )
-    asyncio.run(operator.serve(options, membership=ParameterServerMembership()))
+    asyncio.run(operator.serve(options, membership=ParameterServerMembership(), progress=ProgressClient()))
     return 0

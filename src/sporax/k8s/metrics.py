@@ -3,13 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as CounterMetric
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sporax.k8s.resource.job_status import Status
 
 # Seconds; most looks take milliseconds.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PREFIX = "sporax_operator"
+_JOB = ["namespace", "job"]
+
+
+class _JobFigures(Collector):
+    """Figures of each job, out of its status when Prometheus asks: a job that is gone leaves none behind."""
+
+    def __init__(self, statuses: Mapping[tuple[str, str], Status]) -> None:
+        self._statuses = statuses
+
+    def collect(self) -> Iterable[Metric]:
+        """All figures of all jobs."""
+        texts = {
+            "job_restarts": "Pods and containers of a job that were started again",
+            "job_failures": "Those of them that had failed",
+            "job_epoch": "Epoch, as rank 0 says",
+            "job_step": "Steps that rank 0 has made since its process started to train",
+            "job_loss": "Loss of the last step, as rank 0 says",
+            "job_samples_per_second": "Samples of rank 0 per second",
+        }
+        families = {name: GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=_JOB) for name, text in texts.items()}
+        pods = GaugeMetricFamily(f"{_PREFIX}_job_ready_pods", "Pods that are ready, by role", labels=[*_JOB, "role"])
+        # Copied: jobs come and go while another thread reads.
+        for key, status in list(self._statuses.items()):
+            for name, value in _figures(status).items():
+                families[name].add_metric(key, value)
+            for role, counts in status.replica_statuses.items():
+                pods.add_metric([*key, role], counts.ready)
+        return [*families.values(), pods]
+
+
+def _figures(status: Status) -> dict[str, float]:
+    """Figures of one job; those that are not known are left out."""
+    figures = {"job_restarts": float(status.restarts), "job_failures": float(status.failures)}
+    progress = status.progress
+    if progress is not None:
+        figures |= {"job_step": float(progress.step)}
+        figures |= {"job_epoch": float(progress.epoch)} if progress.epoch else {}
+        for name, text in (("job_loss", progress.loss), ("job_samples_per_second", progress.samples_per_second)):
+            with suppress(ValueError):  # an image of somebody else may send any text
+                figures |= {name: float(text)} if text else {}
+    return figures
 
 
 class Metrics:
@@ -27,6 +74,8 @@ class Metrics:
             f"{_PREFIX}_actions", "What was done, by kind", ["action"], registry=self.registry
         )
         self._jobs = Gauge(f"{_PREFIX}_jobs", "Jobs, by state", ["state"], registry=self.registry)
+        self._statuses: dict[tuple[str, str], Status] = {}
+        self.registry.register(_JobFigures(self._statuses))
         self._states: dict[tuple[str, str], str] = {}
 
     def observe(self, seconds: float) -> None:
@@ -46,8 +95,13 @@ class Metrics:
         self._states[key] = state
         self._write_states(state)
 
+    def set_job(self, key: tuple[str, str], status: Status) -> None:
+        """A job has this status now."""
+        self._statuses[key] = status
+
     def forget(self, key: tuple[str, str]) -> None:
         """A job is gone."""
+        self._statuses.pop(key, None)
         state = self._states.pop(key, None)
         if state is not None:
             self._write_states(state)

@@ -11,6 +11,7 @@ Each job has one task, so that two looks at one job never overlap, and jobs do n
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import random
@@ -25,9 +26,12 @@ import kopf
 from lightkube import AsyncClient
 from prometheus_client import start_http_server
 
+from sporax.base.text_pages import HEALTHY, TextPages
 from sporax.k8s.api.cache import JobCache, JobKey, key_of_job, key_of_pod
 from sporax.k8s.api.cluster import NOT_FOUND, KubernetesCluster
+from sporax.k8s.leader import LeaderLease, LeaseOptions
 from sporax.k8s.metrics import Metrics
+from sporax.k8s.progress_calls import ProgressClient
 from sporax.k8s.reconciler import JobGoneError, Reconciler, reconcile_until_stored
 from sporax.k8s.resource import names
 from sporax.k8s.scheduler_calls import MembershipClient
@@ -43,6 +47,7 @@ _SHARED = (
     ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
 )
 _LOGGERS_OF_TASKS = ("kopf._core.reactor.running", "kopf._core.reactor.orchestration")
+_EVERY_ADDRESS = "0.0.0.0"
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 30.0
 
 
@@ -56,6 +61,7 @@ class OperatorOptions:
         liveness_port: where the kubelet asks whether the operator lives; None: nowhere.
         resync_seconds: how often everything is listed and every job looked at without a reason.
         parallel_looks: jobs that are looked at at the same time.
+        lease: of several operators only the one that holds it works; None: this is the only one.
     """
 
     namespaces: Collection[str] = ()
@@ -63,6 +69,7 @@ class OperatorOptions:
     liveness_port: int | None = None
     resync_seconds: float = 120.0
     parallel_looks: int = 8
+    lease: LeaseOptions | None = None
 
 
 class Workforce:
@@ -135,20 +142,55 @@ async def serve(
     *,
     client: AsyncClient | None = None,
     membership: MembershipClient | None = None,
+    progress: ProgressClient | None = None,
     metrics: Metrics | None = None,
     stop: asyncio.Event | None = None,
     ready: asyncio.Event | None = None,
 ) -> None:
-    """Run an operator until it is told to stop."""
+    """Run an operator until it is told to stop.
+
+    Raises:
+        LeaseLostError: another operator works, or will soon.
+    """
     metrics = metrics or Metrics()
     # Before anything else, so that a failing start can be seen.
     if options.metrics_port is not None:
         start_http_server(options.metrics_port, registry=metrics.registry)
     client = client or AsyncClient(field_manager="sporax-operator")
+    try:
+        work = functools.partial(_work, options, client, metrics, (membership, progress), stop, ready)
+        if options.lease is None:
+            await work()
+        elif await _wait_to_lead(lease := LeaderLease(client, options.lease), options, stop):
+            await lease.lead(work())
+    finally:
+        await client.close()
+
+
+async def _wait_to_lead(lease: LeaderLease, options: OperatorOptions, stop: asyncio.Event | None) -> bool:
+    """Whether this operator works now; False where it is told to stop before. Meanwhile the kubelet sees that it lives."""
+    if options.liveness_port is None:
+        return await lease.acquire(stop)
+    pages = TextPages(options.liveness_port, {}, _EVERY_ADDRESS)
+    try:
+        return await lease.acquire(stop)
+    finally:
+        pages.close()
+
+
+async def _work(
+    options: OperatorOptions,
+    client: AsyncClient,
+    metrics: Metrics,
+    calls: tuple[MembershipClient | None, ProgressClient | None],
+    stop: asyncio.Event | None,
+    ready: asyncio.Event | None,
+) -> None:
+    """Look after jobs until told to stop."""
     cluster, cache = KubernetesCluster(client, options.namespaces), JobCache()
-    workforce = Workforce(Reconciler(cluster, cache, metrics, membership), metrics, options)
+    workforce = Workforce(Reconciler(cluster, cache, metrics, *calls), metrics, options)
     resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
-    endpoint = None if options.liveness_port is None else f"http://0.0.0.0:{options.liveness_port}/healthz"
+    endpoint = None if options.liveness_port is None else f"http://{_EVERY_ADDRESS}:{options.liveness_port}{HEALTHY}"
     without_missing = _WithoutMissing()
     for name in _LOGGERS_OF_TASKS:
         logging.getLogger(name).addFilter(without_missing)
@@ -174,7 +216,6 @@ async def serve(
         resync.cancel()
         await asyncio.gather(resync, return_exceptions=True)
         await workforce.stop()
-        await client.close()
 
 
 class _WithoutMissing(logging.Filter):

@@ -25,8 +25,9 @@ from sporax.k8s.decide.actions import (
 from sporax.k8s.decide.job_planning import hold, plan, refuse
 from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.metrics import Metrics
+from sporax.k8s.progress_calls import ProgressClient
 from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource.job_status import Status, is_urgent, read_status, status_patch
+from sporax.k8s.resource.job_status import Progress, Status, is_urgent, read_status, status_patch
 from sporax.k8s.resource.spec import InvalidSpecError, Job, PodRole, RestartPolicy, managed_elsewhere, read_job
 from sporax.k8s.scheduler_calls import MembershipClient
 
@@ -48,12 +49,14 @@ class Reconciler:
         cache: JobCache,
         metrics: Metrics,
         membership: MembershipClient | None = None,
+        progress: ProgressClient | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster
         self._cache = cache
         self._metrics = metrics
         self._membership = membership
+        self._progress = progress
         self._clock = clock
         self._checked: dict[
             JobKey, tuple[str, int, str]
@@ -72,6 +75,8 @@ class Reconciler:
         if body is None:
             self._metrics.forget(key)
             self._checked.pop(key, None)
+            if self._progress is not None:
+                self._progress.forget(key)
             raise JobGoneError(f"{key.namespace}/{key.name}")
         # It is being deleted, or another controller takes care of it.
         if body["metadata"].get("deletionTimestamp") or managed_elsewhere(body):
@@ -87,9 +92,10 @@ class Reconciler:
             # The user sees the reason as the job's condition.
             await self._apply(body, before, refuse(key.name, _generation(body), before, str(error), self._clock()))
             return None
-        address = _scheduler_address(pods)
+        address = _address(pods, PodRole.SCHEDULER)
         membership = await self._ask(job, before, address)
         gang = await self._cluster.find_gang() if job.spec.run_policy.scheduling_policy is not None else None
+        rank_0 = "" if before.is_finished else _rank_0_address(job, pods)
         result = plan(
             job,
             before,
@@ -99,6 +105,7 @@ class Reconciler:
             gang=gang,
             shared_is_complete=self._shared_is_complete(key, job, before),
             gang_members=await self._cluster.gang_members(job, gang) if gang is not None else None,
+            progress=await self._ask_progress(key, rank_0),
         )
         result = _without_counts(before, result, self._clock())
         try:
@@ -110,7 +117,19 @@ class Reconciler:
             if body is None:
                 raise ConflictError from error
             await self._apply(body, read_status(body.get("status")), result, job)
-        return None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
+        wait = None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
+        return self._until_asked(key, rank_0, wait)
+
+    async def _ask_progress(self, key: JobKey, rank_0: str) -> Progress | None:
+        """How far the job is; None where rank 0 does not run or does not say it."""
+        return await self._progress.read(key, rank_0, self._clock()) if self._progress is not None and rank_0 else None
+
+    def _until_asked(self, key: JobKey, rank_0: str, wait: float | None) -> float | None:
+        """Seconds until the next look, which is no later than the next question to rank 0."""
+        if self._progress is None or not rank_0:
+            return wait
+        left = self._progress.seconds_left(key)
+        return left if wait is None else min(left, wait)
 
     def _shared_is_complete(self, key: JobKey, job: Job, status: Status) -> bool:
         """Whether what the pods share is there, as it was made; before the first pod there is nothing to restore."""
@@ -159,6 +178,7 @@ class Reconciler:
             self._cache.put_job(await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
         self._metrics.set_state(key, _state(result.status))
+        self._metrics.set_job(key, result.status)
         for action in result.actions:
             self._metrics.count_action(type(action).__name__)
             if isinstance(action, Report):
@@ -246,10 +266,15 @@ def _generation(body: Body) -> int:
     return int(body["metadata"].get("generation", 0))
 
 
-def _scheduler_address(pods: list[Pod]) -> str:
-    """The address of a job's running scheduler; "" if it has none."""
-    up = [pod for pod in pods if pod.role is PodRole.SCHEDULER and pod.is_ready and not pod.is_deleting]
-    return up[0].address if up else ""
+def _address(pods: list[Pod], role: PodRole) -> str:
+    """The address of a job's first running pod of a role, such as its scheduler; "" if it has none."""
+    up = [pod for pod in pods if pod.role is role and pod.index == 0 and pod.is_ready and not pod.is_deleting]
+    return up[0].address if up and up[0].is_active else ""
+
+
+def _rank_0_address(job: Job, pods: list[Pod]) -> str:
+    """Where rank 0 says how far the job is; "" if it does not run or says nothing."""
+    return _address(pods, PodRole.WORKER) if children.reports_progress(job, PodRole.WORKER, 0) else ""
 
 
 def _state(status: Status) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource.job_status import PodRecord, Status, read_status
+from sporax.k8s.resource.job_status import PodRecord, Progress, Status, read_status
 from sporax.k8s.resource.spec import PodRole
 
 Body = Mapping[str, Any]  # an object as the API server holds it
@@ -67,7 +67,17 @@ def job_page(body: Body, now: datetime, pod_bodies: Iterable[Body] = ()) -> Rend
         restarts = str(record.restarts + record.container_restarts)
         node = "" if pod is None else (pod.get("spec") or {}).get("nodeName", "")
         pods.add_row(name, *live, record.result or "-", restarts, node, "" if pod is None else why_not_ready(pod))
-    return Group(job_table([body], now, with_namespace=True), "", conditions, "", pods)
+    progress = [] if status.progress is None else ["", progress_line(status.progress, now)]
+    return Group(job_table([body], now, with_namespace=True), *progress, "", conditions, "", pods)
+
+
+def progress_line(progress: Progress, now: datetime) -> str:
+    """How far a job is: `epoch 2, step 40, loss 0.25, 812 samples/s (3s ago)`."""
+    parts = [f"epoch {progress.epoch}" if progress.epoch else "", f"step {progress.step}"]
+    parts.append(f"loss {progress.loss}" if progress.loss else "")
+    parts.append(f"{progress.samples_per_second} samples/s" if progress.samples_per_second else "")
+    asked = f" ({age(progress.time.isoformat(), now)} ago)" if progress.time is not None else ""
+    return ", ".join(filter(None, parts)) + asked
 
 
 def pod_phase(pod: Body) -> tuple[str, str]:

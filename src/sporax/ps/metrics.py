@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from sporax.base.text_pages import TextPages
 
 
 def exposition(values: Mapping[str, float], labels: Mapping[str, str] | None = None) -> str:
@@ -27,7 +27,7 @@ def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]
     return "\n".join(lines) + "\n"
 
 
-class MetricsPage:
+class MetricsPage(TextPages):
     """Serves what `read` gives, until closed.
 
     Args:
@@ -37,25 +37,4 @@ class MetricsPage:
     """
 
     def __init__(self, port: int, read: Callable[[], Mapping[str, float]], host: str = "127.0.0.1") -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = exposition(read()).encode() if self.path == "/metrics" else b"ok\n"
-                self.send_response(200 if self.path in ("/metrics", "/healthz") else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.end_headers()
-                # No length is sent: HTTP/1.0 ends the body with the connection.
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Stay silent."""
-
-        self._http = ThreadingHTTPServer((host, port), Handler)
-        self.port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(port, {"/metrics": lambda: exposition(read())}, host)

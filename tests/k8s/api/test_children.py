@@ -15,6 +15,9 @@ from sporax.k8s.resource.spec import PodRole, read_job
 SIZES = {PodRole.SCHEDULER: 1, PodRole.SERVER: 2, PodRole.WORKER: 4}
 
 
+PROGRESS = {"SPORAX_PROGRESS_HOST": {"fieldRef": {"fieldPath": "status.podIP"}}, "SPORAX_PROGRESS_PORT": "2281"}
+
+
 def variables(body, kind=PodRole.WORKER, index=0):
     pod = children.pod(read_job(body), kind, index, SIZES, None)
     return {
@@ -32,6 +35,7 @@ def test_a_process_learns_its_place_from_the_original_variables():
         "MS_NODE_ID": {"fieldRef": {"fieldPath": "metadata.name"}},
         "RANK_ID": "0",
         "MS_PS_INSECURE": "1",
+        **PROGRESS,
     }
     assert variables(job(servers=2), PodRole.SERVER)["MS_ROLE"] == "MS_PSERVER"
     assert variables(job(servers=2), PodRole.SERVER, 1)["MS_PS_INDEX"] == "1"
@@ -43,8 +47,24 @@ def test_the_scheduler_listens_on_its_own_address():
     assert actual["MS_SCHED_HOST"] == {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
-def test_one_worker_on_its_own_gets_no_variables():
-    assert variables(job(workers=1, scheduler=False)) == {}
+def test_one_worker_on_its_own_gets_no_place_in_a_job():
+    assert variables(job(workers=1, scheduler=False)) == PROGRESS
+
+
+def test_worker_0_alone_is_asked_for_its_progress_and_not_where_the_job_has_keys():
+    def asked(body, kind, index):
+        return {name for name in variables(body, kind, index) if name.startswith("SPORAX_PROGRESS")}
+
+    assert asked(job(), PodRole.WORKER, 0) == set(PROGRESS)
+    assert asked(job(), PodRole.WORKER, 1) == asked(job(), PodRole.SCHEDULER, 0) == set()
+    for kind in ("curve", "token"):
+        keys = {kind: {"secretRef": {"name": "keys"}}}
+        assert asked(job(securityPolicy=keys), PodRole.WORKER, 0) == set()
+    body = job()
+    container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "SPORAX_PROGRESS_PORT", "value": "0"}]
+    assert variables(body)["SPORAX_PROGRESS_PORT"] == "0"
+    assert "SPORAX_PROGRESS_HOST" not in variables(body)
 
 
 def test_a_place_that_the_user_set_is_replaced_and_other_variables_are_kept():

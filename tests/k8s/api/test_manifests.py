@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support_k8s.chart import rendered
 from support_k8s.jobs import job
 
 from sporax.k8s.api import manifests
+from sporax.k8s.api.packages import packages
+from sporax.k8s.resource.descriptions import DESCRIPTIONS
 from sporax.k8s.resource.schema import custom_resource_definition
 from sporax.k8s.resource.spec import InvalidSpecError, read_job
 
@@ -15,6 +18,61 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_files_in_deploy_are_the_generated_ones():
     assert {name: (ROOT / "deploy" / name).read_text() for name in manifests.files()} == manifests.files()
+
+
+def test_packages_in_deploy_are_the_generated_ones():
+    assert {name: (ROOT / "deploy" / name).read_text() for name in packages()} == packages()
+
+
+def objects(text: str, *others: str):
+    """Objects by kind, namespace and name."""
+    bodies = [body for part in (text, *others) for body in yaml.safe_load_all(part) if body]
+    return {(body["kind"], body["metadata"].get("namespace"), body["metadata"]["name"]): body for body in bodies}
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]])
+def test_the_chart_installs_what_the_files_do(namespaces):
+    chart = {name: text for name, text in packages().items() if name.startswith("helm/")}
+    values = yaml.safe_load(chart["helm/values.yaml"])
+    assert values == {"image": manifests.IMAGE, "replicas": 2, "namespaces": []}
+    values |= {"namespaces": namespaces, "image": "registry/op:3", "replicas": 3}
+    templates = [rendered(text, values, manifests.NAMESPACE) for name, text in chart.items() if "templates/" in name]
+    expected = objects(*manifests.files("registry/op:3", replicas=3, namespaces=namespaces).values())
+    del expected["Namespace", None, manifests.NAMESPACE]  # Helm makes it, where it is told to
+    assert objects(*templates, chart["helm/crds/msjobs.yaml"]) == expected
+
+
+def test_the_chart_follows_its_release_into_another_namespace():
+    for name, text in packages().items():
+        if name.startswith("helm/templates/"):
+            installed = rendered(text, yaml.safe_load(packages()["helm/values.yaml"]), "elsewhere")
+            assert manifests.NAMESPACE not in installed
+            assert "{{" not in installed
+
+
+def test_the_kustomization_of_two_operators_is_the_files_with_a_lease():
+    parts = packages()
+    assert yaml.safe_load(parts["kustomization.yaml"])["resources"] == sorted(manifests.files())
+    overlay = yaml.safe_load(parts["two-operators/kustomization.yaml"])
+    assert overlay["resources"] == ["..", "lease.yaml"]
+    installed = objects(*manifests.files().values(), parts["two-operators/lease.yaml"])
+    patch = yaml.safe_load(parts["two-operators/" + overlay["patches"][0]["path"]])
+    patched = installed["Deployment", manifests.NAMESPACE, manifests.OPERATOR]["spec"]
+    (changes,) = patch["spec"].pop("template")["spec"]["containers"]
+    patched |= patch["spec"]
+    assert changes.pop("name") == patched["template"]["spec"]["containers"][0]["name"]
+    patched["template"]["spec"]["containers"][0] |= changes
+    assert installed == objects(*manifests.files(replicas=2).values())
+
+
+def test_an_operator_of_some_namespaces_gets_no_right_in_others():
+    installed = objects(*manifests.files(namespaces=["team"]).values())
+    roles = {kind_and_place: body["rules"] for kind_and_place, body in installed.items() if kind_and_place[0] == "Role"}
+    assert roles == {("Role", "team", manifests.OPERATOR): manifests.rules()}
+    assert {name for kind, _, name in installed if kind == "ClusterRole"} == {"msjob-editor", "msjob-viewer"}
+    assert not [kind for kind, _, _ in installed if kind == "ClusterRoleBinding"]
+    arguments = installed["Deployment", manifests.NAMESPACE, manifests.OPERATOR]["spec"]["template"]["spec"]
+    assert arguments["containers"][0]["args"] == ["k8s", "operator", "--namespaces", "team"]
 
 
 def test_the_operator_is_never_doubled_and_has_no_rights_in_its_container():
@@ -36,6 +94,33 @@ def test_the_schema_knows_every_field_that_is_read():
     assert set(records["properties"]) == fields("PodRecord", "sporax.k8s.resource.job_status")
 
 
+def test_every_field_is_described_for_kubectl_explain_and_no_other():
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert dict(fields_of(schema)) == DESCRIPTIONS
+
+
+def fields_of(schema, path: str = ""):
+    """Paths and descriptions of the fields of a schema."""
+    if path and not path.endswith("[]"):
+        yield path, schema["description"]
+    for name, part in schema.get("properties", {}).items():
+        yield from fields_of(part, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from fields_of(schema["items"], f"{path}[]")
+    more = schema.get("additionalProperties", {})
+    if "type" in more:
+        yield from fields_of(more, f"{path}.*")
+
+
+def test_conditions_are_a_list_by_type_with_the_edition_that_they_are_about():
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    conditions = schema["properties"]["status"]["properties"]["conditions"]
+    assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
+    assert {"type", "status", "observedGeneration", "reason", "message", "lastTransitionTime"} <= set(
+        conditions["items"]["properties"]
+    )
+
+
 def fields(name: str, module: str = "sporax.k8s.resource.spec") -> set[str]:
     import importlib
 
@@ -48,7 +133,7 @@ def test_rules_in_the_expression_language_are_an_overlay():
         return schema["properties"]["spec"]
 
     assert "x-kubernetes-validations" not in spec()
-    assert len(spec(with_expressions=True)["x-kubernetes-validations"]) == 2
+    assert len(spec(with_expressions=True)["x-kubernetes-validations"]) == 12
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,10 @@ Body = dict[str, Any]
 Key = tuple[str, str, str]  # plural, namespace, name
 
 _RESOURCES = {
-    "v1": [("namespaces", "Namespace"), ("pods", "Pod"), ("services", "Service"), ("events", "Event"), ("persistentvolumeclaims", "PersistentVolumeClaim")],
+    "v1": [("namespaces", "Namespace"), ("pods", "Pod"), ("services", "Service"), ("events", "Event"), ("persistentvolumeclaims", "PersistentVolumeClaim"), ("configmaps", "ConfigMap")],
     "mindspore.gitee.com/v1": [("msjobs", "MSJob")],
     "apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition")],
+    "coordination.k8s.io/v1": [("leases", "Lease")],
     "networking.k8s.io/v1": [("networkpolicies", "NetworkPolicy")],
     "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget")],
 }  # fmt: skip
@@ -56,6 +57,7 @@ class FakeApi:
         self.faults = Faults()
         self.calls: Counter[tuple[str, str]] = Counter()
         self.hidden: set[str] = set()
+        self.logs: dict[str, list[str]] = {}  # what pods write
         self.url = ""
         self._versions = itertools.count(1)
         self._watchers: list[tuple[str, asyncio.Queue[Body]]] = []
@@ -132,6 +134,8 @@ class FakeApi:
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name = rest[0], rest[1] if len(rest) > 1 else ""
+        if rest[2:] == ["log"]:
+            return await self._log(request, name)
         if plural in self.hidden or plural not in [item for item, _ in _RESOURCES.get(group, [])]:
             return _failure(404, "the server could not find the requested resource")
         self.calls[request.method, plural] += 1
@@ -158,6 +162,8 @@ class FakeApi:
                     return _failure(409, "AlreadyExists")
                 metadata["namespace"] = namespace
                 return web.json_response(self.put(plural, body), status=201)
+        if request.method == "PATCH" and "apply" in request.content_type:
+            return web.json_response(self._apply(key, await request.json()))
         if key not in self.objects:
             return _failure(404, "NotFound")
         stored = self.objects[key]
@@ -172,6 +178,27 @@ class FakeApi:
                 return _failure(409, "Conflict")
             self.remove(plural, name)
         return web.json_response(stored)
+
+    def _apply(self, key: Key, body: Body) -> Body:
+        """Server-side apply, as far as one manager goes: what is there is merged with what is sent."""
+        plural, namespace, _ = key
+        body["metadata"]["namespace"] = namespace
+        return self.put(plural, _merge(self.objects.get(key, {}), body))
+
+    async def _log(self, request: web.Request, pod: str) -> web.StreamResponse:
+        """What a pod has written; with `follow` until it is gone or has ended."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        sent = 0
+        while True:
+            body = self.get("pods", pod)
+            has_ended = body is None or body.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            for line in self.logs.get(pod, [])[sent:]:
+                await response.write(f"{line}\n".encode())
+                sent += 1
+            if has_ended or request.query.get("follow") != "true":
+                return response
+            await asyncio.sleep(0.01)
 
     def _list(self, request: web.Request, plural: str) -> web.Response:
         expected = dict(item.split("=") for item in request.query.get("labelSelector", "").split(",") if "=" in item)

@@ -37,7 +37,9 @@ class Site:
         self.plane = ControlPlane(folder)
         self.plane.start()
         for name in ("1-crd.yaml", "2-rbac.yaml"):
-            self.plane.kubectl("apply", "-f", str(DEPLOY / name))
+            self.plane.kubectl(
+                "apply", "--validate=false", "-f", str(DEPLOY / name)
+            )  # kubectl before 1.25 does not know rules
         self.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
         self.account = folder / "account"
         write_account(self.account, self.plane)

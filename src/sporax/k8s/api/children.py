@@ -57,6 +57,7 @@ def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Ga
         variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
         _add_environment(container, variables)
     _add_recovery(job, container)
+    _add_progress(job, role, index, container)
     _add_keys(job, body, container)
     if role is PodRole.SERVER:
         body.setdefault("terminationGracePeriodSeconds", _SERVER_GRACE_SECONDS)
@@ -336,6 +337,22 @@ def _add_recovery(job: Job, container: Manifest) -> None:
         _add_environment(container, [{"name": _RECOVERY, "value": "1"}])
     if recovers or is_set:
         _add_environment(container, [{"name": "SPORAX_JOB_ID", "value": job.uid}])
+
+
+def _add_progress(job: Job, role: PodRole, index: int, container: Manifest) -> None:
+    """Let rank 0 say how far it is. With keys it does not: it would say it to everybody. A value of the user wins."""
+    is_set = any(str(variable.get("name")).startswith("SPORAX_PROGRESS_") for variable in container.get("env") or [])
+    if is_set or not reports_progress(job, role, index):
+        return
+    host = {"name": "SPORAX_PROGRESS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    _add_environment(container, [host, {"name": "SPORAX_PROGRESS_PORT", "value": str(names.PROGRESS_PORT)}])
+
+
+def reports_progress(job: Job, role: PodRole, index: int) -> bool:
+    """Whether a pod is the one that says how far the job is."""
+    policy = job.spec.security_policy
+    has_keys = policy is not None and (policy.curve is not None or policy.token is not None)
+    return role is PodRole.WORKER and index == 0 and not has_keys
 
 
 def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:

@@ -40,6 +40,10 @@ class JobClient:
             ) from None
         self.namespace = self._client.namespace
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def apply(self, objects: list[Body]) -> list[str]:
         """Create or update objects; returns a line for each."""
         return [self._apply(item) for item in objects]
@@ -99,6 +103,13 @@ class JobClient:
             bodies: list[Body] = [pod.to_dict() for pod in listed]
         return sorted(bodies, key=lambda body: str(body["metadata"]["name"]))
 
+    def started_pod(self, name: str) -> str:
+        """The uid of a pod whose containers have started, so that it has a log; "" if there is none."""
+        with _explained(f"reading pod '{name}'"):
+            body = self._find(Pod, name, self.namespace)
+        is_waiting = body is None or (body.get("status") or {}).get("phase") in (None, "Pending")
+        return "" if body is None or is_waiting else str(body["metadata"]["uid"])
+
     def delete(self, name: str) -> None:
         """Delete a job and all it owns."""
         # A clear message for a job that is not there.
@@ -120,8 +131,8 @@ class JobClient:
                     self._client.delete(
                         resource, item["metadata"]["name"], namespace=self._place(item), cascade=CascadeType.FOREGROUND
                     )
-                except ApiError as error:
-                    if error.status.code != _NOT_FOUND:
+                except httpx2.HTTPStatusError as error:
+                    if error.response.status_code != _NOT_FOUND:
                         raise
         end = time.monotonic() + seconds
         for item, resource in wanted:
@@ -139,8 +150,8 @@ class JobClient:
         """An object; None if there is none."""
         try:
             found = self._client.get(resource, name, namespace=namespace)
-        except ApiError as error:
-            if error.status.code == _NOT_FOUND:
+        except httpx2.HTTPStatusError as error:  # ApiError is one, for answers in JSON
+            if error.response.status_code == _NOT_FOUND:
                 return None
             raise
         return dict(found) if isinstance(found, dict) else dict(found.to_dict())

@@ -36,7 +36,7 @@ from sporax.k8s.decide.job_restart import is_starting_again, may_restart_job, re
 from sporax.k8s.decide.observed import Gang, Pod, PodPhase, ReportedMembership
 from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource import names
-from sporax.k8s.resource.job_status import ReplicaStatus, Status
+from sporax.k8s.resource.job_status import Progress, ReplicaStatus, Status
 from sporax.k8s.resource.spec import CleanPodPolicy, Job, PodRole, ReplicaSpec, SuccessPolicy
 
 _LONGEST_HOLD_SECONDS = 60.0  # between two attempts to create what the API server does not take
@@ -55,6 +55,7 @@ def plan(
     gang: Gang | None = None,
     shared_is_complete: bool = True,
     gang_members: int | None = None,
+    progress: Progress | None = None,
 ) -> Actions:
     """Decide what to do for a job.
 
@@ -67,6 +68,7 @@ def plan(
         gang: the gang scheduler that the cluster has; None if it has none.
         shared_is_complete: whether what the job's pods share is there, as it was made.
         gang_members: how many pods the job's pod group waits for; None if there is no such group.
+        progress: how far the job is, if rank 0 was asked and has answered.
     """
     # A job that was refused begins without a past.
     draft = ActionsDraft(job, _forgotten_refusal(job, status), pods, now, membership, gang)
@@ -80,6 +82,8 @@ def plan(
         draft.report("Normal", "MSJobCreated", f"MSJob {job.name} is created.")
     if draft.status.condition(facts.SPEC_ACCEPTED) is not None:
         draft.state(facts.SPEC_ACCEPTED, "True", "Valid", "The spec is valid.")
+    if progress is not None:
+        draft.update(progress=progress)
     if not draft.status.is_finished:
         _advance(draft, shared_is_complete, gang_members)
     # Also at once after the end, so that one look is enough.
@@ -176,7 +180,9 @@ def _suspend(draft: ActionsDraft) -> None:
     draft.actions += [DeletePod(pod.name, pod.uid) for pod in draft.pods.values() if not pod.is_deleting]
     # Workers that have succeeded stay so after the job is resumed.
     done = {name: record for name, record in draft.status.pods.items() if record.result == "Succeeded"}
-    draft.update(start_time=None, sizes={}, pods=done, servers_may_be_evicted=None, scheduler_answers=None)
+    draft.update(
+        start_time=None, sizes={}, pods=done, servers_may_be_evicted=None, scheduler_answers=None, progress=None
+    )
     draft.retract(facts.RUNNING, "MSJobSuspended", "The job is suspended.")
     draft.retract(facts.RESTARTING, "MSJobSuspended", "The job is suspended.")
     if draft.state(facts.SUSPENDED, "True", "MSJobSuspended", "The job is suspended."):

@@ -89,6 +89,24 @@ class PodRecord(_Status, frozen=True, omit_defaults=True):
     result: Literal["", "Succeeded", "Failed"] = ""
 
 
+class Progress(_Status, frozen=True, omit_defaults=True):
+    """How far a job is, as rank 0 says.
+
+    Attributes:
+        step: steps made since rank 0's process started to train.
+        epoch: from 1 on; 0 is unknown.
+        loss: of the last step, as text; "" is unknown.
+        samples_per_second: of rank 0, as text; "" is unknown.
+        time: when rank 0 was asked.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    loss: str = ""
+    samples_per_second: str = ""
+    time: datetime | None = None
+
+
 class Status(_Status, frozen=True):
     """The `status` of an `MSJob`.
 
@@ -100,6 +118,7 @@ class Status(_Status, frozen=True):
         servers_may_be_evicted: what the disruption budget of the servers was last set to.
         scheduler_answers: whether the job's scheduler has ever said how its servers are.
         selector: labels of the job's workers, for the scale sub-resource.
+        progress: how far the job is; None before rank 0 has said it.
     """
 
     conditions: list[Condition] = field(default_factory=list)
@@ -115,6 +134,7 @@ class Status(_Status, frozen=True):
     servers_may_be_evicted: bool | None = None
     scheduler_answers: bool | None = None
     selector: str = ""
+    progress: Progress | None = None
     pods: dict[str, PodRecord] = field(default_factory=dict)
 
     def condition(self, kind: str) -> Condition | None:
@@ -209,7 +229,11 @@ def is_urgent(before: Status, after: Status) -> bool:
     }
     seen |= {name: PodRecord(uid=new.uid, since=new.since) for name, new in after.pods.items() if name not in seen}
     counted = structs.replace(
-        before, pods=seen, replica_statuses=after.replica_statuses, last_reconcile_time=after.last_reconcile_time
+        before,
+        pods=seen,
+        replica_statuses=after.replica_statuses,
+        progress=after.progress,
+        last_reconcile_time=after.last_reconcile_time,
     )
     return counted != after
 

@@ -20,6 +20,7 @@ LABEL_INDEX = f"{GROUP}/replica-index"
 CONTAINER = "mindspore"
 PORT_NAME = "msjob-port"
 DEFAULT_PORT = 2222
+PROGRESS_PORT = 2281  # where worker 0 says how far it is
 
 STATE_VOLUME = "sporax-state"
 DEFAULT_STATE_PATH = "/var/lib/sporax"

@@ -2,7 +2,7 @@
 
 The original's has no schema beyond the field names. Here enums, minimums, required fields and defaults are checked by the
 API server. What a schema of Kubernetes before 1.25 cannot say (names of roles in any case, rules across fields) is
-checked by `spec.read_job`; `expression_rules` says part of it in the Common Expression Language for newer servers.
+checked by `spec.read_job`; `admission_rules` says it in the Common Expression Language for newer servers.
 
 Two traps of real servers shape this: a default of "" on an enum is refused by 1.20, and unknown roles must not be pruned
 silently, so the roles are `additionalProperties` and the operator names the wrong one.
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.k8s.resource import names
+from sporax.k8s.resource import admission_rules, names
+from sporax.k8s.resource.admission_rules import with_rules
+from sporax.k8s.resource.descriptions import described
 from sporax.k8s.resource.spec import CleanPodPolicy, FailureAction, PodRole, RestartPolicy
 
 Schema = dict[str, Any]
@@ -25,7 +27,7 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
     """The CRD.
 
     Args:
-        with_expressions: include rules that only API servers from 1.25 on accept.
+        with_expressions: include rules across fields, which API servers know from 1.25 on.
     """
     worker = f".spec.msReplicaSpecs.{PodRole.WORKER.value}.replicas"
     workers = f".status.replicaStatuses.{PodRole.WORKER.value}.active"
@@ -50,6 +52,7 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
                 "type": "integer",
                 "jsonPath": f".status.replicaStatuses.{PodRole.SERVER.value}.active",
             },
+            {"name": "Step", "type": "integer", "jsonPath": ".status.progress.step"},
             {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
@@ -71,21 +74,6 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
             "versions": [version],
         },
     }
-
-
-def expression_rules() -> list[Schema]:
-    """Rules across fields, for API servers that know the Common Expression Language."""
-    roles = [role.value.lower() for role in PodRole]
-    return [
-        {
-            "rule": f"self.msReplicaSpecs.all(role, role.lowerAscii() in {roles!r})",
-            "message": f"msReplicaSpecs: the roles are {', '.join(role.value for role in PodRole)}",
-        },
-        {
-            "rule": "self.msReplicaSpecs.exists(role, role.lowerAscii() == 'worker')",
-            "message": "msReplicaSpecs: a job must have workers",
-        },
-    ]
 
 
 def _object(properties: Schema, *required: str) -> Schema:
@@ -116,7 +104,8 @@ def _job_schema(with_expressions: bool) -> Schema:
             "msReplicaSpecs": {
                 "type": "object",
                 "minProperties": 1,
-                "additionalProperties": _replica_schema(),
+                "maxProperties": admission_rules.MOST_ROLES,
+                "additionalProperties": _replica_schema(with_expressions),
             },
             "runPolicy": _run_policy_schema(),
             "successPolicy": _choice(["", "AllWorkers"]),
@@ -128,7 +117,7 @@ def _job_schema(with_expressions: bool) -> Schema:
         "msReplicaSpecs",
     )
     if with_expressions:
-        spec["x-kubernetes-validations"] = expression_rules()
+        spec = with_rules(spec, admission_rules.spec_rules())
     properties = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -136,10 +125,13 @@ def _job_schema(with_expressions: bool) -> Schema:
         "spec": spec,
         "status": _status_schema(),
     }
-    return {"description": "A training job of MindSpore's roles, run by Sporax."} | _object(properties, "spec")
+    job = {"description": "A training job of MindSpore's roles, run by Sporax."} | described(
+        _object(properties, "spec")
+    )
+    return with_rules(job, admission_rules.job_rules()) if with_expressions else job
 
 
-def _replica_schema() -> Schema:
+def _replica_schema(with_expressions: bool) -> Schema:
     """One role."""
     port = {
         "type": "object",
@@ -161,12 +153,19 @@ def _replica_schema() -> Schema:
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
         "required": ["containers"],
-        "properties": {"containers": {"type": "array", "minItems": 1, "items": container}},
+        "properties": {
+            "containers": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": admission_rules.MOST_CONTAINERS,
+                "items": container,
+            }
+        },
     }
     claim = _checked(
         {"metadata": _ANYTHING, "spec": _ANYTHING, "mountPath": {"type": "string", "pattern": "^/"}}, "spec"
     )
-    return _checked(
+    role = _checked(
         {
             "replicas": _integer(0) | {"default": 1},
             "minReplicas": _integer(0),
@@ -177,6 +176,7 @@ def _replica_schema() -> Schema:
         },
         "template",
     )
+    return with_rules(role, admission_rules.role_rules()) if with_expressions else role
 
 
 def _run_policy_schema() -> Schema:
@@ -209,7 +209,7 @@ def _failure_policy_schema() -> Schema:
     rule = _checked(
         {
             "action": _choice(FailureAction),
-            "roles": {"type": "array", "items": _choice(PodRole)},
+            "roles": {"type": "array", "maxItems": admission_rules.MOST_RULE_ROLES, "items": _choice(PodRole)},
             "exitCodes": {"type": "array", "items": _integer(1, 255)},
             "reasons": {"type": "array", "items": {"type": "string"}},
         },
@@ -278,6 +278,16 @@ def _status_schema() -> Schema:
             "serversMayBeEvicted": {"type": "boolean"},
             "schedulerAnswers": {"type": "boolean"},
             "selector": {"type": "string"},
+            "progress": _object(
+                {
+                    "epoch": {"type": "integer"},
+                    "step": {"type": "integer"},
+                    # Texts, as Kubernetes' conventions ask for: numbers of JSON are neither nan nor infinite.
+                    "loss": {"type": "string"},
+                    "samplesPerSecond": {"type": "string"},
+                    "time": _TIME,
+                }
+            ),
             "pods": {"type": "object", "additionalProperties": record},
         }
     )

@@ -22,8 +22,8 @@ from sporax.k8s.resource import names
 
 Count = Annotated[int, Meta(ge=0)]
 # Of Kubernetes' names: lower case, digits and hyphens.
-_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_MAX_NAME_LENGTH = 63
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+MAX_NAME_LENGTH = 63
 
 
 class InvalidSpecError(SporaxValueError):
@@ -303,7 +303,7 @@ def _readable(message: str) -> str:
 
 def _check_name(name: str, spec: JobSpec) -> None:
     """The job's name and an index must make a host name."""
-    if not _DNS_LABEL.fullmatch(name):
+    if not DNS_LABEL.fullmatch(name):
         raise InvalidSpecError(
             f"metadata.name: the name is a host name too, so it must consist of lower-case letters, digits and '-', "
             f"and start with a letter, but is '{name}'"
@@ -311,10 +311,10 @@ def _check_name(name: str, spec: JobSpec) -> None:
     for role in PodRole:
         # The highest index has the longest name.
         longest = names.pod_name(name, role.value, max(0, spec.replicas(role) - 1))
-        if spec.replica_spec(role) is not None and len(longest) > _MAX_NAME_LENGTH:
+        if spec.replica_spec(role) is not None and len(longest) > MAX_NAME_LENGTH:
             raise InvalidSpecError(
                 f"metadata.name: with it the pod '{longest}' has {len(longest)} characters, "
-                f"but a host name has at most {_MAX_NAME_LENGTH}"
+                f"but a host name has at most {MAX_NAME_LENGTH}"
             )
 
 

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 from jax.extend.core import Primitive
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement
 from sporax.lowering.execute.permute import permute
-from sporax.planner.rules import Assignment, FactorKind, Operation, Rule, placements
+from sporax.planner import rules
+
+if TYPE_CHECKING:
+    from sporax.planner.rules import Assignment, FactorKind, Rule
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -24,7 +28,7 @@ Array = jax.Array
 class Position(Protocol):
     """What a rank knows of its place on the mesh, and how it reaches others."""
 
-    def index(self, axes: Axes) -> Any:
+    def index(self, axes: Axes) -> int | Array:
         """Where it is along `axes`, as one row-major number (an int or a traced scalar)."""
         ...
 
@@ -43,7 +47,7 @@ class DevicePosition:
 
     names: tuple[str, ...]
 
-    def index(self, axes: Axes) -> Any:
+    def index(self, axes: Axes) -> int | Array:
         """Row-major number along `axes`, traced."""
         return jax.lax.axis_index(self._names(axes)) if axes else 0
 
@@ -73,7 +77,7 @@ class LocalTask:
     assignment: Assignment
     mesh: DeviceMatrix
 
-    def bind(self, operands: Sequence[Array], params: Any) -> list[Array]:
+    def bind(self, operands: Sequence[Array], params: Mapping[str, object]) -> list[Array]:
         """The primitive itself, always with a list of results."""
         outputs = self.primitive.bind(*operands, **params)
         # One form for all primitives, so that recipes need no special case.
@@ -81,11 +85,11 @@ class LocalTask:
 
     def operand_placement(self, number: int) -> Placement:
         """Where an operand is."""
-        return placements(self.rule, self.assignment)[0][number]
+        return rules.placements(self.rule, self.assignment)[0][number]
 
     def result_placement(self, number: int) -> Placement:
         """Where a result is."""
-        return placements(self.rule, self.assignment)[1][number]
+        return rules.placements(self.rule, self.assignment)[1][number]
 
     def axes_of(self, kind: FactorKind) -> Axes:
         """All axes that are assigned to factors of one kind."""

@@ -1,15 +1,6 @@
-"""All passes over a step's jaxpr in their order, and the compiler options that go with them.
+"""All passes over a step's jaxpr in their order.
 
-`PASSES` is the list: each entry has the tags that ask for the pass, and one line that says what it does. A program asks by *tags*
-(`sporax.runtime.state.frames.note_tag`):
-
-    "recompute"        calls or operators were marked for recomputation
-    "recompute auto"   the planner chooses what is computed again
-    "offload"          activations of marked Cells and operators wait in host memory
-    "offload kept"     so does what recomputed Cells store
-    "offload to files" what recomputed Cells store waits in files
-    "host"             operators or variables belong on the host
-    "blocks"           repeated blocks should become loops
+`PASSES` is the list: each entry has the tags that ask for the pass (`pass_tags`), and one line that says what it does.
 
 Next to the list are the ways in which passes are applied: to a function (`rewritten`), to a step whose variables are stacks
 (`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`passed`).
@@ -19,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from sporax.lowering.ingest.ingest import written_out
 from sporax.lowering.marks.host_transfer import to_device, to_host, without_round_trips
@@ -30,23 +21,14 @@ from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, with_f
 from sporax.lowering.passes.host.host_work import in_host_memory
 from sporax.lowering.passes.host.offload import offloaded
 from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
+from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, SAVED_IN_FILES, SAVED_ON_HOSTS, WAITING
 from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.repeat.block_loops import in_loops, looped
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
 from sporax.lowering.rewriter import flat
 
-AUTO = "recompute auto"
-"""The tag of steps for which the planner chooses what is computed again."""
-SAVED_ON_HOSTS = "offload kept"
-"""The tag of steps that keep in host memory what recomputed Cells need."""
-WAITING = frozenset(("offload", SAVED_ON_HOSTS))
-"""The tags of steps with activations that wait for the backward pass in host memory."""
-SAVED_IN_FILES = "offload to files"
-"""The tag of steps that keep in files what recomputed Cells need."""
-BLOCKS = "blocks"
-"""The tag of steps whose repeated blocks become loops."""
-_DISABLED = "xla_disable_hlo_passes"
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +127,12 @@ PASSES: tuple[Pass, ...] = (
 
 
 def rewritten(
-    function: Callable[..., Any],
+    function: Callable[..., ResultT],
     tags: Collection[str],
     choose: Callable[[ClosedJaxpr], Chosen] | None = None,
     filed: Mapping[int, ArrayInFile] | None = None,
     new_file: NewFile | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., ResultT]:
     """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
 
     Args:
@@ -161,13 +143,13 @@ def rewritten(
         new_file: makes files for activations.
     """
 
-    def program(*args: Any) -> Any:
+    def program(*args: object) -> ResultT:
         tokens, tree = jax.tree.flatten(args)
         # In the traced function such a variable has its real shape; only outside of it is it a token.
         inside = {number: jax.ShapeDtypeStruct(struct.shape, struct.dtype) for number, struct in (filed or {}).items()}
         leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
 
-        def of_leaves(*arrays: Any) -> Any:
+        def of_leaves(*arrays: jax.Array) -> ResultT:
             return function(*jax.tree.unflatten(tree, arrays))
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
@@ -179,15 +161,16 @@ def rewritten(
             num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
         results = jaxpr_as_fun(final)(*tokens)
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+        result: ResultT = jax.tree.unflatten(jax.tree.structure(shapes), results)
+        return result
 
     program.__name__ = program.__qualname__ = function.__name__
     return program
 
 
 def with_hosts(
-    function: Callable[..., Sequence[Any]], away: Collection[int], returned: Collection[int]
-) -> Callable[..., list[Any]]:
+    function: Callable[..., Sequence[jax.Array]], away: Collection[int], returned: Collection[int]
+) -> Callable[..., list[jax.Array]]:
     """One device's program of a plan, some of whose arguments and results are in host memory.
 
     Args:
@@ -196,8 +179,8 @@ def with_hosts(
         returned: positions of the results that go there.
     """
 
-    def program(*arguments: Any) -> list[Any]:
-        def inside(*values: Any) -> list[Any]:
+    def program(*arguments: jax.Array) -> list[jax.Array]:
+        def inside(*values: jax.Array) -> list[jax.Array]:
             here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
             results = function(*here)
             return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
@@ -217,7 +200,7 @@ def rewritten_with_stacks(
     num_read: int,
     rows: frozenset[int],
     name: str,
-) -> tuple[Callable[..., Any], Stacked]:
+) -> tuple[Callable[..., tuple[list[jax.Array], list[jax.Array]]], Stacked]:
     """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
 
     Args:
@@ -235,7 +218,7 @@ def rewritten_with_stacks(
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
     run = jaxpr_as_fun(stacked.program)
 
-    def program(*args: Any) -> Any:
+    def program(*args: object) -> tuple[list[jax.Array], list[jax.Array]]:
         results = run(*jax.tree.leaves(args))
         return list(results[:num_first]), list(results[num_first:])
 
@@ -245,7 +228,12 @@ def rewritten_with_stacks(
 
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
-    return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
+    return flat(closed, seen_into)
+
+
+def seen_into(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call that a plan sees into, or None; updates of rows are one equation until a pass has seen them."""
+    return None if eqn.primitive is row_update_p else written_out(eqn)
 
 
 def passed(
@@ -271,22 +259,3 @@ def passed(
         if not entry.tags.isdisjoint(state.tags):
             state = entry.run(state)
     return state.program, state.calls
-
-
-def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
-    """Options for programs that were rewritten.
-
-    On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
-    is there already. Without that pass barriers stay to the end; they cost nothing.
-    """
-    ordered = {"recompute", AUTO, *WAITING, SAVED_IN_FILES}.intersection(tags)
-    if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
-        return {_DISABLED: "cse_barrier_expander"}
-    return {}
-
-
-def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of both; lists of passes that are switched off are joined."""
-    # One option holds all passes that are off, so the later one must not replace the first.
-    lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
-    return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

@@ -38,6 +38,7 @@ from sporax.mindspore.train.callback._callback import (
     check_events,
 )
 from sporax.mindspore.train.callback._default_progress import default_progress
+from sporax.mindspore.train.callback._job_progress import job_progress
 from sporax.mindspore.train.callback._model_checkpoint import save_on_exception
 from sporax.mindspore.train.callback._own_files import job_id
 from sporax.mindspore.train.callback._resumable import check_resume
@@ -281,7 +282,7 @@ class Model:
             check_batch=check_two_columns if self._loss_fn is not None else _accept,
             after_epoch=lambda manager: self._validate(valid, manager),
         )
-        heard = [*requested, *default_progress(requested)]
+        heard = [*requested, *default_progress(requested), *job_progress()]
         # Settings first and the saving of an exception last: it must happen while callbacks are still open.
         with self._parallel_settings(), CallbackManager(heard) as manager, save_on_exception(requested, facts):
             facts.parallel_mode = get_auto_parallel_context("parallel_mode")

@@ -1,0 +1,105 @@
+"""Two operators with a Lease, and an operator of one namespace, on a real control plane.
+
+Run by `make test-cluster`, as `test_cluster_training`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.jobs import job
+from support_k8s.site import sleeping
+
+from sporax.k8s.api import manifests
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
+]
+
+
+def apply(site, objects):
+    site.plane.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(objects))
+
+
+def start(site, name: str, *flags: str, token: str):
+    """An operator with a token of its own."""
+    environment = os.environ | {"KUBECONFIG": str(site.plane.kubeconfig(token, name)), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "sporax", "k8s", "operator", "--metrics_port", "0", "--liveness_port", "0", *flags]
+    with open(Path(tempfile.gettempdir()) / f"{name}.log", "wb") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def test_of_two_operators_the_second_takes_over_when_the_first_is_killed(site):
+    apply(site, manifests.lease_rights())
+    token = site.plane.account_token(manifests.NAMESPACE, manifests.OPERATOR)
+    site.kill_operator()
+    flags = ("--lease", f"{manifests.NAMESPACE}/{manifests.OPERATOR}")
+    lease = lambda: json.loads(
+        site.plane.kubectl("get", "lease", manifests.OPERATOR, "-n", manifests.NAMESPACE, "-o", "json")
+    )
+    holder = lambda: lease()["spec"]["holderIdentity"]
+    first = start(site, "first", *flags, token=token)
+    second = None
+    try:
+        is_held = lambda: (
+            manifests.OPERATOR in site.plane.kubectl("get", "leases", "-n", manifests.NAMESPACE, "-o", "name")
+        )
+        site.until(is_held, 60, "a lease")
+        leader = holder()
+        second = start(site, "second", *flags, token=token)
+        site.create(sleeping(job("led")))
+        site.until_in("led", "Running")
+        first.kill()
+        first.wait()
+        site.create(sleeping(job("taken-over")))
+        site.until_in("taken-over", "Running", 90)
+        assert holder() != leader
+        assert lease()["spec"]["leaseTransitions"] == 1
+        assert site.status("led").restarts == 0
+        second.terminate()
+        assert second.wait(timeout=60) == 0
+        assert holder() == ""
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+        site.start_operator()
+    for name in ("led", "taken-over"):
+        site.delete(name)
+
+
+def test_an_operator_of_one_namespace_needs_rights_in_no_other(site):
+    for name in ("team", "team-operator"):
+        site.plane.kubectl("create", "namespace", name)
+    apply(site, [manifests.account("team-operator"), *manifests.namespaced_rights("team", "team-operator")])
+    token = site.plane.account_token("team-operator", manifests.OPERATOR)
+    site.kill_operator()
+    process = start(site, "of-team", "--namespaces", "team", token=token)
+    try:
+        for namespace in ("default", "team"):
+            body = sleeping(job("placed", workers=1, scheduler=False))
+            body["metadata"] = {"name": "placed", "namespace": namespace}
+            site.plane.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(body))
+        state = lambda: site.plane.kubectl(
+            "get", "msjob", "placed", "-n", "team", "-o", "jsonpath={.status.conditions[-1:].type}"
+        )
+        site.until(lambda: state() == "Running", 60, "the job of the namespace")
+        assert site.status("placed").conditions == []  # that of the other namespace
+        site.plane.kubectl("delete", "msjob", "placed", "-n", "team")
+    finally:
+        process.kill()
+        site.start_operator()
+    site.until_in("placed", "Running")
+    site.delete("placed")

@@ -1,0 +1,116 @@
+"""Of several operators one works: the one that holds the Lease."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from lightkube import AsyncClient
+from support_k8s.fake_api import FakeApi
+from support_k8s.jobs import job
+from support_k8s.playground import cluster
+
+from sporax.k8s.leader import LeaderLease, LeaseLostError, LeaseOptions
+from sporax.k8s.operator import OperatorOptions, serve
+
+
+def lease(identity: str, valid_seconds: int = 1) -> LeaseOptions:
+    renew_seconds = valid_seconds - 0.4
+    return LeaseOptions("default", "lease", valid_seconds, renew_seconds, pause_seconds=0.05, identity=identity)
+
+
+def holder(api: FakeApi) -> str:
+    body = api.get("leases", "lease")
+    return body["spec"]["holderIdentity"] if body else ""
+
+
+async def killed(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_path, monkeypatch):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, playground):
+            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first", 3))))
+            await playground.until(lambda: holder(api) == "first", 30)
+            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second", 3))))
+            api.put("msjobs", job())
+            await playground.until(playground.is_in("Running"), 30)
+            pods = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods")}
+            await killed(first)  # it gives nothing back
+            assert holder(api) == "first"
+            api.put("msjobs", job("later"))
+            playground.end("job-worker-1", 137)
+            await playground.until(playground.is_in("Running", "later"), 30)
+            assert holder(api) == "second"
+            assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 1
+            await playground.until(playground.is_in("Failed"), 30)  # what happened while no operator worked is noticed
+            await killed(second)
+            left = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods") if name in pods}
+            assert left.items() <= pods.items()  # nothing was created twice
+            assert api.calls["POST", "services"] == 2
+
+    asyncio.run(story())
+
+
+def test_an_operator_that_is_told_to_stop_gives_the_lease_back(tmp_path, monkeypatch):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, playground):
+            client, stop = AsyncClient(), asyncio.Event()
+            leader = LeaderLease(client, lease("first"))
+            assert await leader.acquire(stop)
+            working = asyncio.create_task(leader.lead(stop.wait()))
+            renewed = api.get("leases", "lease")["spec"]["renewTime"]
+            await playground.until(lambda: api.get("leases", "lease")["spec"]["renewTime"] != renewed)
+            stop.set()
+            await working
+            assert holder(api) == ""
+            assert await LeaderLease(client, lease("second")).acquire(None)
+            await client.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("why", ["no answer", "robbed"])
+def test_a_holder_that_may_not_be_the_holder_any_more_stops_its_work(tmp_path, monkeypatch, why):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, _):
+            client, is_stopped = AsyncClient(), asyncio.Event()
+
+            async def work():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    is_stopped.set()
+
+            leader = LeaderLease(client, lease("first"))
+            assert await leader.acquire(None)
+            working = asyncio.create_task(leader.lead(work()))
+            await asyncio.sleep(0)
+            if why == "no answer":
+                api.faults.answers["GET", "leases"] = [500] * 1000
+            else:
+                body = api.get("leases", "lease")
+                api.put("leases", body | {"spec": body["spec"] | {"holderIdentity": "second", "renewTime": "now"}})
+            with pytest.raises(LeaseLostError, match="the lease default/lease must be held"):
+                await asyncio.wait_for(working, 10)
+            assert is_stopped.is_set()
+            assert holder(api) == ("first" if why == "no answer" else "second")
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_of_several_that_try_at_once_one_gets_the_lease(tmp_path, monkeypatch):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, playground):
+            client, stop = AsyncClient(), asyncio.Event()
+            trying = [asyncio.create_task(LeaderLease(client, lease(str(n))).acquire(stop)) for n in range(5)]
+            await playground.until(lambda: any(task.done() for task in trying))
+            stop.set()
+            assert sum(await asyncio.gather(*trying)) == 1
+            assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 0
+            await client.close()
+
+    asyncio.run(story())
