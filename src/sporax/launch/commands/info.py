@@ -10,6 +10,8 @@ import argparse
 import os
 import platform
 import re
+import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -67,16 +69,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; returns 0, or 1 when JAX finds no device to run on."""
     print(f"sporax {__version__}, python {platform.python_version()}, {platform.platform()}")
     for group, packages in packages_by_group(_requirements()).items():
-        print(f"{group if group == _CORE else f'extra [{group}]'}: {', '.join(map(_with_version, packages))}")
+        _show([f"{group if group == _CORE else f'extra [{group}]'}: {', '.join(map(_with_version, packages))}"])
     found = accelerators()
     try:
         lines, used = list(_device_lines()), _used_platforms()
     # JAX asserts that a backend has started where a platform that it was told to use has no plugin.
     except (RuntimeError, AssertionError) as problem:
-        print("\n".join(_nothing_lines(found, os.environ.get("JAX_PLATFORMS", ""), str(problem))))
+        _show(_nothing_lines(found, os.environ.get("JAX_PLATFORMS", ""), str(problem)))
         return 1
-    print("\n".join((*lines, *accelerator_lines(found, used))))
+    _show((*lines, *accelerator_lines(found, used)))
     return 0
+
+
+def _show(lines: Iterable[str]) -> None:
+    """Print lines, none wider than the terminal; what goes on is indented."""
+    width = shutil.get_terminal_size().columns
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        print(
+            textwrap.fill(
+                line, width, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False
+            )
+        )
 
 
 def accelerators() -> tuple[Accelerator, ...]:
