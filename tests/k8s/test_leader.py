@@ -1,10 +1,12 @@
 """Of several operators one works: the one that holds the Lease."""
 
 import asyncio
+import urllib.request
 from contextlib import suppress
 
 import pytest
 from lightkube import AsyncClient
+from support_k8s.control_plane import free_port
 from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import job
 from support_k8s.playground import cluster
@@ -112,5 +114,24 @@ def test_of_several_that_try_at_once_one_gets_the_lease(tmp_path, monkeypatch):
             assert sum(await asyncio.gather(*trying)) == 1
             assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 0
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_an_operator_that_waits_for_the_lease_says_that_it_lives(tmp_path, monkeypatch):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, playground):
+            body = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "renewTime": "now"}
+            api.put("leases", {"metadata": {"name": "lease"}, "spec": body})
+            port, stop = free_port(), asyncio.Event()
+            options = OperatorOptions(liveness_port=port, lease=lease("first"))
+            waiting = asyncio.create_task(serve(options, stop=stop))
+            await playground.until(lambda: api.calls["GET", "leases"] > 1)
+            ask = lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").status
+            assert await asyncio.to_thread(ask) == 200
+            assert not waiting.done()
+            stop.set()
+            await waiting
+            assert holder(api) == "other"
 
     asyncio.run(story())
