@@ -23,6 +23,7 @@ from _memory_table import arguments, show
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, context, nn
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 
 RNG = np.random.default_rng(0)
 
@@ -77,7 +78,7 @@ def ratio(name: str, settings: dict[str, Any]) -> float:
     planned = step.program.plan(*batch)
     used = step.program.lower(*batch).compile().memory_analysis()
     total = used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    return memory_of(planned.graph, planned.plan).peak_bytes / float(total)
+    return memory_of(planned.graph, planned.plan, XLA_CPU).peak_bytes / float(total)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 
 class Net:
@@ -142,8 +143,17 @@ def transformer(layers, width, heads):
     return run
 
 
+def on_devices(values, batch):
+    """Parameters and state on every device, rows of the batch divided among them: data parallelism."""
+    if jax.device_count() == 1:
+        return jax.tree.map(jnp.asarray, values), batch
+    mesh = jax.make_mesh((jax.device_count(),), ("data",))
+    everywhere, rows = (NamedSharding(mesh, PartitionSpec(*names)) for names in ((), ("data",)))
+    return jax.device_put(values, everywhere), jax.device_put(batch, rows)
+
+
 def first_step(network, batch, clock=time.process_time):
-    """Seconds to make the parameters, and to the end of the first step."""
+    """Seconds to make the parameters, and to the end of the first step; on all devices of the process."""
     started = clock()
     net = Net()
     network(net, None)
@@ -160,10 +170,8 @@ def first_step(network, batch, clock=time.process_time):
         moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, grads)
         return value, jax.tree.map(lambda p, m: p - 0.01 * m, parameters, moments), moments, statistics
 
-    x, y = batch
-    on_device = jax.tree.map(
-        jnp.asarray, (parameters, {k: np.zeros_like(v) for k, v in parameters.items()}, statistics)
-    )
+    zeros = {k: np.zeros_like(v) for k, v in parameters.items()}
+    on_device, (x, y) = on_devices((parameters, zeros, statistics), batch)
     value = jax.jit(step, donate_argnums=(0, 1, 2))(*on_device, x, y)[0]
     assert np.isfinite(float(value))
     return {"build": built - started, "step": clock() - built}

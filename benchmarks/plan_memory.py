@@ -28,6 +28,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import SearchOptions, search
 from sporax.runtime.devices.device_program import device_program
 from sporax.runtime.planned.function import plan as plan_function
@@ -306,7 +307,7 @@ def ratios(name: str) -> dict[str, float]:
         fixed = {} if cut == "searched" else dict(zip(inputs, places, strict=True))
         options = SearchOptions(fully_use_devices=not slow, fixed=fixed)
         plan = search(graph, mesh, Roofline(profile, link_costs(profile, mesh)), "dynamic", options).plan
-        found[cut] = memory_of(graph, plan).peak_bytes / measured(planned.step, plan, arguments)
+        found[cut] = memory_of(graph, plan, XLA_CPU).peak_bytes / measured(planned.step, plan, arguments)
         print(f"{name}, {cut}: {found[cut]:.3f}", file=sys.stderr, flush=True)
     return found
 

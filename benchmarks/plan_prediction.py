@@ -150,7 +150,7 @@ def main() -> None:
 
     import sporax
     from sporax.planner.communication.transfers import schedule
-    from sporax.planner.memory.peak import memory_of
+    from sporax.planner.memory.peak import backend_of, memory_of
 
     step, params, data = network(options.width, options.batch)
     rows: list[dict[str, Any]] = []
@@ -179,7 +179,9 @@ def main() -> None:
                 "searched_seconds": planned.search.cost_seconds,
                 "predicted_bytes": result_bytes(schedule(planned.step.graph, planned.plan)),
                 "compiled_bytes": bytes_of_collectives(compiled.as_text()),
-                "predicted_memory": memory_of(planned.step.graph, planned.plan).peak_bytes,
+                "predicted_memory": memory_of(
+                    planned.step.graph, planned.plan, backend_of(planned.model.platform)
+                ).peak_bytes,
                 "compiled_memory": measured,
             }
         )

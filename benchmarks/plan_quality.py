@@ -23,6 +23,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import SearchOptions, SearchResult, ilp, search
 from sporax.planner.search.limit.limit import smallest
 from sporax.planner.search.space.problem import ProblemBuilder
@@ -80,7 +81,7 @@ def limits(
 def row(found: SearchResult, best: SearchResult, limit: int | None, graph: OperatorGraph) -> str:
     """Gap and time of one search."""
     gap = 100 * (found.cost_seconds / best.cost_seconds - 1)
-    over = " too large" if limit is not None and memory_of(graph, found.plan).peak_bytes > limit else ""
+    over = " too large" if limit is not None and memory_of(graph, found.plan, XLA_CPU).peak_bytes > limit else ""
     exact = " exact" if found.optimal else f" ({found.method})" if found.method == "ilp" else ""
     return f"{gap:8.2f} %{exact}{over} {found.seconds:6.2f} s"
 
@@ -108,7 +109,7 @@ def main() -> None:
         mesh = DeviceMatrix(MESHES[mesh_name])
         model = Roofline(profile, link_costs(profile, mesh))
         options = SearchOptions(fully_use_devices=busy)
-        free = memory_of(graph, search(graph, mesh, model, "ilp", options).plan).peak_bytes
+        free = memory_of(graph, search(graph, mesh, model, "ilp", options).plan, XLA_CPU).peak_bytes
         for limit in [None] if arguments.no_limits else limits(graph, mesh, model, options, free):
             if limit is not None or not arguments.only_limits:
                 within = replace(options, memory_bytes=limit)

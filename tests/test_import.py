@@ -11,6 +11,48 @@ import pytest
 import sporax
 import sporax.mindspore
 
+HEAVY = (
+    # What plans a step, lowers it and reports on it: programs of one device need none of it.
+    "sporax.planner.budget",
+    "sporax.planner.communication",
+    "sporax.planner.cost",
+    "sporax.planner.loops",
+    "sporax.planner.memory",
+    "sporax.planner.planning",
+    "sporax.planner.propagation",
+    "sporax.planner.rules.",
+    "sporax.planner.search",
+    "sporax.planner.solver",
+    "sporax.lowering.ingest.",
+    "sporax.lowering.passes.checksums",
+    "sporax.lowering.passes.host.",
+    "sporax.lowering.passes.pass_order",
+    "sporax.lowering.passes.recompute.",
+    "sporax.lowering.passes.repeat.",
+    "sporax.lowering.pipeline",
+    "sporax.report",
+    "sporax.runtime.pipeline",
+    "sporax.runtime.planned.",
+    # What processes of a job need to find each other, and parameter servers.
+    "sporax.cluster.membership",
+    "sporax.cluster.rendezvous",
+    "sporax.cluster.scheduler",
+    "sporax.cluster.watchdog",
+    "sporax.ps.client",
+    "sporax.ps.protocol",
+    "sporax.ps.server",
+    # Libraries for some users.
+    "grain",
+    "jax.scipy.linalg",
+    "optax",
+    "orbax",
+    "rich",
+    "scipy",
+    "sqlite3",
+    "xml",
+    "zmq",
+)
+"""What `import` of Tensor, nn, ops, Model and data sets must leave to those who need it."""
 ENGINE = Path(sporax.__file__).parent
 WALL = ENGINE / "mindspore"
 
@@ -43,12 +85,19 @@ def test_64_bit_types_come_with_the_facade_only():
     assert run("import sporax.mindspore.nn, jax; print(jax.config.jax_enable_x64)").strip() == "True"
 
 
-def test_importing_the_facade_starts_no_backend():
+def test_importing_the_facade_starts_no_backend_and_loads_nothing_heavy():
     broken = "import jax; jax.config.update('jax_platforms', 'no_such_platform')\n"
     with pytest.raises(subprocess.CalledProcessError):  # starting a backend would fail
         run(broken + "jax.devices()")
-    packages = ("nn", "ops", "train", "dataset", "parallel", "communication")
-    run(broken + "import " + ", ".join(f"sporax.mindspore.{name}" for name in packages))
+    packages = ("nn", "ops", "train", "dataset", "parallel", "communication", "Tensor", "Model")
+    loaded = run(
+        broken
+        + "import sys, sporax.mindspore as ms\n"
+        + ", ".join(f"ms.{name}" for name in packages)
+        + "\nprint(*sys.modules, sep='\\n')"
+    ).splitlines()
+    assert "sporax.mindspore.train.model" in loaded
+    assert [name for name in loaded if name.startswith(HEAVY)] == []
 
 
 @pytest.mark.parametrize("package", [sporax, sporax.mindspore])

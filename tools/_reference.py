@@ -50,7 +50,8 @@ def entry(name: str, value: object) -> str:
     parts = [f"## {name}\n", f"```python\n{signature(name, value)}\n```\n", *markdown(inspect.getdoc(value) or "")]
     if inspect.isclass(value):
         for method, function in methods(value):
-            parts += [f"### {name}.{method}\n", f"```python\n{signature(method, function)}\n```\n"]
+            # No heading: entries of the contents cost time on every page.
+            parts.append(f"```python\n{signature(f'{name}.{method}', function)}\n```\n")
             parts += markdown(inspect.getdoc(function) or "")
     return "\n".join(parts)
 

@@ -132,8 +132,8 @@ def test_a_wheel_installs_and_the_first_page_works_with_it_on_a_terminal_of_80_c
         outputs.append(done.stdout)
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line]
         assert [line for line in lines if len(line) > 80] == []
-        said = Counter(done.stderr.splitlines())
-        assert [line for line, times in said.items() if times > 1] == []
+        messages = Counter(done.stderr.splitlines())
+        assert [line for line, times in messages.items() if times > 1] == []
     assert outputs[0].strip() == "environment"
     missing = [pattern for pattern, text in zip(EXPECTED, outputs[1:], strict=True) if not re.search(pattern, text)]
     assert not missing, outputs

@@ -124,6 +124,22 @@ REFUSALS |= {
     ("graph_mode", "## What is refused, with file and line"): Elsewhere(
         "tests/mindspore/autograph/test_control_flow.py::test_arguments_that_do_not_fit_are_refused"
     ),
+    ("kubernetes", "**Rules of the CRD.** Rules across fields"): Elsewhere(
+        "tests/k8s/resource/test_admission_rules.py::test_what_no_type_or_bound_refuses_a_rule_does",
+        "for message in broken",
+    ),
+    ("kubernetes", "leave them out of the definition, and the operator refuses"): Elsewhere(
+        "tests/k8s/resource/test_admission_rules.py::test_rules_and_operator_agree_on_every_job",
+        "except InvalidSpecError",
+    ),
+    ("kubernetes", "compares what the rules refuse with"): Elsewhere(
+        "tests/k8s/resource/test_admission_rules.py::test_rules_and_operator_agree_on_every_job",
+        "except InvalidSpecError",
+    ),
+    ("kubernetes", "operator refuses on random jobs"): Elsewhere(
+        "tests/k8s/resource/test_admission_rules.py::test_rules_and_operator_agree_on_every_job",
+        "except InvalidSpecError",
+    ),
     ("memory", "refused together with tables in uneven parts"): Elsewhere(
         "src/sporax/lowering/passes/recompute/plan_facts.py", "are not offered in steps "
     ),

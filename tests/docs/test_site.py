@@ -80,7 +80,7 @@ def test_there_are_fewer_words_than_there_were():
     assert words((ROOT / "README.md").read_text()) <= MOST_WORDS_OF_README
 
 
-MOST_WORDS = 60_000
+MOST_WORDS = 60_500
 """In `docs`, with the generated pages. There were 60,516 without guides."""
 MOST_WORDS_OF_README = 800
 

@@ -16,6 +16,7 @@ from sporax.planner import PlanRequest, PlanResult, cost_model, device_memory, f
 from sporax.planner.cost import Roofline, Symbolic
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.planning import search_options
 from sporax.planner.propagation.auto_policy import AutoPolicy
@@ -73,7 +74,7 @@ def test_results_are_values_that_other_processes_receive_whole():
 def test_a_search_is_repeated_with_less_memory_until_the_finished_plan_fits(monkeypatch):
     graph = layers(2)
     free = make_plan(request(graph))
-    limit = memory_of(graph, free.plan).peak_bytes
+    limit = memory_of(graph, free.plan, XLA_CPU).peak_bytes
     limits = []
 
     def peak(result):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, roofline, scan, training_step
 
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import search
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.report.summarize import summarize
@@ -36,7 +37,7 @@ def test_peak_and_arithmetic_are_those_of_the_plan():
     graph = training_step()
     plan = replicated_plan(graph, MESH)
     totals = summarize(graph, plan).totals
-    assert totals.peak_bytes == memory_of(graph, plan).peak_bytes == sum(size for _, size in totals.peak_uses)
+    assert totals.peak_bytes == memory_of(graph, plan, XLA_CPU).peak_bytes == sum(size for _, size in totals.peak_uses)
     assert totals.flops == sum(row.flops for row in summarize(graph, plan).operators)
 
 

@@ -6,4 +6,31 @@ A layer without devices. It is read in this order:
 * `rendezvous`: how unknown processes become a numbered cluster, as a state machine; `scheduler` and `membership` are its two
   ends on the network, `ports` opens sockets;
 * `board` and `watchdog`: which rank is behind, and how the others end when one is lost.
+
+What the runtime needs when it joins a job is loaded then: a program of one rank has no cluster.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.cluster.membership import join
+    from sporax.cluster.scheduler import serve_cluster
+    from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
+
+__all__ = ["HEARTBEAT_SECONDS", "SHUTDOWN_SECONDS", "Watchdog", "join", "recovers", "serve_cluster"]
+
+_HOMES = {
+    "HEARTBEAT_SECONDS": "sporax.cluster.watchdog",
+    "SHUTDOWN_SECONDS": "sporax.cluster.watchdog",
+    "Watchdog": "sporax.cluster.watchdog",
+    "join": "sporax.cluster.membership",
+    "recovers": "sporax.cluster.watchdog",
+    "serve_cluster": "sporax.cluster.scheduler",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

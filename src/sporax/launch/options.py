@@ -93,7 +93,7 @@ class LaunchOptions:
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
         token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
-        no_cache: compile all programs again, and keep none for later runs.
+        no_cache: compile and search for plans again, and store nothing for later runs.
         verbose: errors have all of their frames.
         verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
         server_num: parameter servers.
@@ -206,7 +206,7 @@ def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("compiled programs").add_argument
-    add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
+    add("--no_cache", action="store_true", help="compile and search for plans again, and store nothing for later runs")
     add(
         "--verify-steps",
         type=int,

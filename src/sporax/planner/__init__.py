@@ -3,6 +3,8 @@
     result = make_plan(PlanRequest(graph, mesh, settings, profile, placements))
     result.plan, result.search, result.model
 
+`make_plan(request, measure)` lets the memory limit hold for compiled plans: `measure` compiles one and reads what it needs.
+
 Names are loaded when they are first used: the searches bring scipy along, which values and rules do not need.
 """
 
@@ -14,10 +16,12 @@ from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sporax.planner.budget import QUESTION_SECONDS, Budget
+    from sporax.planner.compiled_limit import Measure, is_near
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
-    from sporax.planner.planning import finish, make_plan, received
+    from sporax.planner.planning import finish, make_plan, received, remembered
     from sporax.planner.request import PlanRequest
+    from sporax.planner.request_key import request_key
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
 
@@ -25,6 +29,7 @@ __all__ = [
     "QUESTION_SECONDS",
     "Budget",
     "Devices",
+    "Measure",
     "PlanRequest",
     "PlanResult",
     "SearchOptions",
@@ -34,8 +39,11 @@ __all__ = [
     "device_memory",
     "finish",
     "fitting_hardware",
+    "is_near",
     "make_plan",
     "received",
+    "remembered",
+    "request_key",
     "trade_offs",
 ]
 
@@ -43,6 +51,7 @@ _HOMES = {
     "QUESTION_SECONDS": "sporax.planner.budget",
     "Budget": "sporax.planner.budget",
     "Devices": "sporax.planner.devices",
+    "Measure": "sporax.planner.compiled_limit",
     "PlanRequest": "sporax.planner.request",
     "PlanResult": "sporax.planner.result",
     "SearchOptions": "sporax.planner.search",
@@ -52,8 +61,11 @@ _HOMES = {
     "device_memory": "sporax.planner.cost.chosen_model",
     "finish": "sporax.planner.planning",
     "fitting_hardware": "sporax.planner.devices",
+    "is_near": "sporax.planner.compiled_limit",
     "make_plan": "sporax.planner.planning",
     "received": "sporax.planner.planning",
+    "remembered": "sporax.planner.planning",
+    "request_key": "sporax.planner.request_key",
     "trade_offs": "sporax.planner.search",
 }
 

@@ -50,6 +50,11 @@ class Budget:
         return self.end - self.start
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it ends at all."""
+        return math.isfinite(self.end)
+
+    @property
     def used(self) -> float:
         """Seconds since its start."""
         return time.monotonic() - self.start

@@ -7,6 +7,7 @@ Method: propagation finishes every plan. Without a search it starts from strateg
 (forward, backward and update) with what the user fixed. Its *pins* are what is taken over: how the operators before the update
 are sharded, and where parameters are stored. All else follows by propagation, so the same rules hold in both modes. The finished
 plan is costed, and it must keep the memory limit: where it needs more than the search's own, the search is repeated with less.
+Where a compiler is at hand, the limit holds for the compiled plan (`compiled_limit`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from functools import partial
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig
 from sporax.ir.graph import OperatorGraph, Role
@@ -23,6 +24,7 @@ from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
+from sporax.planner.compiled_limit import Measure, within_compiled
 from sporax.planner.cost.chosen_model import cost_model
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
@@ -37,6 +39,7 @@ from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
+from sporax.planner.search.limit.limit import PlanTooLargeError
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3
@@ -45,8 +48,13 @@ _MORE_SEARCHES = 2
 """Searches with less and less memory after the first one, until a finished plan fits."""
 
 
-def make_plan(request: PlanRequest) -> PlanResult:
+def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
     """The plan of a step.
+
+    Args:
+        request: what is asked for.
+        measure: compiles a plan and reads what it needs, where a compiler is at hand. A limit of a search then holds for the
+            compiled program; without it, for the predicted memory.
 
     Raises:
         SporaxRuntimeError: a strategy that does not fit, one parameter sharded in two ways, or no plan fits the memory.
@@ -58,11 +66,22 @@ def make_plan(request: PlanRequest) -> PlanResult:
     merging = fusion_ids(request.graph, request.settings.parallel) == FusionIds()
     model = cost_model(request.settings, request.mesh, request.profile, merging)
     options = search_options(request)
-    limit = options.memory_bytes
-    refuse_hopeless(request.graph, request.mesh, model, options)
+    if options.memory_bytes is None:
+        return _searched(request, options, None, model)
+    planned = partial(_predicted_within, request, options, model)
+    if measure is None:
+        return planned(options.memory_bytes)
+    return within_compiled(options.memory_bytes, planned, _peak_bytes, measure)
+
+
+def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
+    """The finished plan of a search that is predicted to need at most `limit` bytes.
+
+    Raises:
+        PlanTooLargeError: none was found.
+    """
+    refuse_hopeless(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
-    if limit is None:
-        return result
     allowed, needed = limit, _peak_bytes(result)
     for _ in range(_MORE_SEARCHES):
         if needed <= limit:
@@ -71,9 +90,10 @@ def make_plan(request: PlanRequest) -> PlanResult:
         result = _searched(request, options, allowed, model)
         needed = _peak_bytes(result)
     if needed > limit:
-        raise SporaxRuntimeError(
+        raise PlanTooLargeError(
             f"For 'search_mode', a plan must fit into {limit / 1e6:.3f} MB per device, but with gradients and parameters stored "
-            f"as the settings say the best that was found needs {needed / 1e6:.3f} MB."
+            f"as the settings say the best that was found needs {needed / 1e6:.3f} MB.",
+            needed,
         )
     return result
 
@@ -93,6 +113,17 @@ def received(request: PlanRequest, text: str) -> PlanResult:
         text: `PlanResult.to_json` of that process.
     """
     return PlanResult.from_json(request, text, search_options(request) if request.is_searched else SearchOptions())
+
+
+def remembered(request: PlanRequest, text: str) -> PlanResult:
+    """The result that an earlier run has found for an equal request; what it warned of, this one warns of.
+
+    Args:
+        request: what is asked for.
+        text: `PlanResult.to_json` of that run.
+    """
+    _warn_of_ignored(request.settings)
+    return received(request, text)
 
 
 def finish(request: PlanRequest, found: SearchResult, model: CostModel) -> PlanResult:

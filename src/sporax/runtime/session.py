@@ -19,8 +19,6 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
-from sporax.cluster.membership import Membership
-from sporax.cluster.watchdog import Watchdog
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import OperatorMark, Shardings
@@ -29,6 +27,8 @@ from sporax.ir.operation import Shape
 if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
     import jax
 
+    from sporax.cluster.membership import Membership
+    from sporax.cluster.watchdog import Watchdog
     from sporax.ps.worker.server_connection import ServerConnection
     from sporax.report.questions import Planned
 

@@ -16,24 +16,25 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from types import MemberDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import backend
 
+from sporax import cluster
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.identity import ByIdentity
 from sporax.cluster import addresses, ports
 from sporax.cluster.environment import ProcessRole, RankEnvironment
-from sporax.cluster.membership import join
-from sporax.cluster.scheduler import serve_cluster
-from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.living_objects import living_objects
 from sporax.runtime.session import SESSION, World
 from sporax.runtime.state import frames
+
+if TYPE_CHECKING:
+    from sporax.cluster.watchdog import Watchdog
 
 
 def world() -> World | None:
@@ -100,9 +101,9 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
     environment = RankEnvironment.from_environ(environ)
     # MindSpore's scheduler runs the user's script as the ranks do, and leaves it here.
     if environment.role is ProcessRole.SCHEDULER:
-        serve_cluster(environment, recovers=recovers(environ))
+        cluster.serve_cluster(environment, recovers=cluster.recovers(environ))
         sys.exit()
-    SESSION.membership = membership = join(environment)
+    SESSION.membership = membership = cluster.join(environment)
     place = membership.environment
     assert place.rank is not None
     if place.simulation_level is not None:
@@ -110,7 +111,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         with carry_over():
             dry_run.start(place)
     elif place.size > 1:
-        SESSION.watchdog = Watchdog(membership)
+        SESSION.watchdog = cluster.Watchdog(membership)
         # Before the connection, which may hang as well when a rank is lost.
         SESSION.watchdog.start()
         _connect(place, SESSION.watchdog)
@@ -155,8 +156,8 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
                 place.rank,
                 coordinator_bind_address=_bind_address(place),
                 initialization_timeout=int(place.timeout_seconds),
-                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-                shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+                heartbeat_timeout_seconds=cluster.HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=cluster.SHUTDOWN_SECONDS,
             )
         except (RuntimeError, jax.errors.JaxRuntimeError) as error:
             raise SporaxRuntimeError(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from blocks import assert_same, example, from_slices, needs_neighbours, spread, to_slices
+from blocks import FixedPosition, assert_same, example, from_slices, needs_neighbours, spread, to_slices
 from jax import lax
 from samples import SAMPLES, floats
 
@@ -113,6 +113,18 @@ def test_places_are_traced(devices, name):
     rule = rule_for(describe(sample.eqn))
     assignment = spread([item for item in assignments(rule, MESH) if any(item)], 3)[1]
     assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{name} {rule} under {assignment}")
+
+
+def test_keys_of_random_bits_are_not_spread():
+    """The hash carries its keys through its rounds: at full size they would take three arrays more."""
+    sample = example("random_bits", *SAMPLES["random_bits"][0])
+    rule = rule_for(describe(sample.eqn))
+    assignment = next(item for item in assignments(rule, MESH) if any(item))
+    position = FixedPosition(MESH, (0, 0))
+    jaxpr = jax.make_jaxpr(lambda key: run(sample.task(assignment, MESH), position, [key]))(*sample.operands)
+    (hashed,) = (equation for equation in jaxpr.eqns if equation.primitive.name == "threefry2x32")
+    sizes = [variable.aval.size for variable in hashed.invars]
+    assert sizes == [1, 1, hashed.outvars[0].aval.size, hashed.outvars[0].aval.size]
 
 
 def test_border_bytes():

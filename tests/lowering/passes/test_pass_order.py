@@ -9,7 +9,7 @@ import pytest
 
 from sporax.lowering.marks.host_transfer import to_device, to_host, transfers
 from sporax.lowering.marks.tags import new_tag
-from sporax.lowering.passes import pass_order
+from sporax.lowering.passes import pass_order, pass_tags
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 
 
@@ -56,15 +56,15 @@ def test_what_is_computed_again_is_told():
     [(set(), False), ({"host"}, False), ({"recompute"}, True), ({"offload"}, True), ({pass_order.AUTO}, True)],
 )
 def test_cpus_keep_barriers_where_work_is_repeated(tags, keeps):
-    assert ("xla_disable_hlo_passes" in pass_order.compiler_options(tags)) is keeps
+    assert ("xla_disable_hlo_passes" in pass_tags.compiler_options(tags)) is keeps
 
 
 def test_lists_of_passes_are_joined_and_other_options_replaced():
     first = {"xla_disable_hlo_passes": "a", "level": 1}
     second = {"xla_disable_hlo_passes": "b", "level": 2}
-    assert pass_order.merged_options(first, second) == {"xla_disable_hlo_passes": "a,b", "level": 2}
-    assert pass_order.merged_options(first, {}) == first
-    assert pass_order.merged_options({}, {}) == {}
+    assert pass_tags.merged_options(first, second) == {"xla_disable_hlo_passes": "a,b", "level": 2}
+    assert pass_tags.merged_options(first, {}) == first
+    assert pass_tags.merged_options({}, {}) == {}
 
 
 def test_the_list_says_what_each_pass_is_asked_for_with():

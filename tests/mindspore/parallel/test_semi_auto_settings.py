@@ -19,6 +19,7 @@ from sporax.planner.communication.moves import MoveKind
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.runtime import world
 
@@ -148,7 +149,7 @@ def test_an_all_to_all_in_place_of_a_reduce_scatter_needs_the_memory_that_plans_
     planned = plan_of(step)
     measured = program_text.compiled(step.program, Tensor(X), Tensor(Y)).memory_analysis()
     held = measured.argument_size_in_bytes + measured.output_size_in_bytes - measured.alias_size_in_bytes
-    predicted = memory_of(planned.graph, planned.plan).peak_bytes
+    predicted = memory_of(planned.graph, planned.plan, XLA_CPU).peak_bytes
     assert predicted == pytest.approx(held + measured.temp_size_in_bytes, rel=0.01)
 
 

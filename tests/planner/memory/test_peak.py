@@ -7,13 +7,14 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import Role
 from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
 
 
 def whole(graph):
-    return memory_of(graph, replicated_plan(graph, MESH))
+    return memory_of(graph, replicated_plan(graph, MESH), XLA_CPU)
 
 
 def test_a_product_needs_its_operands_and_its_result():
@@ -32,7 +33,7 @@ def test_shards_need_their_share():
         plan.operators[0], assignment=((0,), (), (), (), ()), operands=(rows, placement("- -")), results=(rows,)
     )
     plan = replace(plan, inputs=(rows, placement("- -")), outputs=(rows,), operators=(operator,))
-    assert memory_of(graph, plan).peak_bytes == (4 * 16 + 16 * 32 + 4 * 32) * 4
+    assert memory_of(graph, plan, XLA_CPU).peak_bytes == (4 * 16 + 16 * 32 + 4 * 32) * 4
 
 
 def test_a_loop_writes_over_the_product_it_reads():
@@ -51,7 +52,7 @@ def test_what_the_backward_pass_reads_is_an_activation():
     graph = training_step(16, 16, 32)
     used = whole(graph)
     assert used.by_use[Use.ACTIVATIONS] == 16 * 32 * 4
-    ranges = {life.tensor: life.use for life in live_ranges(graph)}
+    ranges = {life.tensor: life.use for life in live_ranges(graph, XLA_CPU)}
     assert ranges[3] is Use.ACTIVATIONS  # tanh's result, which its derivative reads
     assert ranges[8] is Use.TRANSIENTS  # the gradient
 
@@ -61,7 +62,7 @@ def test_an_updated_weight_takes_the_place_of_the_old_one():
 
     def left(step):
         """Transients when all operators have run."""
-        return memory_over_time(step, replicated_plan(step, MESH))[-1][1][Use.TRANSIENTS]
+        return memory_over_time(step, replicated_plan(step, MESH), XLA_CPU)[-1][1][Use.TRANSIENTS]
 
     assert left(graph) == 4  # the loss alone
     assert left(replace(graph, aliases=())) == 4 + 16 * 32 * 4  # and the new weight next to the old one
@@ -113,7 +114,7 @@ def test_operators_that_nothing_needs_take_no_memory():
     x = builder.argument(8, 8)
     builder.matmul(x, x)
     graph = builder.graph(builder.unary("tanh", x))
-    assert {life.tensor for life in live_ranges(graph)} == {x, 2}
+    assert {life.tensor for life in live_ranges(graph, XLA_CPU)} == {x, 2}
 
 
 def test_the_text_names_the_peak_and_its_uses():

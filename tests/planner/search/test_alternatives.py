@@ -16,6 +16,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, alternatives, dynamic, replicated_plan, trade_offs
 from sporax.planner.search.alternatives import _choice_of, _Subspaces
@@ -144,7 +145,7 @@ def test_they_keep_a_memory_limit(share, least, reference):
     actual = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
 
     assert len(actual) >= least
-    assert all(memory_of(GRAPH, item.plan).peak_bytes <= limit for item in actual)
+    assert all(memory_of(GRAPH, item.plan, XLA_CPU).peak_bytes <= limit for item in actual)
     assert actual[0].cost_seconds >= reference.cost_seconds
 
 
@@ -156,7 +157,9 @@ def test_trade_offs_go_from_the_fastest_to_the_smallest(all_trade_offs, referenc
     assert times == sorted(times)
     assert sizes == sorted(sizes, reverse=True)
     assert times[0] == pytest.approx(reference.cost_seconds)
-    assert all(memory_of(GRAPH, item.plan).peak_bytes == size for item, size in zip(actual, sizes, strict=True))
+    assert all(
+        memory_of(GRAPH, item.plan, XLA_CPU).peak_bytes == size for item, size in zip(actual, sizes, strict=True)
+    )
 
 
 def test_trade_offs_say_what_they_left_out_for_want_of_time(all_trade_offs):
@@ -173,7 +176,7 @@ def test_trade_offs_of_a_jax_function_can_be_run():
     actual = planned.trade_offs(2)
 
     assert all(type(item) is type(planned) for item in actual)
-    assert actual[-1].search.statistics["peak_bytes"] <= memory_of(planned.graph, planned.plan).peak_bytes
+    assert actual[-1].search.statistics["peak_bytes"] <= memory_of(planned.graph, planned.plan, XLA_CPU).peak_bytes
     assert actual[-1].in_shardings
 
 

@@ -11,6 +11,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
@@ -143,7 +144,7 @@ def limited(layers, share):
     """A network and the options with a share of the memory of its fastest plan."""
     graph = networks.mlp(layers, 256, 256).graph
     fastest = repeated(graph, EIGHT, MODEL)
-    peak = memory_of(graph, fastest.plan).peak_bytes
+    peak = memory_of(graph, fastest.plan, XLA_CPU).peak_bytes
     return graph, fastest, SearchOptions(memory_bytes=int(share * peak))
 
 
@@ -158,7 +159,7 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
         asked.append(counted["measured"])
 
         check_plan(graph, actual.plan)
-        assert memory_of(graph, actual.plan).peak_bytes == actual.peak_bytes <= options.memory_bytes
+        assert memory_of(graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes <= options.memory_bytes
         assert problem.seconds(actual.chosen) >= fastest.bound_seconds * (1 - 1e-9)
         assert relaxed(problem, options.memory_bytes, tied=True) is actual
 
@@ -186,4 +187,4 @@ def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, mon
     actual = search(graph, EIGHT, MODEL, mode, options)
 
     assert counted["choose"] > 0
-    assert memory_of(graph, actual.plan).peak_bytes <= options.memory_bytes
+    assert memory_of(graph, actual.plan, XLA_CPU).peak_bytes <= options.memory_bytes

@@ -24,6 +24,7 @@ from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, ilp, replicated_plan, search
 from sporax.report.view.explain import explain
@@ -128,7 +129,7 @@ def test_compiled_loops_send_what_their_plans_say():
     assert dict(outside) == pytest.approx(collective_bytes(list(schedule(step.graph, plan))), rel=0.01)
     used = program.memory_analysis()
     there = used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(there, rel=0.1)
+    assert memory_of(step.graph, plan, XLA_CPU).peak_bytes == pytest.approx(there, rel=0.1)
     assert_same_losses(step, program)
 
 
@@ -231,7 +232,7 @@ def test_plans_are_folded_and_unfolded_without_loss():
     check_plan(out.graph, flat)
     assert out.folded(flat) == actual.plan
     assert {operator.times for operator in out.graph.operators} == {1, 4}
-    assert memory_of(step.graph, actual.plan) == memory_of(step.graph, out.folded(flat))
+    assert memory_of(step.graph, actual.plan, XLA_CPU) == memory_of(step.graph, out.folded(flat), XLA_CPU)
     bare = networks.mlp(2, 64, 64).graph
     assert inline_loops(bare).graph is bare
 

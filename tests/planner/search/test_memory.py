@@ -11,6 +11,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import Use, memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.sharding_propagation import propagation
@@ -52,12 +53,12 @@ def compiled_bytes(step, plan):
 def test_prediction_is_near_the_compiled_program(step):
     cut = ilp(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True)).plan
     for plan in (replicated_plan(step.graph, MESH), cut):
-        assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
+        assert memory_of(step.graph, plan, XLA_CPU).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
 
 
 def test_what_memory_is_used_for():
     step = networks.mlp(4, 1024, 128)
-    used = memory_of(step.graph, replicated_plan(step.graph, MESH))
+    used = memory_of(step.graph, replicated_plan(step.graph, MESH), XLA_CPU)
 
     assert used.by_use[Use.PARAMETERS] == 4 * 128 * 128 * 4
     assert used.by_use[Use.DATA] == 2 * 1024 * 128 * 4
@@ -74,7 +75,7 @@ def test_a_plan_that_fits_is_found_and_runs():
     fitting = ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=limit), budget=Budget.of(8))
 
     check_plan(step.graph, fitting.plan)
-    assert memory_of(step.graph, fitting.plan).peak_bytes <= limit
+    assert memory_of(step.graph, fitting.plan, XLA_CPU).peak_bytes <= limit
     assert fitting.cost_seconds > free.cost_seconds
     assert_same_results(step, fitting.plan)
 
@@ -88,4 +89,4 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
     stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
 
     fitting = propagation(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
-    assert memory_of(step.graph, fitting.plan).peak_bytes <= stated + 1000
+    assert memory_of(step.graph, fitting.plan, XLA_CPU).peak_bytes <= stated + 1000

@@ -12,6 +12,7 @@ from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, dynamic, ilp, propagation, recursive, repeated
 
@@ -57,13 +58,13 @@ def test_searches_come_near_the_proven_optimum(name, mesh):
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
 def test_gaps_with_less_memory(name):
     mesh, graph = MESHES[0], NETWORKS[name].graph
-    limit = int(0.85 * memory_of(graph, optimum(name, mesh).plan).peak_bytes)
+    limit = int(0.85 * memory_of(graph, optimum(name, mesh).plan, XLA_CPU).peak_bytes)
     best = optimum(name, mesh, limit)
     options = SearchOptions(fully_use_devices=True, memory_bytes=limit)
     for search in (*QUICK, dynamic, repeated):
         actual = search(graph, mesh, model(mesh), options)
         check_plan(graph, actual.plan)
-        assert memory_of(graph, actual.plan).peak_bytes <= limit, search.__name__
+        assert memory_of(graph, actual.plan, XLA_CPU).peak_bytes <= limit, search.__name__
         assert actual.cost_seconds <= 1.05 * best.cost_seconds, search.__name__
         assert not actual.optimal or actual.cost_seconds <= best.cost_seconds * (1 + 1e-9), search.__name__
         if best.bound_seconds is not None:

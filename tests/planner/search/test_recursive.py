@@ -5,6 +5,7 @@ from planner_graphs import cheapest_cost, layers, mesh_of, problem_of, product, 
 
 from sporax.planner.cost import cost_of
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.space.problem import SearchOptions
@@ -37,6 +38,6 @@ def test_axis_by_axis_and_all_at_once_are_tried_unless_units_are_given():
 
 def test_a_memory_limit_is_kept():
     graph = layers(3)
-    free = memory_of(graph, recursive(graph, FOUR, roofline(FOUR)).plan).peak_bytes
+    free = memory_of(graph, recursive(graph, FOUR, roofline(FOUR)).plan, XLA_CPU).peak_bytes
     tight = recursive(graph, FOUR, roofline(FOUR), SearchOptions(memory_bytes=int(0.8 * free)))
-    assert memory_of(graph, tight.plan).peak_bytes <= 0.8 * free
+    assert memory_of(graph, tight.plan, XLA_CPU).peak_bytes <= 0.8 * free

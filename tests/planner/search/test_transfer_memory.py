@@ -13,7 +13,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.peak import memory_of, memory_over_time
 from sporax.planner.memory.xla_cpu.instructions import Instructions
-from sporax.planner.memory.xla_cpu.kernel_fusion import copied_arguments, kernels_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, copied_arguments, kernels_of
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
@@ -60,7 +60,7 @@ def copied_in(step, plan):
 def test_prediction_is_near_the_compiled_program(parameters, data):
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, parameters, data)
-    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
+    assert memory_of(step.graph, plan, XLA_CPU).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
 
 
 @pytest.mark.usefixtures("_optimized")
@@ -69,7 +69,7 @@ def test_what_is_lost_between_arrays_of_different_sizes_is_predicted():
     step = networks.mlp(3, 256, 128)
     slow = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))  # parameters travel, activations do not
     plan = cut(step, BY_ROWS, BY_BATCH, slow)
-    predicted = memory_of(step.graph, plan)
+    predicted = memory_of(step.graph, plan, XLA_CPU)
     assert predicted.peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.01)
     assert sum(predicted.by_use.values()) == predicted.peak_bytes
 
@@ -84,7 +84,7 @@ def test_gradients_that_are_reduced_in_parts_and_gathered_are_predicted(batch, w
     """Gathered gradients come in turn, and the first ones lie where arguments were that have been copied."""
     step = networks.mlp(3, batch, width)
     plan = cut(step, WHOLE, data, SLOW)
-    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.01)
+    assert memory_of(step.graph, plan, XLA_CPU).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.01)
 
 
 def test_reductions_that_are_one_of_several_moves_are_merged():
@@ -105,7 +105,7 @@ def test_gradients_that_are_reduced_together_are_all_there_twice():
     together = combined_all_reduces(Instructions(Timeline(step.graph, plan)).instructions)
 
     assert [len(members) for members in together if len(members) > 1] == [LAYERS + 1]  # and the loss
-    assert memory_of(step.graph, plan).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
+    assert memory_of(step.graph, plan, XLA_CPU).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
     assert not copied_in(step, plan)  # the one collective makes all readers come before the updates
 
 
@@ -133,9 +133,9 @@ def test_arguments_that_are_read_beside_their_update_are_copied():
 def test_memory_over_time_has_one_figure_per_position():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    report = memory_over_time(step.graph, plan)
+    report = memory_over_time(step.graph, plan, XLA_CPU)
 
     positions = [position for position, _ in report]
     assert positions == sorted({*positions})
     assert positions[0] == -1
-    assert max(sum(uses.values()) for _, uses in report) == memory_of(step.graph, plan).peak_bytes
+    assert max(sum(uses.values()) for _, uses in report) == memory_of(step.graph, plan, XLA_CPU).peak_bytes

@@ -134,6 +134,29 @@ def test_memory_is_a_limit():
     assert less.search.statistics["peak_bytes"] <= 0.95 * peak
 
 
+def test_a_limit_holds_for_the_compiled_function_which_calls_reuse():
+    options = {"devices": 8, "hardware": "cpu", "carry": {0: 0}}
+    free = sporax.plan(train_step, PARAMS, BATCH, **options)
+    limit = free.search.statistics["peak_bytes"]
+    near = sporax.plan(train_step, PARAMS, BATCH, **options, memory=limit)
+    assert near.search.statistics["predicted_bytes"] <= limit
+    assert near.search.statistics["compiled_bytes"] <= limit
+    assert "compiled of" in str(near.summary())
+    compilations = []
+
+    def listen(event, seconds, **facts):
+        compilations.extend([event] if "backend_compile" in event else [])
+
+    params, batch = jax.device_put((jax.tree.map(jnp.copy, PARAMS), BATCH), near.in_shardings)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        _, value = near.function(donate=(0,))(params, batch)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compilations == []
+    np.testing.assert_allclose(value, train_step(PARAMS, BATCH)[1], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

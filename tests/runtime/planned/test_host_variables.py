@@ -63,7 +63,7 @@ def test_all_parameters_with_dimensions_go_to_the_hosts_and_nothing_without_the_
 
 def test_the_parameters_of_largest_slices_go_until_what_the_model_predicts_fits(planned):
     """Sharded over all devices the large one is 64 bytes on each, and the small one is the larger."""
-    peak = memory_of(*planned).peak_bytes
+    peak = memory_of(*planned, XLA_CPU).peak_bytes
     assert on_hosts(planned, peak) == []
     assert on_hosts(planned, peak - 1) == on_hosts(planned, peak - 512) == ["large"]
     assert on_hosts(planned, peak - 513) == ["large", "small"]
@@ -83,7 +83,7 @@ def test_a_host_must_have_room_for_the_slices_of_all_its_devices(planned, place,
 
 def test_what_is_on_the_hosts_already_counts_there_and_is_not_sent_again(planned):
     marked = [replace(ARGUMENTS[0], on_host=True), *ARGUMENTS[1:]]
-    peak = memory_of(*planned).peak_bytes
+    peak = memory_of(*planned, XLA_CPU).peak_bytes
     assert on_hosts(planned, peak - 1, arguments=marked) == ["large", "small"]
     with pytest.raises(SporaxRuntimeError, match=f"but {8 * 512} bytes"):
         on_hosts(planned, peak, within=1, arguments=marked)

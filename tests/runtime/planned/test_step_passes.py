@@ -12,10 +12,15 @@ from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.graph import Role
 from sporax.ir.placement import Placement
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
+from sporax.report.summarize import summarize
 from sporax.runtime.devices.argument import Argument
-from sporax.runtime.planned import step_passes
+from sporax.runtime.planned import compiled_plans, step_passes
+from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, applied
+from sporax.runtime.session import SESSION
 
 X, W = np.ones((8, 4), np.float32), np.ones((4, 4), np.float32)
 
@@ -25,6 +30,10 @@ def state(**config):
     arguments = (Argument(Role.PARAMETER, "w", jnp.asarray(W), trainable=True), Argument(Role.DATA, "input 0", X))
     jaxpr = jax.make_jaxpr(lambda w, x: [w - 0.1 * (x.T @ (x @ w))])(W, X)
     return StepState("update", jaxpr, arguments, 1, settings)
+
+
+def searched():
+    return state(parallel_mode="auto_parallel", search_mode="dynamic_programming")
 
 
 def test_the_list_makes_a_step_that_runs():
@@ -79,3 +88,45 @@ def test_strategies_that_exceed_the_memory_are_refused():
         SporaxRuntimeError, match=r"^For 'memory', the step must fit into 0\.000 MB per device, but with"
     ):
         step_passes.check_memory(planned)
+
+
+def test_a_limit_holds_for_the_compiled_step_which_is_not_compiled_again(monkeypatch):
+    free = applied(STEP_PASSES, searched())
+    assert free.executable is None  # nothing is compiled without a limit
+    limit = free.found.search.statistics["peak_bytes"]
+    near = replace(free.settings, max_device_bytes=limit)
+    within = applied(STEP_PASSES, replace(searched(), settings=near))
+    planned, statistics = within.planned, within.found.search.statistics
+    assert statistics["compiled_bytes"] == device_bytes(within.executable) <= limit
+    assert planned.compile("update") is within.executable is planned.executable
+    np.testing.assert_allclose(
+        planned.run(planned.executable, [jnp.asarray(W)], [X])[0], W - 0.1 * (X.T @ (X @ W)), rtol=1e-6
+    )
+    assert "compiled of" in str(summarize(planned.graph, planned.plan, planned.search, planned.model))
+
+    # A compiler that needs more than was predicted: another plan is taken.
+    monkeypatch.setattr(compiled_plans, "device_bytes", lambda executable: limit + 1)
+    less = applied(STEP_PASSES, replace(searched(), settings=near))
+    assert less.found.search.statistics["peak_bytes"] < limit
+    assert less.found.plan != within.found.plan
+    assert less.executable is None
+
+
+def test_only_the_plan_that_runs_here_is_compiled(monkeypatch):
+    limit = applied(TRIAL_PASSES, searched()).found.search.statistics["peak_bytes"]
+    monkeypatch.setattr(CompiledPlans, "measure", lambda plans, result: pytest.fail("compiled"))
+    settings = replace(searched().settings, max_device_bytes=limit)
+    near = replace(searched(), settings=settings)
+    assert step_passes._trial_plan(near, near.jaxpr, False)
+    others = replace(near, settings=replace(settings, hardware="h100"))
+    monkeypatch.setattr(SESSION, "plan_only", True)
+    assert applied(TRIAL_PASSES, near).executable is None
+    monkeypatch.setattr(SESSION, "plan_only", False)
+    assert applied(TRIAL_PASSES, others).executable is None
+
+
+def test_strategies_near_the_memory_are_compiled():
+    needed = memory_of(*(lambda made: (made.step.graph, made.found.plan))(applied(TRIAL_PASSES, state())), XLA_CPU)
+    near = replace(state(), settings=replace(state().settings, asked_bytes=needed.peak_bytes))
+    planned = applied(STEP_PASSES, near).planned
+    assert device_bytes(planned.executable) <= needed.peak_bytes

@@ -89,8 +89,9 @@ def _random_bits(task: LocalTask, local: Operation, position: Position, slices: 
     high, low = _place_numbers(task, local, position, range(num_batch, len(shape)))
     words = jax.random.key_data(slices[0])
     words = words.reshape(*words.shape[:-1], *(1,) * high.ndim, 2)
-    inputs = (words[..., 0], words[..., 1], high, low)
-    first, second = threefry2x32_p.bind(*(jnp.broadcast_to(argument, shape) for argument in inputs))
+    # Keys stay as small as they are: the rounds of the hash carry them, and at full size they take three arrays more.
+    keys = words[..., 0], words[..., 1]
+    first, second = threefry2x32_p.bind(*keys, *(jnp.broadcast_to(number, shape) for number in (high, low)))
     width = local.params["bit_width"]
     if width == 64:
         return [(first.astype(jnp.uint64) << np.uint64(32)) | second.astype(jnp.uint64)]

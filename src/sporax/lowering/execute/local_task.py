@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 from jax.extend.core import Primitive
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement
 from sporax.lowering.execute.permute import permute
-from sporax.planner.rules import Assignment, FactorKind, Operation, Rule, placements
+from sporax.planner import rules
+
+if TYPE_CHECKING:
+    from sporax.planner.rules import Assignment, FactorKind, Rule
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -81,11 +85,11 @@ class LocalTask:
 
     def operand_placement(self, number: int) -> Placement:
         """Where an operand is."""
-        return placements(self.rule, self.assignment)[0][number]
+        return rules.placements(self.rule, self.assignment)[0][number]
 
     def result_placement(self, number: int) -> Placement:
         """Where a result is."""
-        return placements(self.rule, self.assignment)[1][number]
+        return rules.placements(self.rule, self.assignment)[1][number]
 
     def axes_of(self, kind: FactorKind) -> Axes:
         """All axes that are assigned to factors of one kind."""

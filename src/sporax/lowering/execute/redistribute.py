@@ -10,6 +10,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from sporax.lowering.execute.ordered_sum import one_by_one, sum_in_order
 from sporax.lowering.execute.permute import permute
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 
@@ -97,35 +98,14 @@ def _fold(parts: Array, reduction: str) -> Array:
     return _FOLDS[reduction](parts)
 
 
-def _one_by_one(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
-    def fold(parts: Array) -> Array:
-        result = parts[0]
-        for number in range(1, parts.shape[0]):
-            result = function(result, parts[number])
-        return result
-
-    return fold
-
-
-def sum_in_order(parts: Array) -> Array:
-    """The sum of parts that are stacked along dimension 0: ((first + second) + third) + …, whatever else the program has.
-
-    Floats of two bytes or one are added in float32 and rounded once.
-    """
-    small = jnp.issubdtype(parts.dtype, jnp.floating) and parts.dtype.itemsize < _FLOAT32_BYTES
-    return _one_by_one(jax.lax.add)(parts.astype(jnp.float32) if small else parts).astype(parts.dtype)
-
-
-_FLOAT32_BYTES = 4
-
 _FOLDS: dict[str, Callable[[Array], Array]] = {
     "sum": sum_in_order,
     "max": lambda parts: jnp.max(parts, axis=0),
     "min": lambda parts: jnp.min(parts, axis=0),
     "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),
-    "and": _one_by_one(jax.lax.bitwise_and),
-    "or": _one_by_one(jax.lax.bitwise_or),
-    "xor": _one_by_one(jax.lax.bitwise_xor),
+    "and": one_by_one(jax.lax.bitwise_and),
+    "or": one_by_one(jax.lax.bitwise_or),
+    "xor": one_by_one(jax.lax.bitwise_xor),
 }
 
 _NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}

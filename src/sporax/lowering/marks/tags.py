@@ -95,8 +95,18 @@ def path_of_tag(stack: str) -> str:
     return stack[:stop]
 
 
+def offload_scope(number: int, prefetch: int) -> str:
+    """The component of a name stack that says that values of a call wait for the backward pass in host memory.
+
+    Args:
+        number: of the call.
+        prefetch: how many calls earlier they are brought back.
+    """
+    return f"{_OFFLOAD}{number}-{prefetch}"
+
+
 def is_offloaded(stack: str) -> bool:
-    """Whether a name stack says that values wait for the backward pass in host memory (`offload.offload_scope`)."""
+    """Whether a name stack says that values wait for the backward pass in host memory (`offload_scope`)."""
     return _OFFLOADED.search(stack) is not None
 
 

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var
 
-from sporax.lowering.rewriter import JaxprRewriter, bodies_of, flat, variables
+from sporax.lowering.rewriter import Called, JaxprRewriter, bodies_of, flat, variables
 
 _read_p = Primitive("read_variable")
 
 
-def mark_read(array: jax.Array, number: int) -> jax.Array:
+def mark_read(array: Any, number: int) -> jax.Array:
     """The array as a tracer, of which is known that it is the value of a variable.
 
     Args:
@@ -27,6 +28,17 @@ def mark_read(array: jax.Array, number: int) -> jax.Array:
     """
     traced: jax.Array = _read_p.bind(array, number=number)
     return traced
+
+
+def mark_shape(shape: Sequence[int], dtype: Any, number: int) -> jax.Array:
+    """As `mark_read`, of a variable of which the trace needs its shape and dtype alone: nothing of its array is in the trace.
+
+    Args:
+        shape, dtype: of the value.
+        number: of the variable.
+    """
+    # One element with strides of zero, which takes no memory whatever the shape.
+    return mark_read(np.broadcast_to(np.zeros((), dtype), tuple(shape)), number)
 
 
 def number_of_read(eqn: JaxprEqn) -> int | None:
@@ -47,16 +59,19 @@ _read_p.def_impl(_run)
 _read_p.def_abstract_eval(_abstract)
 
 
-def with_arguments(closed: ClosedJaxpr, numbers: Sequence[int], shapes: Sequence[Any]) -> ClosedJaxpr | None:
+def with_arguments(
+    closed: ClosedJaxpr, numbers: Sequence[int], shapes: Sequence[Any], called: Called | None = None
+) -> ClosedJaxpr | None:
     """The program, flat, with variables as its first arguments; None where one is read inside of a loop or branch.
 
     Args:
         closed: reads variables by `mark_read`.
         numbers: of the variables that become arguments, in order; all that are read are among them.
         shapes: their shapes and dtypes.
+        called: the calls that are written out, as for `flat`.
     """
     arguments = [Var(jax.core.ShapedArray(shape.shape, shape.dtype)) for shape in shapes]
-    writer = _WithArguments(flat(closed), dict(zip(numbers, arguments, strict=True)))
+    writer = _WithArguments(flat(closed, called), dict(zip(numbers, arguments, strict=True)))
     try:
         return writer.run()
     except _NoArgumentError:

@@ -3,6 +3,7 @@
 The facade leaves *tags* while it traces (`lowering.marks.tags`), and `SavedMark`s. The passes here read them. They work on flat
 programs, calls written out in their caller's place (`lowering.rewriter`):
 
+    pass_tags        the tags, and compiler options that go with them
     pass_order       the passes in their order, as one function
     recompute        the backward pass computes again what the forward pass need not keep; what plans say of it
     repeat           runs of equal equations become one body in a loop, and their Parameters one stack
@@ -10,4 +11,32 @@ programs, calls written out in their caller's place (`lowering.rewriter`):
     uneven_tables    tables whose rows are split into parts of different sizes
     reused_collectives   equal collectives become calls of one function
     checksums, varying   what a program computes, value by value; what differs from rank to rank
+
+Names below are loaded when they are first used: most programs are compiled without any pass.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.lowering.passes.checksums import Checksums
+    from sporax.lowering.passes.host.row_updates import row_update
+    from sporax.lowering.passes.pass_order import rewritten, rewritten_with_stacks, seen_into
+    from sporax.lowering.passes.reused_collectives import with_reuse
+
+__all__ = ["Checksums", "rewritten", "rewritten_with_stacks", "row_update", "seen_into", "with_reuse"]
+
+_HOMES = {
+    "Checksums": "sporax.lowering.passes.checksums",
+    "rewritten": "sporax.lowering.passes.pass_order",
+    "rewritten_with_stacks": "sporax.lowering.passes.pass_order",
+    "row_update": "sporax.lowering.passes.host.row_updates",
+    "seen_into": "sporax.lowering.passes.pass_order",
+    "with_reuse": "sporax.lowering.passes.reused_collectives",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,15 +1,6 @@
-"""All passes over a step's jaxpr in their order, and the compiler options that go with them.
+"""All passes over a step's jaxpr in their order.
 
-`PASSES` is the list: each entry has the tags that ask for the pass, and one line that says what it does. A program asks by *tags*
-(`sporax.runtime.state.frames.note_tag`):
-
-    "recompute"        calls or operators were marked for recomputation
-    "recompute auto"   the planner chooses what is computed again
-    "offload"          activations of marked Cells and operators wait in host memory
-    "offload kept"     so does what recomputed Cells store
-    "offload to files" what recomputed Cells store waits in files
-    "host"             operators or variables belong on the host
-    "blocks"           repeated blocks should become loops
+`PASSES` is the list: each entry has the tags that ask for the pass (`pass_tags`), and one line that says what it does.
 
 Next to the list are the ways in which passes are applied: to a function (`rewritten`), to a step whose variables are stacks
 (`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`passed`).
@@ -22,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from sporax.lowering.ingest.ingest import written_out
 from sporax.lowering.marks.host_transfer import to_device, to_host, without_round_trips
@@ -30,23 +21,12 @@ from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, with_f
 from sporax.lowering.passes.host.host_work import in_host_memory
 from sporax.lowering.passes.host.offload import offloaded
 from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
+from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, SAVED_IN_FILES, SAVED_ON_HOSTS, WAITING
 from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.repeat.block_loops import in_loops, looped
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
 from sporax.lowering.rewriter import flat
-
-AUTO = "recompute auto"
-"""The tag of steps for which the planner chooses what is computed again."""
-SAVED_ON_HOSTS = "offload kept"
-"""The tag of steps that keep in host memory what recomputed Cells need."""
-WAITING = frozenset(("offload", SAVED_ON_HOSTS))
-"""The tags of steps with activations that wait for the backward pass in host memory."""
-SAVED_IN_FILES = "offload to files"
-"""The tag of steps that keep in files what recomputed Cells need."""
-BLOCKS = "blocks"
-"""The tag of steps whose repeated blocks become loops."""
-_DISABLED = "xla_disable_hlo_passes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +225,12 @@ def rewritten_with_stacks(
 
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
-    return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
+    return flat(closed, seen_into)
+
+
+def seen_into(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call that a plan sees into, or None; updates of rows are one equation until a pass has seen them."""
+    return None if eqn.primitive is row_update_p else written_out(eqn)
 
 
 def passed(
@@ -271,22 +256,3 @@ def passed(
         if not entry.tags.isdisjoint(state.tags):
             state = entry.run(state)
     return state.program, state.calls
-
-
-def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
-    """Options for programs that were rewritten.
-
-    On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
-    is there already. Without that pass barriers stay to the end; they cost nothing.
-    """
-    ordered = {"recompute", AUTO, *WAITING, SAVED_IN_FILES}.intersection(tags)
-    if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
-        return {_DISABLED: "cse_barrier_expander"}
-    return {}
-
-
-def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of both; lists of passes that are switched off are joined."""
-    # One option holds all passes that are off, so the later one must not replace the first.
-    lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
-    return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

@@ -317,7 +317,8 @@ class Parameter(Tensor):
                 f"but the shape of 'data' is {tuple(array.shape)}."
             )
         # Copied: the buffer of `data` belongs to another Tensor, and this one is given away.
-        self._replace(jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
+        same = array.dtype == self.dtype.np_dtype
+        self._replace(copied(array) if same else jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
         return self
 
     def _check_dtype(self, value: Any) -> None:

@@ -17,8 +17,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.marks import SavedMark
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.numbers import next_number
-from sporax.lowering.marks.tags import new_tag
-from sporax.lowering.passes.host.offload import offload_scope
+from sporax.lowering.marks.tags import new_tag, offload_scope
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames

@@ -19,7 +19,7 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.placement_config import OffloadConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.reuse_limit import VARIABLE, wants_loops, warn_of_limit
-from sporax.lowering.passes.pass_order import SAVED_IN_FILES
+from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.mindspore.context._input_shardings import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
@@ -284,7 +284,7 @@ def _recompute_limit() -> int:
 
 
 def offload_tags() -> tuple[str, ...]:
-    """What the settings of memory offload ask of steps, as tags (`runtime.storage.host_memory`, `lowering.passes.pass_order`)."""
+    """What the settings of memory offload ask of steps, as tags (`runtime.storage.host_memory`, `lowering.passes.pass_tags`)."""
     if not memory_offload():
         return ()
     config = offload_snapshot()

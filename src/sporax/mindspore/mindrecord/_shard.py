@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -144,6 +143,8 @@ class ShardWriter:
     """
 
     def __init__(self, path: Path, header: Header, append: bool = False) -> None:
+        import sqlite3  # loaded by who opens a file
+
         self._header = header
         self._path = path
         # Copies, since pages grow while rows are added and the header is a value.
@@ -323,6 +324,8 @@ class Shard:
         Raises:
             MRMOpenError: the index is broken.
         """
+        import sqlite3
+
         index = index_path(self.path)
         try:
             # Read-only and by URI, so that reading works on read-only file systems and never makes an empty index.

@@ -24,7 +24,6 @@ from sporax.mindspore.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import CallbackManager, RunContext
 from sporax.runtime import world
-from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.program.program import Program
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -66,7 +65,8 @@ class GroupedSteps:
 
     def _is_one_program(self, batch: Batch) -> bool:
         """Whether the step for `batch` is one program that runs well inside a loop."""
-        if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already
+        planned = self.network.program.plan(*batch)
+        if planned is not None and not planned.is_one_program:
             return False
         on_host = jax.default_backend() == "cpu"
         # The text is made once per Model; lowering does not compile.

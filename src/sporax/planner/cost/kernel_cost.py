@@ -2,9 +2,9 @@
 
 Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
 
-Method: a complete plan shows which operators are fused, which operands are transposed and which arrays are written
-(`sporax.planner.memory.xla_cpu.kernel_fusion`), and so how many bytes are read and written. This ranks plans with similar
-communication better, and takes longer.
+Method: the compiler's backend (`sporax.planner.memory.backend`) says of a complete plan which operators are fused and which
+arrays are written, and so how many bytes are read and written. This ranks plans with similar communication better, and takes
+longer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule
-from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
+from sporax.planner.memory.peak import backend_of
 from sporax.planner.rules import entry_for, local_flops, rule_for
 
 
@@ -33,7 +33,7 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     out = inline_loops(graph)
     plan = out.unfolded(plan)
     timeline = Timeline(out.graph, plan)
-    step = XLA_CPU.compiled(timeline)
+    step = backend_of(model.platform).compiled(timeline)
     # Collectives are kernels as well, and are in the communication already.
     working = (kernel for kernel in step.kernels if not kernel.roots[0].sends)
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)

@@ -101,7 +101,7 @@ _TICKS = 2
 """Ticks of every kernel: it runs, and then what it has written over is gone."""
 
 
-def live_ranges(graph: OperatorGraph, backend: Backend = XLA_CPU) -> tuple[LiveRange, ...]:
+def live_ranges(graph: OperatorGraph, backend: Backend) -> tuple[LiveRange, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
     ranges = _LiveRanges(Timeline(graph), backend)
     named: dict[int, int] = {}
@@ -121,13 +121,13 @@ def live_ranges(graph: OperatorGraph, backend: Backend = XLA_CPU) -> tuple[LiveR
     )
 
 
-def memory_of(graph: OperatorGraph, plan: Plan, with_host: bool = False, backend: Backend = XLA_CPU) -> MemoryUse:
+def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: bool = False) -> MemoryUse:
     """Memory of one device that runs `plan`, in the bodies of loops as well.
 
     Args:
         graph: the step.
         plan: how it is sharded.
-        backend: the compiler of the devices.
+        backend: the compiler of the devices, as `backend_of` says.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
     out = inline_loops(graph)
@@ -144,9 +144,7 @@ def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def memory_over_time(
-    graph: OperatorGraph, plan: Plan, backend: Backend = XLA_CPU
-) -> tuple[tuple[int, Mapping[Use, int]], ...]:
+def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[tuple[int, Mapping[Use, int]], ...]:
     """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
     The first is -1, the start; the last one the number of all, at which only the results remain. If several values
@@ -237,13 +235,7 @@ class _LiveRanges:
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
         """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
         loops = [*spans(self.timeline.graph)]
-        happens: dict[int, Event] = {}
-        ran: dict[int, list[int]] = {}
-        for number, kernel in enumerate(self.kernels if loops else ()):
-            for event in (self.timeline.events[event] for event in kernel.events):
-                ran.setdefault(event.position, []).append(_TICKS * number)
-                if event.operator is not None:
-                    happens[event.position] = event
+        happens, ran = self._events_by_position() if loops else ({}, {})
         for loop in loops:
             # By positions of operators, since a loop's operators are spread over kernels.
             times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
@@ -255,6 +247,17 @@ class _LiveRanges:
                 end[array] = max(end[array], *times)
             for array in map(self.number.__getitem__, leaving):
                 begin[array] = min(begin[array], *times)
+
+    def _events_by_position(self) -> tuple[dict[int, Event], dict[int, list[int]]]:
+        """By position of an operator its event, and the ticks of the kernels that compute it."""
+        happens: dict[int, Event] = {}
+        ran: dict[int, list[int]] = {}
+        for number, kernel in enumerate(self.kernels):
+            for event in (self.timeline.events[event] for event in kernel.events):
+                ran.setdefault(event.position, []).append(_TICKS * number)
+                if event.operator is not None:
+                    happens[event.position] = event
+        return happens, ran
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""
@@ -375,17 +378,8 @@ class _LiveRanges:
         """Arrays in the shared memory with their bytes, and its size; what is written over another array is in the same place."""
         sizes = self.sizes
         reusing = self._reusing()
-        over = self._in_place(reusing)
-        chains: dict[int, list[_ArrayRange]] = {}
-        for array in self.arrays():
-            if array.array not in self.own and array.array not in reusing:
-                first = array.array
-                # A chain of arrays written over each other is one buffer, named by its first array.
-                while first in over and over[first] not in self.own:
-                    first = over[first]
-                chains.setdefault(first, []).append(array)
         # Empty arrays need no place.
-        groups = [(sizes[first], spans) for first, spans in chains.items() if sizes[first]]
+        groups = [(sizes[first], spans) for first, spans in self._chains(reusing).items() if sizes[first]]
         groups += ((sizes[result.array], [result]) for result in self._temporary_results())
         groups += (
             (sizes[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing
@@ -398,6 +392,18 @@ class _LiveRanges:
         ]
         tops = (start + size for start, (size, _) in zip(heap_offsets(buffers), groups, strict=True))
         return [(span, num_bytes) for num_bytes, spans in groups for span in spans], max(tops, default=0)
+
+    def _chains(self, reusing: Set[int]) -> dict[int, list[_ArrayRange]]:
+        """The arrays of each buffer of the shared memory: those that are written over each other, by the first of them."""
+        over = self._in_place(reusing)
+        chains: dict[int, list[_ArrayRange]] = {}
+        for array in self.arrays():
+            if array.array not in self.own and array.array not in reusing:
+                first = array.array
+                while first in over and over[first] not in self.own:
+                    first = over[first]
+                chains.setdefault(first, []).append(array)
+        return chains
 
     def _temporary_results(self) -> Iterator[_ArrayRange]:
         """Results that cannot be written where they belong: their kernel reads the argument that is there."""

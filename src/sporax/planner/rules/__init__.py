@@ -1,21 +1,40 @@
-"""Rules: how every primitive can be sharded, and everything that follows from it. `docs/rules.md` is the manual."""
+"""Rules: how every primitive can be sharded, and everything that follows from it. `docs/rules.md` is the manual.
 
-from sporax.planner.rules.derive import (
-    Assignment,
-    assignments,
-    exchanged_bytes,
-    is_legal,
-    local_bytes,
-    local_flops,
-    local_operation,
-    placements,
-    problem,
-    propagate,
-    unsharded,
-)
-from sporax.planner.rules.language import Border, Factor, FactorKind, Operation, Rule, TensorSpec, Window, replicate
-from sporax.planner.rules.notation import Statement
-from sporax.planner.rules.rule_table import TABLE, Behaviour, Entry, entries, entry_for, register, rule_for, unregister
+Names are loaded when they are first used: programs that no plan shards need no rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.planner.rules.derive import (
+        Assignment,
+        assignments,
+        exchanged_bytes,
+        is_legal,
+        local_bytes,
+        local_flops,
+        local_operation,
+        placements,
+        problem,
+        propagate,
+        unsharded,
+    )
+    from sporax.planner.rules.language import Border, Factor, FactorKind, Operation, Rule, TensorSpec, Window, replicate
+    from sporax.planner.rules.notation import Statement
+    from sporax.planner.rules.rule_table import (
+        TABLE,
+        Behaviour,
+        Entry,
+        entries,
+        entry_for,
+        register,
+        rule_for,
+        unregister,
+    )
 
 __all__ = [
     "Assignment",
@@ -47,3 +66,37 @@ __all__ = [
     "rule_for",
     "unregister",
 ]
+
+_HOMES = {
+    "Assignment": "sporax.planner.rules.derive",
+    "assignments": "sporax.planner.rules.derive",
+    "exchanged_bytes": "sporax.planner.rules.derive",
+    "is_legal": "sporax.planner.rules.derive",
+    "local_bytes": "sporax.planner.rules.derive",
+    "local_flops": "sporax.planner.rules.derive",
+    "local_operation": "sporax.planner.rules.derive",
+    "placements": "sporax.planner.rules.derive",
+    "problem": "sporax.planner.rules.derive",
+    "propagate": "sporax.planner.rules.derive",
+    "unsharded": "sporax.planner.rules.derive",
+    "Border": "sporax.planner.rules.language",
+    "Factor": "sporax.planner.rules.language",
+    "FactorKind": "sporax.planner.rules.language",
+    "Operation": "sporax.planner.rules.language",
+    "Rule": "sporax.planner.rules.language",
+    "TensorSpec": "sporax.planner.rules.language",
+    "Window": "sporax.planner.rules.language",
+    "replicate": "sporax.planner.rules.language",
+    "Statement": "sporax.planner.rules.notation",
+    "TABLE": "sporax.planner.rules.rule_table",
+    "Behaviour": "sporax.planner.rules.rule_table",
+    "Entry": "sporax.planner.rules.rule_table",
+    "entries": "sporax.planner.rules.rule_table",
+    "entry_for": "sporax.planner.rules.rule_table",
+    "register": "sporax.planner.rules.rule_table",
+    "rule_for": "sporax.planner.rules.rule_table",
+    "unregister": "sporax.planner.rules.rule_table",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -328,6 +328,11 @@ def register(
     _registered[name] = Entry("registered", Behaviour.RULE, apply)
 
 
+def has_own_rules() -> bool:
+    """Whether the user has registered rules."""
+    return bool(_registered)
+
+
 def unregister(name: str) -> None:
     """Forget a registered rule; a built-in one of that name counts again."""
     _registered.pop(name, None)

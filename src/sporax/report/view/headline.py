@@ -47,7 +47,9 @@ def headline(graph: OperatorGraph, num_devices: int, costs: Costs) -> Headline:
     view = Headline(seconds=costs.seconds, unit=unit, samples=samples, tokens=tokens, peak_bytes=costs.peak_bytes)
     if search is not None:
         limit = None if search.options is None else search.options.memory_bytes
+        compiled = search.statistics.get("compiled_bytes")
         view = replace(view, bound=search.bound_seconds, limit_bytes=limit)
+        view = replace(view, compiled_bytes=compiled) if isinstance(compiled, int) else view
     return _on_hardware(view, graph, num_devices, model.profile) if isinstance(model, Roofline) else view
 
 

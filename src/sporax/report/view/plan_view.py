@@ -26,6 +26,7 @@ class Headline:
         samples_per_second, tokens_per_second: the same over the predicted time.
         mfu: share of the devices' nominal rate that products and convolutions use.
         peak_bytes: predicted memory of one device.
+        compiled_bytes: memory of one device that the compiled plan needs, where the limit had it compiled.
         limit_bytes: what the plan may use of one device: the limit that was set, or the memory that the hardware has.
         remark: what the figures mean, where that needs a word.
     """
@@ -41,6 +42,7 @@ class Headline:
     tokens_per_second: float | None = None
     mfu: float | None = None
     peak_bytes: int = 0
+    compiled_bytes: int | None = None
     limit_bytes: int | None = None
     remark: str = ""
 

@@ -148,6 +148,7 @@ def headline_table(head: Headline) -> Section:
     bound = "" if head.bound is None else f", at best {cost_text(head.bound, head.unit)}"
     samples = "" if head.samples_per_second is None else f"{head.samples_per_second:,.0f} samples/s"
     tokens = "" if head.tokens_per_second is None else f", {head.tokens_per_second:,.0f} tokens/s"
+    compiled = "" if head.compiled_bytes is None else f" predicted, {size_text(head.compiled_bytes)} compiled"
     limit = "" if head.limit_bytes is None else f" of {size_text(head.limit_bytes)}"
     rows = (
         ("script", head.script),
@@ -155,7 +156,7 @@ def headline_table(head: Headline) -> Section:
         ("predicted time of a step" if is_time else "cost of a step", cost_text(head.seconds, head.unit) + bound),
         ("throughput", samples + tokens),
         ("model FLOPs utilization", "" if head.mfu is None else f"{head.mfu:.1%}"),
-        ("peak memory of a device", f"{size_text(head.peak_bytes)}{limit}"),
+        ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
         ("what figures mean", head.remark),
     )
     return Section("", ("", ""), tuple(row for row in rows if row[1]))

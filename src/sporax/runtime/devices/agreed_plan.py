@@ -20,8 +20,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from sporax.base import errors
-from sporax.planner import PlanRequest, PlanResult, make_plan, received
+from sporax.planner import Measure, PlanRequest, PlanResult, make_plan, received
 from sporax.runtime import world
+from sporax.runtime.devices.stored_plans import stored_or_made
 from sporax.runtime.ranks import collectives, groups
 
 _BEAT_SECONDS = 1.0
@@ -36,19 +37,25 @@ class _Answer(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def agreed_plan(request: PlanRequest) -> PlanResult:
+def agreed_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
     """The plan of a step, the same in all processes. All of them must ask.
+
+    Args:
+        request: what is asked for.
+        measure: compiles a plan for `make_plan`, in a job of one process: compiling a program of several may need all of them.
 
     Raises:
         SporaxError: as `make_plan`, in every process.
     """
+    if jax.process_count() == 1:
+        return stored_or_made(request, measure)
     # Without a search all processes come to the same plan by themselves.
-    if jax.process_count() == 1 or not request.is_searched:
+    if not request.is_searched:
         return make_plan(request)
     if jax.process_index() > 0:
         return _read(request, _received())
     with ThreadPoolExecutor(1, "plan") as pool:
-        found = pool.submit(copy_context().run, make_plan, request)
+        found = pool.submit(copy_context().run, stored_or_made, request)
         text = _sent(found)
     # Its own error with its own traceback; and its own plan after the same way through text as in the others.
     return (

@@ -61,6 +61,11 @@ class PipelinedStep:
         return self.pipeline.micro.step.graph
 
     @property
+    def is_one_program(self) -> bool:
+        """Whether a step is one compiled program: each stage has several."""
+        return False
+
+    @property
     def plan(self) -> Plan:
         """The plan of the first chunk; each chunk has its own, see `pipeline`."""
         return self.pipeline.chunks[0].plan

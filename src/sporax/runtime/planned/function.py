@@ -31,7 +31,7 @@ from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner import PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
+from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
@@ -43,6 +43,7 @@ from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
 from sporax.runtime.devices.device_program import device_program
 from sporax.runtime.devices.global_view import axis_names, jax_mesh
+from sporax.runtime.planned.compiled_plans import CompiledPlans, are_here
 from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.fixed_results import FixedResults
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
@@ -95,6 +96,7 @@ class PlannedFunction(Answers):
         donated: positions of arguments that `function` donates by default.
         axes: the axes of `devices`, where they have names.
         objects: the arguments that hold objects of flax.nnx.
+        programs: what a memory limit had compiled, by the positions of donated arguments.
     """
 
     step: Ingested
@@ -105,6 +107,7 @@ class PlannedFunction(Answers):
     donated: tuple[int, ...] = ()
     axes: NamedAxes | None = None
     objects: NnxObjects = field(default_factory=NnxObjects)
+    programs: Mapping[tuple[int, ...], Any] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -165,6 +168,15 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
+        donated = self.donated if donate is None else tuple(donate)
+        jitted = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
+        if SESSION.recording is not None:
+            jitted = _recorded(jitted, SESSION.recording)
+        updating = self._of_objects(jitted) if self.objects else jitted
+        return updating if not self.names else self._by_keyword(updating)
+
+    def jitted(self, donated: tuple[int, ...]) -> Any:
+        """The function of whole arrays, of states in place of objects and with all arguments by position."""
         self._check_devices()
         mapped = device_program(self.step, self.plan, "planned")
 
@@ -177,16 +189,12 @@ class PlannedFunction(Answers):
                 )
             return jax.tree.unflatten(self.out_tree, mapped(*leaves))
 
-        jitted = jax.jit(
+        return jax.jit(
             call,
             in_shardings=self.in_shardings,
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)),
-            donate_argnums=self.donated if donate is None else tuple(donate),
+            donate_argnums=donated,
         )
-        if SESSION.recording is not None:
-            jitted = _recorded(jitted, SESSION.recording)
-        updating = self._of_objects(jitted) if self.objects else jitted
-        return updating if not self.names else self._by_keyword(updating)
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -278,7 +286,8 @@ def plan(
             structure of them, for each.
         out_shardings: how results are sharded, as `jax.jit` takes it: a sharding for all results, or a structure of the results
             or of their upper part; None leaves arrays to the search. A result that is carried fixes its argument.
-        memory: limit of one device, in bytes or as ``"80GB"``.
+        memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
+            is compiled, with its carried arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both then have the same sharding.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
@@ -379,14 +388,50 @@ def _planned(
         return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
     placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes)
     placements = wanted.fix_arguments(step.graph, placements)
+    request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
+
+    def under(result: PlanResult) -> PlannedFunction:
+        return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated, axes)
+
     with defects_told("planning", "plan"):
-        result = _searched(PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit))
-    return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated, axes)
+        if limit is None or not are_here(request):
+            return under(_searched(request))
+        # Results that are carried are predicted in the place of their arguments, which donation makes true.
+        donated = tuple(sorted({*carry.values(), *called.donated}))
+        trials = CompiledPlans(lambda result: _Program(under(result), args, donated), "plan")
+        result = _searched(request, trials.measure)
+    last = trials.step_of(result.plan)
+    return replace(under(result), programs={} if last is None else {donated: last.jitted})
 
 
-def _searched(request: PlanRequest) -> PlanResult:
+class _Program:
+    """A planned function that can be compiled for its arguments.
+
+    Args:
+        planned: the function under a plan.
+        args: its arguments, or their shapes and dtypes.
+        donated: positions of donated arguments.
+    """
+
+    def __init__(self, planned: PlannedFunction, args: tuple[Any, ...], donated: tuple[int, ...]) -> None:
+        self.planned, self.args = planned, args
+        self.jitted = planned.jitted(donated)
+
+    def compile(self, name: str) -> Any:
+        """The program, compiled; JAX keeps it for calls of `jitted`."""
+        shapes = jax.eval_shape(lambda *args: args, *self.args)
+        structs = jax.tree.map(_on, shapes, self.planned.in_shardings)
+        with activity(f"compiling '{name}' for its memory"):
+            return self.jitted.lower(*structs).compile()
+
+
+def _on(struct: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding, weak_type=struct.weak_type)
+
+
+def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
     """The plan that process 0 has found."""
-    result = agreed_plan(request)
+    result = agreed_plan(request, measure)
     if jax.process_index():  # process 0 may have called with another function
         check_plan(request.graph, result.plan)
     return result

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxNotImplementedError
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.lowering.passes.pass_order import SAVED_IN_FILES
+from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import memory_of
 from sporax.runtime.devices.argument import Argument

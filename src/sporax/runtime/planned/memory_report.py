@@ -58,7 +58,7 @@ def of_plan(planned: PlannedStep | PipelinedStep) -> MemoryReport:
     # Traced and not lowered: transfers are equations of the program, which XLA's text would hide.
     program = planned.jitted.trace(*planned.structs()).jaxpr
     device, with_host = (
-        memory_of(planned.graph, planned.plan, counted, backend_of(planned.model.platform)) for counted in (False, True)
+        memory_of(planned.graph, planned.plan, backend_of(planned.model.platform), counted) for counted in (False, True)
     )
     return MemoryReport(device, with_host, *_of(program, planned.host_bytes()))
 

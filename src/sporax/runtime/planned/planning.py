@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr
 
 from sporax.base.progress import activity, reported
 from sporax.ir.config.plan_settings import PlanSettings
@@ -32,6 +33,7 @@ def plan_program(
     data: Sequence[Any],
     settings: PlanSettings,
     tags: frozenset[str] = frozenset(),
+    traced: ClosedJaxpr | None = None,
 ) -> PlannedStep | PipelinedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
@@ -41,6 +43,7 @@ def plan_program(
         data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
         tags: passes by which it is rewritten.
+        traced: the function as a program of all these arrays one after another, where a trace has been made already.
     """
     first_read, first_data = len(written), len(written) + len(read)
 
@@ -55,7 +58,7 @@ def plan_program(
         *map(_of_variable, (*written, *read)),
         *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
     ]
-    return plan_step(flat, arguments, len(written), settings, tags)
+    return plan_step(flat, arguments, len(written), settings, tags, traced)
 
 
 def _of_variable(variable: Any) -> Argument:
@@ -78,6 +81,7 @@ def plan_step(
     num_updated: int,
     settings: PlanSettings,
     tags: frozenset[str] = frozenset(),
+    traced: ClosedJaxpr | None = None,
 ) -> PlannedStep | PipelinedStep:
     """Trace, plan and lower a step.
 
@@ -87,12 +91,13 @@ def plan_step(
         num_updated: how many of them are updated in place.
         settings: the user's.
         tags: passes by which it is rewritten.
+        traced: the function as a program of the arguments, where a trace has been made already.
     """
     name = getattr(function, "__name__", "step")
     # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
     structs = [jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments]
     with reported(speaks=jax.process_index() == 0), activity("planning a step"):
-        jaxpr = jax.make_jaxpr(function)(*structs)
+        jaxpr = jax.make_jaxpr(function)(*structs) if traced is None else traced
         state = StepState(name, jaxpr, tuple(arguments), num_updated, settings, tags)
         with defects_told("planning", name, settings):
             planned = applied(STEP_PASSES, state).planned

@@ -113,7 +113,7 @@ def memory_of_one_device(
         updated, read: names of the variables that it takes, in order.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
-    return memory_of(*_on_one_device(flat(program), updated, read), with_host, _backend_here())
+    return memory_of(*_on_one_device(flat(program), updated, read), _backend_here(), with_host)
 
 
 def _backend_here() -> Backend:

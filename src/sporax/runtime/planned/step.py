@@ -42,6 +42,7 @@ class PlannedStep(Answers):
         settings: what it was planned under.
         search: how the plan was found, in automatic parallelism.
         blocked: by position the variables that are kept in blocks: tables in uneven parts, and their moments.
+        executable: the compiled program, where the memory limit of the plan needed it.
     """
 
     step: Ingested
@@ -52,11 +53,17 @@ class PlannedStep(Answers):
     settings: PlanSettings
     search: SearchResult | None = None
     blocked: Mapping[int, Blocked] = field(default_factory=dict)
+    executable: Any = None
 
     @property
     def graph(self) -> OperatorGraph:
         """The operators of the step."""
         return self.step.graph
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether a step is one compiled program."""
+        return True
 
     @property
     def model(self) -> CostModel:
@@ -85,6 +92,13 @@ class PlannedStep(Answers):
             if argument.on_host
         )
 
+    def uses_hosts(self) -> bool:
+        """Whether variables are in host memory between steps, or values during a step."""
+        if any(argument.on_host for argument in self.arguments):
+            return True
+        moved = any(operator.name == "device_put" for operator in self.graph.operators)
+        return moved or any(equation.on_host for equation in self.step.equations)
+
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
         with defects_told("lowering", self.jitted.__name__, self.settings):
@@ -92,6 +106,8 @@ class PlannedStep(Answers):
 
     def compile(self, name: str) -> Any:
         """The program of all devices, compiled; `name` is what messages call it."""
+        if self.executable is not None:
+            return self.executable
         with defects_told("lowering", name, self.settings):
             return step_verification.compiled(self.jitted, name, self.structs())
 
@@ -140,9 +156,7 @@ class PlannedStep(Answers):
             # A variable is elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
             if any(array.is_deleted() for array in variables):
                 raise
-        moved = [
-            joint_arrays.place(array, sharding) for array, sharding in zip(variables, self.shardings, strict=False)
-        ]
+        moved = joint_arrays.place_all(variables, self.shardings[: len(variables)])
         return _started(executable(*moved, *fed))
 
 

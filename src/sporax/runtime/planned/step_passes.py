@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce, wraps
+from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr
@@ -33,21 +34,14 @@ from sporax.lowering.ingest.regather import regather_weights
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
-from sporax.lowering.passes.pass_order import (
-    AUTO,
-    SAVED_ON_HOSTS,
-    WAITING,
-    compiler_options,
-    flat_for_plan,
-    merged_options,
-    passed,
-)
+from sporax.lowering.passes.pass_order import flat_for_plan, passed
+from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options, merged_options
 from sporax.lowering.passes.recompute.memory_notes import host_notes, recomputation_notes
 from sporax.lowering.passes.recompute.plan_facts import Roles, plan_facts
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
-from sporax.planner import PlanRequest, PlanResult, device_memory
+from sporax.planner import PlanRequest, PlanResult, device_memory, is_near
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pins.axis_order import arranged_for
@@ -60,6 +54,7 @@ from sporax.runtime.devices.global_view import devices_here, placement_of, shard
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
+from sporax.runtime.planned.compiled_plans import CompiledPlans, may_compile
 from sporax.runtime.planned.host_variables import check_offload, sent_to_hosts
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep
@@ -84,6 +79,8 @@ class StepState:
         result: the plan, of a step of one stage.
         pipeline: the plans of all chunks, of a step of several stages.
         notes: what people should know of the plan.
+        is_final: the plan is the one that runs, and is none of those that are made for facts or choices.
+        executable: the compiled program of the plan, where the memory limit needed it.
         planned: the step as it runs.
     """
 
@@ -100,6 +97,8 @@ class StepState:
     result: PlanResult | None = None
     pipeline: PlannedPipeline | None = None
     notes: tuple[str, ...] = ()
+    is_final: bool = True
+    executable: Any = None
     planned: PlannedStep | PipelinedStep | None = None
 
     @property
@@ -175,14 +174,14 @@ def _first_plan(state: StepState, program: ClosedJaxpr) -> tuple[OperatorGraph, 
     # Of a pipeline, too, as of one step over all devices.
     parallel = replace(state.settings.parallel, pipeline_stages=1)
     settings = replace(state.settings, parallel=parallel)
-    first = applied(FIRST_PASSES, replace(state, jaxpr=program, settings=settings))
+    first = applied(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
     return first.step.graph, first.found.plan
 
 
 def _trial_plan(state: StepState, program: ClosedJaxpr, gives_up: bool) -> tuple[OperatorGraph, Plan]:
     """The plan of a choice of what is computed again."""
     settings = replace(state.settings, is_trial=gives_up)
-    trial = applied(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings))
+    trial = applied(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
     return trial.step.graph, trial.found.plan
 
 
@@ -249,8 +248,19 @@ def gather_again(state: StepState) -> StepState:
 
 @_one_stage
 def plan(state: StepState) -> StepState:
-    """The plan of a step of one stage."""
-    return replace(state, result=agreed_plan(_request(state)))
+    """The plan of a step of one stage, whose compiled program keeps a limit that the user has set."""
+    request = _request(state)
+    if not (state.is_final and may_compile(request)):
+        return replace(state, result=agreed_plan(request))
+    trials = CompiledPlans(partial(_lowered, state), state.name)
+    result = agreed_plan(request, trials.measure)
+    return replace(state, result=result, executable=trials.executable_of(result.plan))
+
+
+def _lowered(state: StepState, result: PlanResult) -> PlannedStep | None:
+    """The step under a plan; None where a part of it is in host memory, which compilers may count with the device's."""
+    planned = applied((send_to_hosts, lower), replace(state, result=result)).planned
+    return planned if isinstance(planned, PlannedStep) and not planned.uses_hosts() else None
 
 
 @_stages
@@ -305,10 +315,15 @@ def _unsharded(arguments: Sequence[Argument]) -> frozenset[str]:
 @_one_stage
 def check_memory(state: StepState) -> StepState:
     """Strategies may go beyond the limit; a search keeps it by itself."""
-    if state.settings.asked_bytes and state.found.search is None:
-        needed = memory_of(state.step.graph, state.found.plan, backend=_backend(state)).peak_bytes
-        _check_memory(needed, state.settings, "with these strategies the plan")
-    return state
+    limit, result = state.settings.asked_bytes, state.found
+    if not limit or result.search is not None:
+        return state
+    needed = memory_of(state.step.graph, result.plan, backend=_backend(state)).peak_bytes
+    trials = CompiledPlans(partial(_lowered, state), state.name)
+    if state.is_final and is_near(needed, limit) and may_compile(result.request):
+        needed = trials.measure(result) or needed
+    _check_memory(needed, state.settings, "with these strategies the plan")
+    return replace(state, executable=trials.executable_of(result.plan))
 
 
 def _backend(state: StepState) -> Backend:
@@ -381,7 +396,8 @@ def lower(state: StepState) -> StepState:
     shardings = tuple(on_host[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     arguments, search = _without_values(state.arguments), state.found.search
-    return replace(state, planned=PlannedStep(step, plan, jitted, arguments, shardings, settings, search, blocked))
+    planned = PlannedStep(step, plan, jitted, arguments, shardings, settings, search, blocked, state.executable)
+    return replace(state, planned=planned)
 
 
 @_stages
@@ -405,10 +421,9 @@ def note_transfers(state: StepState) -> StepState:
     """The plan says what is on the hosts and what is sent there; the program of the devices is asked."""
     planned = state.planned
     assert isinstance(planned, PlannedStep)
-    away = [argument for argument in planned.arguments if argument.on_host]
-    moved = any(operator.name == "device_put" for operator in planned.graph.operators)
-    if not (away or moved or any(equation.on_host for equation in planned.step.equations)):
+    if not planned.uses_hosts():
         return state
+    away = [argument for argument in planned.arguments if argument.on_host]
     # The traced program is asked, since passes may add or remove transfers.
     sent = transfers(planned.jitted.trace(*planned.structs()).jaxpr)
     notes = host_notes([argument.name for argument in away], planned.host_bytes(), sent)

@@ -1,6 +1,7 @@
 """Compiled programs that outlive the process: JAX's persistent compilation cache, on unless the user turns it off.
 
-A second run of a script finds its programs and starts at once. Programs are kept per user and per kind of processor: code
+A second run of a script finds its programs and starts at once; plans are stored next to them (`runtime.devices.stored_plans`).
+Programs are kept per user and per kind of processor: code
 compiled for one processor may not run on another. Nothing is kept in dry runs and of programs that compile in a moment.
 """
 
@@ -36,9 +37,22 @@ def turn_on() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
 
 
+def plans_directory() -> Path | None:
+    """Where plans are stored, next to compiled programs; None where the user has turned the cache off."""
+    if read(os.environ, NO_CACHE) == "1":
+        return None
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # as above
+    # A directory of the user's has everything in it; our own is for one kind of processor, on which plans do not depend.
+    return _home() / "plans" if chosen in (None, str(_directory())) else Path(chosen) / "sporax-plans"
+
+
 def _directory() -> Path:
+    return _home() / f"programs-{_processor()}"
+
+
+def _home() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "sporax" / f"programs-{_processor()}"
+    return Path(home) / "sporax"
 
 
 def _processor() -> str:

@@ -30,7 +30,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.variables import read
-from sporax.lowering.passes.checksums import Checksums
+from sporax.lowering import passes
 from sporax.runtime.session import SESSION
 
 _REPLAYS = 20
@@ -191,7 +191,7 @@ class VerifiedProgram:
 
     def _first_operator(self, arguments: list[jax.Array]) -> str:
         """A sentence that names the first operator whose result changes when the program is replayed."""
-        watched = Checksums(self.jaxpr)
+        watched = passes.Checksums(self.jaxpr)
         program = jax.jit(watched)
         sums = [_local(jax.block_until_ready(program(*arguments))) for _ in range(_REPLAYS)]
         changed = [(run != sums[0]).any(axis=0) for run in sums[1:]]

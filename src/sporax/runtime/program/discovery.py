@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Var
 
 from sporax.lowering.marks.variable_marks import with_arguments
-from sporax.lowering.rewriter import JaxprRewriter
+from sporax.lowering.rewriter import Called, JaxprRewriter
 from sporax.runtime import world
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
@@ -47,35 +47,41 @@ class Discovery:
         """The variables that are only read."""
         return tuple(variable for variable in self.frame.found if variable not in self.frame.written)
 
-    def program(self) -> ClosedJaxpr | None:
+    def program(self, called: Called | None = None) -> ClosedJaxpr | None:
         """The flat program of written variables, read ones and arrays, to new values of written ones and arrays.
 
         None where the trace cannot be had in this form: ranks exchange data, or variables are in host memory or are read inside
         of loops.
+
+        Args:
+            called: the calls that are written out; by default plain ones.
         """
         variables = (*self.written, *self.read)
         if self.traced is None or any(getattr(variable, "on_host", False) for variable in variables):
             return None
         numbers = [self.frame.found[variable] for variable in variables]
         shapes = [getattr(variable, "unmade", None) or variable.raw for variable in variables]
-        program = with_arguments(self.traced, numbers, shapes)
+        program = with_arguments(self.traced, numbers, shapes, called)
         return None if program is None else _with_copies(program, len(self.frame.written), len(variables))
 
 
-def discover(function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_rank: bool) -> Discovery:
+def discover(
+    function: Callable[[list[Any]], Any], arrays: Sequence[Any], by_rank: bool, planned: bool = False
+) -> Discovery:
     """Trace a function abstractly.
 
     Args:
         function: of arrays.
         arrays: these, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
+        planned: whether a plan shards the program.
     """
     # Shapes suffice: nothing is computed, and arrays on a mesh would leave their shardings in the trace.
     inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
     # A function that changes while it is traced (`state.Retrace`) is traced again from the start.
     requests: dict[Any, Any] = {}
     while True:
-        discovery = Discovery(frames.DiscoveryFrame())
+        discovery = Discovery(frames.DiscoveryFrame(planned))
         discovery.frame.requests = requests
 
         def trace(arrays: list[Any], discovery: Discovery = discovery) -> list[Any]:

@@ -7,17 +7,16 @@ The program is ``(updated variables, variables that are only read, inputs) -> (u
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.identity import ByIdentity
+from sporax.lowering import passes as step_passes
 from sporax.lowering.marks.host_transfer import is_on_host
-from sporax.lowering.passes.pass_order import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
-from sporax.lowering.passes.recompute.recompute_blocks import Chosen
+from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, compiler_options
 from sporax.lowering.rewriter import flat
 from sporax.runtime import planned as planned_steps
 from sporax.runtime.program.arguments import note_results
@@ -31,6 +30,11 @@ from sporax.runtime.storage.filed_variables import Filed
 from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
 from sporax.runtime.storage.stacked_variables import may_be_row, stacks_of
 from sporax.runtime.storage.variables import InMemory, Joint, VariableStorage
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
+
+    from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 
 
 def pure(function: Callable[..., Any], variant: Variant, name: str, planned: bool) -> Callable[..., Any]:
@@ -78,7 +82,7 @@ def jit_program(
         filed = filed_variables.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
         files = filed_variables.files_of(passes)
         new_file = None if files is None else files.new
-        program = rewritten(program, passes, _chooser(variant, passes), filed, new_file)
+        program = step_passes.rewritten(program, passes, _chooser(variant, passes), filed, new_file)
     if not variant.communicates:
         return jax.jit(program, donate_argnums=0, compiler_options=dict(options)), storage
     if variant.parts is not None:
@@ -113,7 +117,7 @@ def _with_stacks(
     variables = (*variant.written, *variant.read)
     # Numbered as the flat program takes them: updated variables, read ones, data.
     rows = frozenset(number for number, variable in enumerate(variables) if may_be_row(variable))
-    looped, stacked = rewritten_with_stacks(
+    looped, stacked = step_passes.rewritten_with_stacks(
         flattened, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
     )
     return looped, stacks_of(stacked, variant.written, variant.read)

@@ -10,9 +10,11 @@ import jax
 
 from sporax.base.identity import ByIdentity
 from sporax.ir.config.plan_settings import PlanSettings
+from sporax.lowering import passes
 from sporax.runtime import planned as planned_steps
 from sporax.runtime import world
 from sporax.runtime.devices import global_view
+from sporax.runtime.program.arguments import note_results
 from sporax.runtime.program.discovery import Discovery, discover
 from sporax.runtime.program.pure_program import jit_program, pure, send_away
 from sporax.runtime.program.signature import Signature, inputs_of
@@ -41,7 +43,7 @@ def new_variant(
     # A part of the function (`shard`) asked for a plan, so everything is traced again in the global view.
     if settings is None and variant.asked is not None:
         settings = variant.asked
-        variant, trace = discovered(function, name, signature, described(arrays, settings), False)
+        variant, trace = discovered(function, name, signature, described(arrays, settings), planned=True)
     if settings is None:
         _prepare_variables(variant, arrays)
         send_away(function, variant, described(arrays, None))
@@ -52,8 +54,12 @@ def new_variant(
     else:
         program = pure(function, variant, name, planned=True)
         data = described(arrays, settings)
+        # The first trace again, where it can be had in this form.
+        traced = trace.program(passes.seen_into)
+        if traced is not None:
+            note_results(variant, trace.result)
         variant.planned = planned_steps.plan_program(
-            program, variant.written, variant.read, data, settings, variant.tags
+            program, variant.written, variant.read, data, settings, variant.tags, traced
         )
         variant.storage = variant.planned.stored(variant.written, variant.read)
     return variant
@@ -67,7 +73,7 @@ def _prepare_variables(variant: Variant, arrays: list[jax.Array]) -> None:
 
 
 def discovered(
-    function: Callable[..., Any], name: str, signature: Signature, arrays: list[Any], by_rank: bool = True
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[Any], planned: bool = False
 ) -> tuple[Variant, Discovery]:
     """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
@@ -76,14 +82,14 @@ def discovered(
         name: of the program.
         signature: its arguments.
         arrays: those among them that are arrays, or their shapes and dtypes.
-        by_rank: whether ranks may run different programs.
+        planned: whether a plan shards the program; if not, ranks may run different programs.
     """
 
     def call(arrays: list[Any]) -> Any:
         args, kwargs = inputs_of(signature, arrays)
         return function(*args, **kwargs)
 
-    discovery = discover(call, arrays, by_rank)
+    discovery = discover(call, arrays, by_rank=not planned, planned=planned)
     frame = discovery.frame
     # Marks of variables, and what the trace has named.
     marked = {ByIdentity(variable): variable for variable in frame.found if hasattr(variable, "fingerprint")}
@@ -116,7 +122,7 @@ def _discovered_anywhere(
     own = local_ranks.positions_of_own(arrays)
     if not own:
         with suppress(local_ranks.PartsNeeded):
-            return discovered(function, name, signature, described(arrays, settings), settings is None)
+            return discovered(function, name, signature, described(arrays, settings), settings is not None)
     variant, trace = _discovered_in_parts(function, name, signature, arrays)
     variant.own = own
     return variant, trace

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from sporax.ir.config.reuse_limit import VARIABLE, reuse_limit
-from sporax.lowering.passes.reused_collectives import Reuse, with_reuse
+from sporax.lowering import passes
 from sporax.runtime.process.dry_run_report import say
+
+if TYPE_CHECKING:
+    from sporax.lowering.passes.reused_collectives import Reuse
 
 
 def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -22,7 +25,7 @@ def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
         name: what reports call it.
     """
     limit = reuse_limit(os.environ)
-    return with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
+    return passes.with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
 
 
 def _tell(name: str, limit: int, reuse: Reuse) -> None:

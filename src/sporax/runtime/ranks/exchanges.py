@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.base.errors import SporaxTypeError
-from sporax.lowering.execute.redistribute import sum_in_order
+from sporax.lowering.execute.ordered_sum import sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays

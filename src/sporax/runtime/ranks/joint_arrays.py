@@ -29,7 +29,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.lowering.marks.host_transfer import KIND, is_on_host
-from sporax.lowering.passes.pass_order import merged_options
+from sporax.lowering.passes.pass_tags import merged_options
 from sporax.runtime import world as distributed
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt
@@ -135,12 +135,50 @@ def place(array: Any, sharding: Sharding) -> jax.Array:
     if getattr(array, "sharding", None) == sharding:
         placed: jax.Array = array
     elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
-        placed = jax.device_put(array, sharding)
+        (placed,) = _put([array], [sharding])
     else:
         # A process cannot put data on another one's devices, so each takes its own slices of the global array.
         values = np.asarray(array)
         placed = jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
     return placed
+
+
+def place_all(arrays: Sequence[Any], shardings: Sequence[Sharding]) -> list[jax.Array]:
+    """As `place`, of many arrays; where all devices are of this process in one transfer."""
+    moved = [
+        number
+        for number, (array, sharding) in enumerate(zip(arrays, shardings, strict=True))
+        if getattr(array, "sharding", None) != sharding and sharding.is_fully_addressable
+    ]
+    put = _put([arrays[number] for number in moved], [shardings[number] for number in moved])
+    placed = dict(zip(moved, put, strict=True))
+    return [
+        placed[number] if number in placed else place(array, sharding)
+        for number, (array, sharding) in enumerate(zip(arrays, shardings, strict=True))
+    ]
+
+
+def _put(arrays: Sequence[Any], shardings: Sequence[Sharding]) -> list[jax.Array]:
+    """Arrays on other devices. What the host can read is sharded there: JAX would compile a program for each shape."""
+    put: dict[int, jax.Array] = {}
+    for on_host in (True, False):
+        numbers = [number for number, array in enumerate(arrays) if _is_readable(array) is on_host]
+        values = [np.asarray(arrays[number]) if on_host else arrays[number] for number in numbers]
+        # Copied: a step gives its variables' buffers away, and the host's memory may be in use elsewhere.
+        sent = jax.device_put(values, [shardings[number] for number in numbers], may_alias=False if on_host else None)
+        put.update(zip(numbers, sent, strict=True))
+    return [put[number] for number in range(len(arrays))]
+
+
+def _is_readable(array: Any) -> bool:
+    """Whether the host reads the array where it is: one of numpy, or of JAX on a CPU."""
+    if isinstance(array, np.ndarray):
+        return True
+    if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array) or not array.is_fully_addressable:
+        return False
+    devices: set[Any] = array.sharding.device_set
+    on_cpu = len(devices) == 1 and all(device.platform == "cpu" for device in devices)
+    return on_cpu and not jnp.issubdtype(array.dtype, jax.dtypes.extended)
 
 
 def zero(devices: Devices) -> jax.Array:

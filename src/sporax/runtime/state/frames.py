@@ -24,7 +24,7 @@ import jax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.identity import ByIdentity
-from sporax.lowering.marks.variable_marks import mark_read
+from sporax.lowering.marks.variable_marks import mark_read, mark_shape
 from sporax.runtime.session import SESSION
 
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ class Frame:
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
-        tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_order`).
+        tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_tags`).
         view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
         trains: what ran inside computes gradients of variables.
@@ -188,8 +188,8 @@ class DiscoveryFrame(Frame):
 
     __slots__ = ("found",)
 
-    def __init__(self) -> None:
-        super().__init__(compiled=True)
+    def __init__(self, planned: bool = False) -> None:
+        super().__init__(compiled=True, planned=planned)
         self.found: dict[Any, int] = {}  # with numbers in this order
 
     def read(self, variable: Variable) -> jax.Array:
@@ -202,6 +202,10 @@ class DiscoveryFrame(Frame):
             return value
         number = self.found.setdefault(variable, len(self.found))
         unmade = getattr(variable, "unmade", None)
+        if self.planned and not getattr(variable, "on_host", False):
+            # Where a plan shards the program, an array that is on a mesh already would leave its sharding in the trace.
+            value = variable.raw if unmade is None else unmade
+            return mark_shape(value.shape, value.dtype, number)
         if unmade is not None:
             # A lazy variable has a shape and no array, which is all that an abstract trace needs.
             array = jax.lax.full(unmade.shape, 0, unmade.dtype)

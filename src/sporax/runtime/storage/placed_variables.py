@@ -38,6 +38,7 @@ class PlacedVariables:
         Updated variables would come to be there by themselves, those that are only read would be sent at every step.
         """
         variables = (*self.updated, *self.read)
+        ready: list[tuple[Any, Sharding]] = []
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=True)):
             # Other programs that read it, such as a prediction, must know.
             if number in self.on_host:
@@ -47,7 +48,10 @@ class PlacedVariables:
             elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
             else:
-                variable.raw = joint_arrays.place(variable.raw, sharding)
+                ready.append((variable, sharding))
+        arrays = joint_arrays.place_all([variable.raw for variable, _ in ready], [sharding for _, sharding in ready])
+        for (variable, _), array in zip(ready, arrays, strict=True):
+            variable.raw = array
 
     def fetch(self) -> Fetched:
         """Their arrays; variables that have been read as rows are in blocks again."""

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from sporax.lowering.passes.repeat.stacked_arguments import Stacked
 from sporax.runtime.storage.variables import Fetched, names_of
+
+if TYPE_CHECKING:
+    from sporax.lowering.passes.repeat.stacked_arguments import Stacked
 
 _row = attrgetter("row")
 _raw = attrgetter("raw")

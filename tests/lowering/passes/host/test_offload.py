@@ -9,7 +9,8 @@ import pytest
 from jax.extend.core import Literal, Var, jaxpr_as_fun
 
 from sporax.lowering.marks.host_transfer import DEVICE, moves, transfers
-from sporax.lowering.passes.host.offload import offload_scope, offloaded
+from sporax.lowering.marks.tags import offload_scope
+from sporax.lowering.passes.host.offload import offloaded
 from sporax.lowering.rewriter import flat
 
 LAYERS = 3

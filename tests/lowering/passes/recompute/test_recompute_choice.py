@@ -16,6 +16,7 @@ from sporax.lowering.passes.pass_order import flat_for_plan, passed
 from sporax.lowering.passes.recompute.recompute_choice import choose_recomputation
 from sporax.planner import PlanRequest, cost_model, make_plan
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 
 MESH = DeviceMatrix((1,))
 X, W = jnp.ones((256, 8), jnp.float32), jnp.eye(8, dtype=jnp.float32)
@@ -49,7 +50,7 @@ def choose(closed, limit, plan=plan_it, **options):
 
 
 def peak(closed, choice=None):
-    return memory_of(*plan_it(passed(closed, set(), None, choice)[0])).peak_bytes
+    return memory_of(*plan_it(passed(closed, set(), None, choice)[0]), XLA_CPU).peak_bytes
 
 
 def test_nothing_is_computed_again_where_everything_fits():

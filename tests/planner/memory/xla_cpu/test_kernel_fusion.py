@@ -9,7 +9,7 @@ from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.memory.peak import live_ranges
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
-from sporax.planner.memory.xla_cpu.kernel_fusion import kernels_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, kernels_of
 
 
 def shaped(*shape):
@@ -146,5 +146,8 @@ def test_reductions_of_single_elements_are_views():
 
 def test_views_take_no_memory():
     step = ingest(jax.make_jaxpr(lambda x, w: (x @ w).reshape(4, 32).reshape(128))(X, W))
-    assert [item.tensor for item in live_ranges(step.graph)] == [*(item.tensor for item in step.graph.inputs), 2]
+    assert [item.tensor for item in live_ranges(step.graph, XLA_CPU)] == [
+        *(item.tensor for item in step.graph.inputs),
+        2,
+    ]
     assert Kind.LOOP not in {instruction.kind for instruction in Instructions(Timeline(step.graph)).instructions}

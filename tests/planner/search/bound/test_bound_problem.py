@@ -5,6 +5,7 @@ import pytest
 from planner_graphs import every_choice, mesh_of, problem_of, product, training_step
 
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.bound.bound_problem import bounding_graph
 from sporax.planner.search.bound.memory_lower_bound import memory_lower_bound
 from sporax.planner.search.space.plan_assembly import plan_of
@@ -39,7 +40,7 @@ def test_no_plan_needs_less_than_its_choice_uses_there():
     problem = problem_of(training_step(), MESH)
     costs = bounding_graph(problem, 10**6)
     for chosen in list(every_choice(problem))[::73]:
-        peak = memory_of(problem.graph, plan_of(problem, chosen)).peak_bytes
+        peak = memory_of(problem.graph, plan_of(problem, chosen), XLA_CPU).peak_bytes
         assert evaluate(costs, completed(costs, chosen)).peak <= peak
 
 

@@ -11,6 +11,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.bound import memory_lower_bound as memory_lower_bound_module
 from sporax.planner.search.bound.bound_problem import bounding_graph
 from sporax.planner.search.bound.memory_lower_bound import memory_lower_bound
@@ -63,7 +64,7 @@ def shares_of(problem, count):
     """How much of what is measured is surely needed."""
     plans = [(chosen, plan_of(problem, chosen)) for chosen in choices_of(problem, count)]
     return [
-        memory_lower_bound(problem).bytes_of(chosen) / memory_of(problem.graph, plan).peak_bytes
+        memory_lower_bound(problem).bytes_of(chosen) / memory_of(problem.graph, plan, XLA_CPU).peak_bytes
         for chosen, plan in plans
     ]
 
@@ -84,7 +85,7 @@ def test_buffers_of_results_serve_others_until_they_are_written(count):
     problem = planner_graphs.problem_of(planner_graphs.layers(count, 256, 256), planner_graphs.mesh_of(2))
     bound = memory_lower_bound(problem)
     for chosen in choices_of(problem, 60):
-        peak = memory_of(problem.graph, plan_of(problem, chosen)).peak_bytes
+        peak = memory_of(problem.graph, plan_of(problem, chosen), XLA_CPU).peak_bytes
         assert bound.bytes_of(chosen) <= peak, chosen
 
 
@@ -93,7 +94,7 @@ def test_parts_that_are_wanted_again_after_they_were_combined_are_arrays_of_thei
     problem = problem_of("layers", MESHES["2x4"])
     for chosen in choices_of(problem, 20):
         plan = plan_of(problem, chosen)
-        assert memory_of(problem.graph, plan).peak_bytes > 0
+        assert memory_of(problem.graph, plan, XLA_CPU).peak_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])

@@ -12,6 +12,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.limit import limit as limits
 from sporax.planner.search.limit.limit import _kilobytes, fit, is_large, least_cost, relaxed, smallest
 from sporax.planner.search.space.measured_plan import measured
@@ -41,7 +42,7 @@ def test_a_limit_is_kept():
     limit = int(0.8 * measured(free, least_cost(free, [])).peak_bytes)
     problem = problem_of(layers(3), MESH, memory_bytes=limit)
     chosen = least_cost(problem, [])
-    assert memory_of(problem.graph, plan_of(problem, chosen)).peak_bytes <= limit
+    assert memory_of(problem.graph, plan_of(problem, chosen), XLA_CPU).peak_bytes <= limit
     assert problem.seconds(chosen) >= free.seconds(least_cost(free, []))
 
 

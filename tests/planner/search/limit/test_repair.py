@@ -8,6 +8,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.limit.limit import smallest
 from sporax.planner.search.limit.repair import improved, reduce_memory
@@ -44,7 +45,7 @@ def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest, least):
     assert least.peak_bytes < half.peak_bytes <= enough
     for actual in (half, least):
         check_plan(problem.graph, actual.plan)
-        assert memory_of(problem.graph, actual.plan).peak_bytes == actual.peak_bytes
+        assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes
 
 
 def test_a_plan_gets_cheaper_within_its_limit(problem, fastest, least):
@@ -52,7 +53,7 @@ def test_a_plan_gets_cheaper_within_its_limit(problem, fastest, least):
     cheap = improved(problem, least, limit)
 
     assert problem.seconds(cheap.chosen) < 0.5 * problem.seconds(least.chosen)
-    assert memory_of(problem.graph, cheap.plan).peak_bytes <= limit
+    assert memory_of(problem.graph, cheap.plan, XLA_CPU).peak_bytes <= limit
     assert improved(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
 
 
@@ -73,4 +74,4 @@ def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
 
     limit = int(1.1 * least.peak_bytes)
     actual = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
-    assert memory_of(problem.graph, actual.plan).peak_bytes <= limit
+    assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes <= limit

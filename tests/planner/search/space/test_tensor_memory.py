@@ -4,6 +4,7 @@ import numpy as np
 from planner_graphs import layers, mesh_of, problem_of, product
 
 from sporax.planner.memory.peak import live_ranges
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.tensor_memory import resident_usage, weighted_bytes
 
 TWO = mesh_of(2)
@@ -23,7 +24,7 @@ def test_a_product_holds_its_operands_and_its_result_per_candidate():
 def test_tensors_are_there_as_long_as_they_are_live():
     problem = problem_of(layers(2), TWO)
     usage = resident_usage(problem)
-    spans = {(life.begin + 1, life.end + 2) for life in live_ranges(problem.graph)}
+    spans = {(life.begin + 1, life.end + 2) for life in live_ranges(problem.graph, XLA_CPU)}
     assert {span for pieces in usage for span in pieces} == spans
 
 

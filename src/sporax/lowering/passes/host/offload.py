@@ -28,11 +28,6 @@ _VIEWS = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "
 """What stays on the device when it is made of arguments alone: weights in another form."""
 
 
-def offload_scope(number: int, prefetch: int) -> str:
-    """The component of a name stack that says so; `prefetch` is how many calls earlier values are brought back."""
-    return f"offload-{number}-{prefetch}"
-
-
 def offloaded(
     program: ClosedJaxpr, stored: Mapping[Var, int] | None = None, new_file: NewFile | None = None
 ) -> ClosedJaxpr:

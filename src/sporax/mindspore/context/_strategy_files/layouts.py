@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 
@@ -21,8 +21,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index
 from sporax.ir.plan import Plan
-from sporax.lowering.ingest.ingest import Ingested
-from sporax.lowering.passes.uneven_tables import Blocked
+
+if TYPE_CHECKING:
+    from sporax.lowering.ingest.ingest import Ingested
+    from sporax.lowering.passes.uneven_tables import Blocked
 
 Shape = tuple[int, ...]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +23,9 @@ from sporax.mindspore.dataset._sources.reading import (
     reading,
 )
 from sporax.mindspore.dataset._sources.specified import FormatDataset
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 # ------------------------------------------------------------------------------------------------------------------ COCO
 
@@ -209,6 +211,8 @@ def _voc_masks(where: str, folder: Path, listed: Path, decoded: bool) -> Mapping
 
 def _voc_things(where: str, folder: Path, listed: Path) -> Iterator[tuple[str, list[tuple[str, list[float]]]]]:
     """(image, its things as (class, left, top, width, height, difficult, truncated))."""
+    from xml.etree import ElementTree  # loaded by who has such files
+
     for name in _voc_names(where, listed):
         path = existing(where, folder / "Annotations" / f"{name}.xml")
         with reading(where, path):

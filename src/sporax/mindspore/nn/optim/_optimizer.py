@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering import passes
 from sporax.lowering.marks.host_transfer import place_of_work, run_on_host
-from sporax.lowering.passes.host.row_updates import row_update
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
@@ -230,7 +230,7 @@ class Optimizer(OptimizerHelpers, Cell):
         if not frames.compiling() or (frames.planning() and not self._updates_on_host):
             return rule(gradient, values, scalars)
         with place_of_work(self._updates_on_host):
-            return row_update(rule, gradient, values, scalars)
+            return passes.row_update(rule, gradient, values, scalars)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""

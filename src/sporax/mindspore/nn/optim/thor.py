@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -325,6 +324,8 @@ def _block_inverses(matrix: jax.Array, block_size: int = _BLOCK_SIZE) -> jax.Arr
 
     The last block may reach beyond the matrix, where it is the identity.
     """
+    from jax.scipy.linalg import cho_factor, cho_solve  # loaded by who uses this optimizer
+
     size = min(matrix.shape[0], block_size)
     count = -(-matrix.shape[0] // size)
     missing = count * size - matrix.shape[0]

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 
-# Its `ndimage` is imported at first use, which spares others a quarter of a second.
-import scipy
-
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_text
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
@@ -111,11 +108,13 @@ class _SurfaceMetric(Metric):
         # No surface is infinitely far away.
         if not end.any():
             return np.full(int(start.sum()), np.inf)
+        from scipy import ndimage  # a quarter of a second, for the few who need it
+
         # The transform gives each point's distance to the nearest zero, hence the negation.
         if self.distance_metric == "euclidean":
-            field = scipy.ndimage.distance_transform_edt(~end)
+            field = ndimage.distance_transform_edt(~end)
         else:
-            field = scipy.ndimage.distance_transform_cdt(~end, metric=self.distance_metric)
+            field = ndimage.distance_transform_cdt(~end, metric=self.distance_metric)
         distances: Array = np.asarray(field)[start]
         return distances
 
@@ -128,8 +127,10 @@ class _SurfaceMetric(Metric):
 
 def _edge(region: Array) -> Array:
     """The points of a region that have a neighbour outside of it."""
+    from scipy import ndimage
+
     # Erosion removes the points on the edge.
-    edge: Array = scipy.ndimage.binary_erosion(region) ^ region
+    edge: Array = ndimage.binary_erosion(region) ^ region
     return edge
 
 

@@ -177,7 +177,12 @@ class Instructions:
         self.rigid.add(result)
         return result
 
-    def _all_reduced(self, array: int, result: int, move: Move) -> None:
+    def _all_reduced(self, array: int, result: int, move: Move, count: int) -> None:
+        if move.reduction not in NATIVE_REDUCTIONS:
+            # Reductions that are no collective gather all parts and reduce them on each device.
+            parts = self._new(self.arrays[array].tensor, self.arrays[result].num_bytes * count)
+            self._add(Kind.REDUCTION, [self._sent(array, parts)], [result])
+            return
         # The dtype is part of the key: XLA combines only all-reduces of one element type.
         combines = (*sorted(move.axes), move.reduction, self.timeline.graph.tensors[self.arrays[array].tensor].dtype)
         self._add(Kind.KERNEL, [array], [result], sends=True, combines=combines)
@@ -196,13 +201,7 @@ class Instructions:
         if name == BARRIER:
             self._barrier(event, operator)
         elif self._is_view(event, operator):
-            for operand, result in self._pairs(event, operator):
-                array, shape = self._array_of(operand), self._shape(result)
-                # A change of shape costs an instruction only if the array is made by a loop, which may write it either
-                # way.
-                self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
-                if operand in self._waits:
-                    self._waits[result] = self._waits[operand]
+            self._view(event, operator)
         # With a literal operand it is no call of a library.
         elif name == "dot_general" and len(event.reads) == len(operator.operands):
             self._product(event, operator)
@@ -218,10 +217,7 @@ class Instructions:
         elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
-            # Windows are kernels of their own, whatever they reduce with.
-            kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
-            in_place = name.startswith("scatter") or name == "dynamic_update_slice"
-            self._add(kind, self._read(event), self._written(event), in_place=in_place)
+            self._kernel(event, name)
 
     def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
         """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
@@ -232,6 +228,21 @@ class Instructions:
             else:
                 pairs.append((next(reads), result))
         return pairs
+
+    def _view(self, event: Event, operator: Operator) -> None:
+        """Results are the operands, in other shapes or not."""
+        for operand, result in self._pairs(event, operator):
+            array, shape = self._array_of(operand), self._shape(result)
+            # A change of shape costs an instruction only if the array is made by a loop, which may write it either way.
+            self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
+            if operand in self._waits:
+                self._waits[result] = self._waits[operand]
+
+    def _kernel(self, event: Event, name: str) -> None:
+        """A kernel of its own, or a reduction. Windows are kernels, whatever they reduce with."""
+        kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
+        in_place = name.startswith("scatter") or name == "dynamic_update_slice"
+        self._add(kind, self._read(event), self._written(event), in_place=in_place)
 
     def _barrier(self, event: Event, operator: Operator) -> None:
         """Results are the operands, and exist when all operands do."""
@@ -380,12 +391,7 @@ class Instructions:
         # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order
         # first.
         crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
-        tensor, size = self.arrays[array].tensor, self.arrays[array].num_bytes
-        # The local slice grows where an axis is gathered and shrinks where one begins to shard.
-        if kind is not MoveKind.PERMUTE and move.source >= 0:
-            shape[move.source], size = shape[move.source] * count, size * count
-        if kind is not MoveKind.PERMUTE and move.target >= 0:
-            shape[move.target], size = shape[move.target] // count, size // count
+        tensor, size = self.arrays[array].tensor, self._resized(array, move, shape, count)
         result = self._new(tensor, size) if target is None else target
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
@@ -393,17 +399,26 @@ class Instructions:
         elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
             traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
-        elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
-            self._all_reduced(array, result, move)
         elif kind is MoveKind.ALL_REDUCE:
-            # Reductions that are no collective gather all parts and reduce them on each device.
-            self._add(Kind.REDUCTION, [self._sent(array, self._new(tensor, size * count))], [result])
+            self._all_reduced(array, result, move, count)
         elif kind in (MoveKind.ALL_GATHER, MoveKind.REDUCE_SCATTER) and crosswise:
             first = self._rearranged(array) if kind is MoveKind.REDUCE_SCATTER else array
             self._add(Kind.LOOP, [self._sent(first, self._new(tensor, size))], [result])
         else:
             self._sent(array, result)
         return result
+
+    def _resized(self, array: int, move: Move, shape: list[int], count: int) -> int:
+        """Bytes of the slice after a move among so many devices, which changes its local `shape`."""
+        size = self.arrays[array].num_bytes
+        if move.kind is MoveKind.PERMUTE:
+            return size
+        # The local slice grows where an axis is gathered and shrinks where one begins to shard.
+        if move.source >= 0:
+            shape[move.source], size = shape[move.source] * count, size * count
+        if move.target >= 0:
+            shape[move.target], size = shape[move.target] // count, size // count
+        return size
 
     def _buffer(self, event: Event) -> None:
         """Tensors that are fused into one buffer, and sliced out of it afterwards."""

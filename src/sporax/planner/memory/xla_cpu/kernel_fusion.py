@@ -111,19 +111,21 @@ class _Fusion:
         handed_out = not self.results.isdisjoint(instruction.writes)
         if not readers and not handed_out:
             return frozenset()
-        alone = frozenset([number])
-        # Kernels and reductions are never fused into their readers here.
-        if instruction.kind is not Kind.LOOP:
+        # Kernels and reductions are never fused into their readers here; and nothing is fused through a barrier.
+        if instruction.kind is not Kind.LOOP or not self.all.barred.isdisjoint(instruction.writes):
             self.written.add(number)
-            return alone
-        # Nothing is fused through a barrier, so what passes it is written.
-        if not self.all.barred.isdisjoint(instruction.writes):
-            self.written.add(number)
-            return alone
+            return frozenset([number])
         # A reduction absorbs one simple operator if no other reader needs its result.
         if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
             self.absorbed.add(number)
             return self.fused_into[readers[0]]
+        return self._loop_targets(number, instruction, readers, handed_out)
+
+    def _loop_targets(
+        self, number: int, instruction: Instruction, readers: Sequence[int], handed_out: bool
+    ) -> frozenset[int]:
+        """The kernels that compute a loop."""
+        alone = frozenset([number])
         # What a reduction absorbed is no place for a further loop: XLA fuses one operator only.
         fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
         fused_into = frozenset[int]().union(
@@ -133,13 +135,16 @@ class _Fusion:
         if handed_out or not all(fusible):
             self.written.add(number)
             return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
-        if len(fused_into) > 1 and (
-            instruction.costly
-            or (not self._is_repeatable(instruction) and any(self._is_between(number, reader) for reader in readers))
-        ):
+        if len(fused_into) > 1 and self._is_written_once(number, instruction, readers):
             self.written.add(number)
             return alone
         return fused_into
+
+    def _is_written_once(self, number: int, instruction: Instruction, readers: Sequence[int]) -> bool:
+        """Whether a loop that several kernels could compute is written for all of them."""
+        if instruction.costly:
+            return True
+        return not self._is_repeatable(instruction) and any(self._is_between(number, reader) for reader in readers)
 
     def _absorbs(self, reader: int) -> bool:
         return self.instructions[reader].kind is Kind.REDUCTION

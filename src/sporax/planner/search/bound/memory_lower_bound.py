@@ -25,7 +25,7 @@ from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import Move, MoveKind
 from sporax.planner.communication.resharding import default_costs, redistribute
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import live_ranges
+from sporax.planner.memory.peak import backend_of, live_ranges
 from sporax.planner.search.bound.materialization import Materialization
 from sporax.planner.search.bound.partial_order import CompiledForm, Order, Predecessors
 from sporax.planner.search.space.problem import MANY_AXES, Problem
@@ -235,7 +235,7 @@ class _LowerBoundBuilder:
         if len(kernels) <= most:
             return kernels
         taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
-        for life in live_ranges(self.graph):
+        for life in live_ranges(self.graph, backend_of(self.problem.options.platform)):
             size = self.graph.tensors[life.tensor].num_bytes
             # Ticks of live ranges begin at -1, and spans are half open.
             taken[life.begin + 1] += size

@@ -204,17 +204,30 @@ class _Relaxation:
 # ---------------------------------------------------------------------------------------------------------- the error
 
 
-def nothing_fits(limit: int, least: MemoryUse) -> SporaxRuntimeError:
+class PlanTooLargeError(SporaxRuntimeError):
+    """No plan was found that fits the memory of a device.
+
+    Attributes:
+        needed_bytes: what the smallest plan that was found is predicted to need.
+    """
+
+    def __init__(self, text: str, needed_bytes: int) -> None:
+        super().__init__(text)
+        self.needed_bytes = needed_bytes
+
+
+def nothing_fits(limit: int, least: MemoryUse) -> PlanTooLargeError:
     """The error that nothing fits, with what would.
 
     Args:
         limit: bytes of one device.
         least: memory of the smallest plan that was found.
     """
-    return SporaxRuntimeError(
+    return PlanTooLargeError(
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but "
         f"{_kilobytes(least.peak_bytes) / 1e3:.3f} MB is the smallest plan that was found ({_usage_text(least)}). "
-        f"{_advice(least)}"
+        f"{_advice(least)}",
+        least.peak_bytes,
     )
 
 
