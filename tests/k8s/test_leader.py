@@ -11,7 +11,10 @@ from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import job
 from support_k8s.playground import cluster
 
+from sporax.k8s import operator
+from sporax.k8s.api.cache import JobKey
 from sporax.k8s.leader import LeaderLease, LeaseLostError, LeaseOptions
+from sporax.k8s.metrics import Metrics
 from sporax.k8s.operator import OperatorOptions, serve
 
 
@@ -34,14 +37,19 @@ async def killed(task: asyncio.Task[None]) -> None:
 def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_path, monkeypatch):
     async def story():
         async with cluster(tmp_path, monkeypatch) as (api, playground):
-            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first", 3))))
+            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first", 60))))
             await playground.until(lambda: holder(api) == "first", 30)
-            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second", 3))))
+            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second", 60))))
             api.put("msjobs", job())
             await playground.until(playground.is_in("Running"), 30)
             pods = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods")}
             await killed(first)  # it gives nothing back
+            seen = api.calls["GET", "leases"]
+            await playground.until(lambda: api.calls["GET", "leases"] > seen + 2)
             assert holder(api) == "first"
+            body = api.get("leases", "lease")
+            # A minute passes: the Lease was valid for as long as it says.
+            api.put("leases", body | {"spec": body["spec"] | {"leaseDurationSeconds": 1}})
             api.put("msjobs", job("later"))
             playground.end("job-worker-1", 137)
             await playground.until(playground.is_in("Running", "later"), 30)
@@ -98,8 +106,33 @@ def test_a_holder_that_may_not_be_the_holder_any_more_stops_its_work(tmp_path, m
             with pytest.raises(LeaseLostError, match="the lease default/lease must be held"):
                 await asyncio.wait_for(working, 10)
             assert is_stopped.is_set()
+            assert not leader.is_held
             assert holder(api) == ("first" if why == "no answer" else "second")
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_without_the_right_to_work_no_look_at_a_job_begins(monkeypatch):
+    class Looks:
+        def __init__(self):
+            self.count = 0
+
+        async def reconcile(self, key):
+            self.count += 1
+
+    async def story():
+        monkeypatch.setattr(operator, "_FIRST_RETRY_SECONDS", 0.01)
+        right, looks = [False], Looks()
+        workforce = operator.Workforce(looks, Metrics(), OperatorOptions(), lambda: right[0])
+        workforce.wake(JobKey("default", "job"))
+        await asyncio.sleep(0.1)
+        assert looks.count == 0
+        right[0] = True
+        async with asyncio.timeout(10):
+            while not looks.count:
+                await asyncio.sleep(0.01)
+        await workforce.stop()
 
     asyncio.run(story())
 
