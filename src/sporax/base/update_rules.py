@@ -10,21 +10,47 @@ FTRL-Proximal (McMahan et al. 2013).
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, Self, TypeVar
+
+
+class NumericArray(Protocol):
+    """What the rules compute with arrays of either namespace."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, other: Self, /) -> Self: ...
+    def __truediv__(self, other: Any, /) -> Self: ...
+    def __pow__(self, other: float, /) -> Self: ...
+    def __gt__(self, other: Any, /) -> Self: ...
+    def __radd__(self, other: float, /) -> Self: ...
+    def __rsub__(self, other: float, /) -> Self: ...
+    def __rmul__(self, other: float, /) -> Self: ...
+
+
+class Scalar(Protocol):
+    """A factor: a number, or an array without dimensions."""
+
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: float, /) -> Any: ...
+
+
+ArrayT = TypeVar("ArrayT", bound=NumericArray)
+ScalarT = TypeVar("ScalarT", bound=Scalar)
 
 
 def sgd(
-    xp: Any,
-    gradient: Any,
-    parameter: Any,
-    velocity: Any,
-    first: Any,
+    xp: ModuleType,
+    gradient: ArrayT,
+    parameter: ArrayT,
+    velocity: ArrayT,
+    first: ArrayT,
     *,
-    rate: Any,
-    momentum: Any,
+    rate: Scalar,
+    momentum: Scalar,
     dampening: float,
     nesterov: bool,
-) -> tuple[Any, Any, Any]:
+) -> tuple[ArrayT, ArrayT, ArrayT]:
     """SGD with momentum; `first` is 1 until the first step, in which the velocity becomes the gradient."""
     following = momentum * velocity + (1.0 - dampening) * gradient
     velocity = xp.where(first > 0, gradient, following)
@@ -32,48 +58,50 @@ def sgd(
     return parameter - rate * step, velocity, xp.zeros_like(first)
 
 
-def plain_sgd(gradient: Any, parameter: Any, *, rate: Any) -> Any:
+def plain_sgd(gradient: ArrayT, parameter: ArrayT, *, rate: Scalar) -> ArrayT:
     """SGD without momentum: p = p - rate · g."""
-    return parameter - rate * gradient
+    changed: ArrayT = parameter - rate * gradient
+    return changed
 
 
 def momentum(
-    gradient: Any, parameter: Any, velocity: Any, *, rate: Any, momentum: Any, nesterov: bool
-) -> tuple[Any, Any]:
+    gradient: ArrayT, parameter: ArrayT, velocity: ArrayT, *, rate: Scalar, momentum: Scalar, nesterov: bool
+) -> tuple[ArrayT, ArrayT]:
     """v = momentum · v + g; p = p - rate · v, or p - rate · (g + momentum · v) with `nesterov`."""
     velocity = momentum * velocity + gradient
     return parameter - rate * (gradient + momentum * velocity if nesterov else velocity), velocity
 
 
 def adagrad(
-    xp: Any, gradient: Any, parameter: Any, squares: Any, *, rate: Any, update_slots: bool = True
-) -> tuple[Any, Any]:
+    xp: ModuleType, gradient: ArrayT, parameter: ArrayT, squares: ArrayT, *, rate: Scalar, update_slots: bool = True
+) -> tuple[ArrayT, ArrayT]:
     """s = s + g²; p = p - rate · g / √s."""
     squares = squares + xp.square(gradient) if update_slots else squares
     return parameter - rate * gradient / xp.sqrt(squares), squares
 
 
-def adam_factor(xp: Any, power1: Any, power2: Any) -> Any:
+def adam_factor(xp: ModuleType, power1: ScalarT, power2: ScalarT) -> ScalarT:
     """Factor of the learning rate that corrects the bias: √(1 - beta2ᵗ) / (1 - beta1ᵗ)."""
-    return xp.sqrt(1.0 - power2) / (1.0 - power1)
+    factor: ScalarT = xp.sqrt(1.0 - power2) / (1.0 - power1)
+    return factor
 
 
 def adam(
-    xp: Any,
-    gradient: Any,
-    parameter: Any,
-    first: Any,
-    second: Any,
-    *largest: Any,
-    rate: Any,
-    factor: Any,
+    xp: ModuleType,
+    gradient: ArrayT,
+    parameter: ArrayT,
+    first: ArrayT,
+    second: ArrayT,
+    *largest: ArrayT,
+    rate: Scalar,
+    factor: Scalar,
     beta1: float,
     beta2: float,
     rest1: float,
     rest2: float,
     eps: float,
     nesterov: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[ArrayT, ...]:
     """Adam, AMSGrad with a third state; `rest1` and `rest2` are 1 - beta in float32, `factor` is `adam_factor`'s."""
     first = beta1 * first + rest1 * gradient
     second = beta2 * second + rest2 * xp.square(gradient)
@@ -84,8 +112,17 @@ def adam(
 
 
 def ftrl(
-    xp: Any, gradient: Any, parameter: Any, squares: Any, linear: Any, *, rate: Any, power: float, l1: float, l2: float
-) -> tuple[Any, Any, Any]:
+    xp: ModuleType,
+    gradient: ArrayT,
+    parameter: ArrayT,
+    squares: ArrayT,
+    linear: ArrayT,
+    *,
+    rate: Scalar,
+    power: float,
+    l1: float,
+    l2: float,
+) -> tuple[ArrayT, ArrayT, ArrayT]:
     """FTRL-Proximal; see `nn.FTRL` for the formula. `power` is the negated ``lr_power``."""
     total = squares + xp.square(gradient)
     slope = total**power

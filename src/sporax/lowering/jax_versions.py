@@ -11,10 +11,10 @@ Primitives that only some versions have are in `sporax.ir.newer_primitives`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,16 @@ from jax.experimental import compute_on
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 _NUMBERS = ("num_consts", "num_carry")
+
+Arrays: TypeAlias = list[jax.Array]
+
+
+class Structure(Protocol):
+    """How JAX since 0.11 groups the operands of a loop: constants, carries and rows."""
+
+    def unpack(self) -> Iterable[Sequence[object]]:
+        """The groups."""
+        ...
 
 
 def known_params(eqn: JaxprEqn) -> Mapping[str, Any]:
@@ -56,14 +66,14 @@ def scan_params(eqn: JaxprEqn, body: ClosedJaxpr, num_consts: int, num_carry: in
 
 
 @lru_cache(maxsize=1024)
-def _scan_structures(num_consts: int, num_carry: int, num_rows: int, num_made: int) -> tuple[Any, Any]:
+def _scan_structures(num_consts: int, num_carry: int, num_rows: int, num_made: int) -> tuple[Structure, Structure]:
     """The structures of a loop with so many constants, carries, rows that it reads and rows that it makes.
 
     JAX has no public way to make one, so it is asked to trace such a loop.
     """
 
-    def loop(consts: list[Any], carry: list[Any], rows: list[Any]) -> Any:
-        def body(carried: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+    def loop(consts: Arrays, carry: Arrays, rows: Arrays) -> tuple[Arrays, Arrays]:
+        def body(carried: Arrays, row: Arrays) -> tuple[Arrays, Arrays]:
             # Every constant is read, every carry changes and no two results are equal: JAX takes out what need not be.
             total = sum([*consts, *row], jnp.ones(()))
             return [total + value for value in carried], [total + number for number in range(num_made)]
@@ -84,15 +94,14 @@ _IS_CONTEXT = "out_memory_spaces" not in inspect.signature(compute_on.compute_on
 """Whether `compute_on` is a context."""
 
 
-def computed_on(place: str) -> AbstractContextManager[Any]:
+def computed_on(place: str) -> AbstractContextManager[object]:
     """Context in which operations, and derivatives of them, are computed at a place such as ``"device_host"``."""
     function: Any = compute_on.compute_on
     if _IS_CONTEXT:
-        context: AbstractContextManager[Any] = function(place)
+        context: AbstractContextManager[object] = function(place)
         return context
     placed = function(jax.lax.neg, compute_type=place, out_memory_spaces=jax.memory.Space.Device)
     # Traced at every call, since an equation's context has all that its trace was under: the mesh, for one.
     (call,) = jax.make_jaxpr(placed)(0.0).jaxpr.eqns
-    inner: Any = call.params["jaxpr"].eqns[0]
-    manager: AbstractContextManager[Any] = inner.ctx.manager
+    manager: AbstractContextManager[object] = call.params["jaxpr"].eqns[0].ctx.manager
     return manager

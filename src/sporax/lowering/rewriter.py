@@ -16,12 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Primitive, Var, new_jaxpr_eqn
 
 from sporax.base.identity import ByIdentity
+
+if TYPE_CHECKING:
+    from jax.extend.source_info_util import NameStack, SourceInfo
+
+Atom: TypeAlias = Var | Literal
+"""What equations read."""
 
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 """Calls that carry no derivative rule of their own."""
@@ -59,8 +66,8 @@ class JaxprRewriter:
     def __init__(self, program: ClosedJaxpr) -> None:
         self.program = program
         self.eqns: list[JaxprEqn] = []
-        self.names: dict[Any, Any] = {}
-        self.constants: dict[Var, Any] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+        self.names: dict[Var, Atom] = {}
+        self.constants: dict[Var, object] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
 
     def run(self) -> ClosedJaxpr:
         """The new program."""
@@ -76,7 +83,7 @@ class JaxprRewriter:
         """Write what takes the place of an equation."""
         self.keep(eqn)
 
-    def finish(self, outvars: Sequence[Any] | None = None, invars: Sequence[Var] | None = None) -> ClosedJaxpr:
+    def finish(self, outvars: Sequence[Atom] | None = None, invars: Sequence[Var] | None = None) -> ClosedJaxpr:
         """The program of what was written; with the results and arguments of the old one where no others are passed."""
         jaxpr = self.program.jaxpr
         results = [self.read(atom) for atom in jaxpr.outvars] if outvars is None else outvars
@@ -85,11 +92,11 @@ class JaxprRewriter:
 
     # ------------------------------------------------------------------------------------------------------- names
 
-    def read(self, atom: Any) -> Any:
+    def read(self, atom: Atom) -> Atom:
         """What an atom of the old program is called in the new one."""
         return renamed(self.names, atom)
 
-    def rename(self, values: Sequence[Var], atoms: Iterable[Any]) -> None:
+    def rename(self, values: Sequence[Var], atoms: Iterable[Atom]) -> None:
         """From here on, `atoms` stand for these values of the old program."""
         self.names.update(zip(values, atoms, strict=True))
 
@@ -100,13 +107,13 @@ class JaxprRewriter:
         renamed = eqn if "invars" in changes else reading(eqn, self.read)
         self.eqns.append(renamed.replace(**changes) if changes else renamed)
 
-    def write(self, eqn: JaxprEqn, operands: Sequence[Any], **changes: Any) -> list[Var]:
+    def write(self, eqn: JaxprEqn, operands: Sequence[Atom], **changes: Any) -> list[Var]:
         """Write an equation once more, of other operands; gives its new results."""
         results = [Var(var.aval) for var in eqn.outvars]
         self.eqns.append(eqn.replace(invars=list(operands), outvars=results, **changes))
         return results
 
-    def identity(self, primitive: Primitive, operands: Sequence[Any], like: JaxprEqn, **params: Any) -> list[Var]:
+    def identity(self, primitive: Primitive, operands: Sequence[Atom], like: JaxprEqn, **params: Any) -> list[Var]:
         """Write an equation that hands its operands on; gives what they are called behind it.
 
         Args:
@@ -121,16 +128,16 @@ class JaxprRewriter:
         )
         return results
 
-    def barrier(self, operands: Sequence[Any], like: JaxprEqn) -> list[Var]:
+    def barrier(self, operands: Sequence[Atom], like: JaxprEqn) -> list[Var]:
         """The same values, which the compiler takes for others: it cannot find out what they were computed from."""
         return self.identity(jax.lax.optimization_barrier_p, operands, like)
 
-    def emit(self, function: Callable[..., Any], *atoms: Any) -> list[Any]:
+    def emit(self, function: Callable[..., object], *atoms: Atom) -> list[Atom]:
         """Write the equations of a JAX function of atoms of the new program; gives its results."""
-        shapes = (jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in atoms)
+        shapes = (jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in map(aval_of, atoms))
         return self.inline(jax.make_jaxpr(function)(*shapes), atoms)
 
-    def inline(self, body: ClosedJaxpr, operands: Sequence[Any], called: Called | None = None) -> list[Any]:
+    def inline(self, body: ClosedJaxpr, operands: Sequence[Atom], called: Called | None = None) -> list[Atom]:
         """Write the equations of a program of these operands, its calls written out; gives its results.
 
         Args:
@@ -147,25 +154,25 @@ class _Inliner:
     def __init__(self, writer: JaxprRewriter, called: Called) -> None:
         self.writer = writer
         self.called = called
-        self.stacks: dict[tuple[ByIdentity, ByIdentity], Any] = {}
+        self.stacks: dict[tuple[ByIdentity, ByIdentity], NameStack] = {}
 
-    def write(self, body: ClosedJaxpr, operands: Sequence[Any], stack: Any) -> list[Any]:
-        names: dict[Any, Any] = dict(zip(body.jaxpr.invars, operands, strict=True))
+    def write(self, body: ClosedJaxpr, operands: Sequence[Atom], stack: NameStack | None) -> list[Atom]:
+        names: dict[Var, Atom] = dict(zip(body.jaxpr.invars, operands, strict=True))
         for var, value in zip(body.jaxpr.constvars, body.consts, strict=True):
-            names[var] = Var(var.aval)
-            self.writer.constants[names[var]] = value
+            names[var] = constant = Var(var.aval)
+            self.writer.constants[constant] = value
         for eqn in body.jaxpr.eqns:
             info = eqn.source_info if stack is None else self._within(eqn.source_info, stack)
             atoms = [renamed(names, atom) for atom in eqn.invars]
             inner = self.called(eqn)
             if inner is None:
-                results: Sequence[Any] = self.writer.write(eqn, atoms, source_info=info)
+                results: Sequence[Atom] = self.writer.write(eqn, atoms, source_info=info)
             else:
                 results = self.write(inner, self._entering(eqn.replace(source_info=info), atoms), info.name_stack)
             names.update(zip(eqn.outvars, results, strict=True))
         return [renamed(names, atom) for atom in body.jaxpr.outvars]
 
-    def _within(self, info: Any, stack: Any) -> Any:
+    def _within(self, info: SourceInfo, stack: NameStack) -> SourceInfo:
         """Source information in a call with a name stack; equal stacks are one object, so that they are read once."""
         key = ByIdentity(stack), ByIdentity(info.name_stack)
         joined = self.stacks.get(key)
@@ -173,7 +180,7 @@ class _Inliner:
             joined = self.stacks[key] = stack + info.name_stack
         return info.replace(name_stack=joined)
 
-    def _entering(self, call: JaxprEqn, atoms: list[Any]) -> list[Any]:
+    def _entering(self, call: JaxprEqn, atoms: list[Atom]) -> list[Atom]:
         """What a call reads."""
         # Without a barrier XLA would find the recomputation equal to the forward pass and merge the two.
         if not (str(call.primitive.name).startswith("remat") and call.params.get("prevent_cse", True)):
@@ -208,7 +215,11 @@ def _plain_call(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def closed_jaxpr(
-    constvars: Sequence[Var], consts: Sequence[Any], invars: Sequence[Var], outvars: Sequence[Any], eqns: list[JaxprEqn]
+    constvars: Sequence[Var],
+    consts: Sequence[object],
+    invars: Sequence[Var],
+    outvars: Sequence[Atom],
+    eqns: list[JaxprEqn],
 ) -> ClosedJaxpr:
     """A program of these equations."""
     effects = frozenset().union(*(eqn.effects for eqn in eqns)) if eqns else frozenset()
@@ -220,12 +231,12 @@ def closed_jaxpr(
 # ------------------------------------------------------------------------------------------- what passes ask of programs
 
 
-def renamed(names: Mapping[Any, Any], atom: Any) -> Any:
+def renamed(names: Mapping[Var, Atom], atom: Atom) -> Atom:
     """What `names` call an atom; literals, and what is not in `names`, are called as they are."""
     return atom if isinstance(atom, Literal) else names.get(atom, atom)
 
 
-def reading(eqn: JaxprEqn, read: Callable[[Any], Any]) -> JaxprEqn:
+def reading(eqn: JaxprEqn, read: Callable[[Atom], Atom]) -> JaxprEqn:
     """An equation whose operands are called as `read` says."""
     operands = list(map(read, eqn.invars))
     # An equation that stays as it is stays one object, so that what is known of it need not be found out again.
@@ -234,14 +245,14 @@ def reading(eqn: JaxprEqn, read: Callable[[Any], Any]) -> JaxprEqn:
     return eqn.replace(invars=operands)
 
 
-def variables(atoms: Iterable[Any]) -> list[Var]:
+def variables(atoms: Iterable[Atom]) -> list[Var]:
     """The atoms that are no literals."""
     return [atom for atom in atoms if isinstance(atom, Var)]
 
 
 def needed(
     eqns: Sequence[JaxprEqn],
-    outvars: Sequence[Any],
+    outvars: Sequence[Atom],
     may_go: Callable[[JaxprEqn], bool] = lambda eqn: not eqn.effects,
 ) -> list[JaxprEqn]:
     """The equations without those that may go and whose results neither `outvars` nor equations that stay read."""
@@ -300,12 +311,17 @@ def runs_backward(eqn: JaxprEqn) -> bool:
     return is_backward(stack_of(eqn))
 
 
-def in_backward(eqn: JaxprEqn) -> Any:
+def in_backward(eqn: JaxprEqn) -> SourceInfo:
     """The source information of an equation, as that of a copy of it in the backward pass."""
     # Later passes read from the name stack that the copy belongs there.
     return eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
 
 
-def num_bytes(atom: Any) -> int:
+def aval_of(atom: Atom) -> ShapedArray:
+    """Shape, dtype and memory of a value: JAX's type for all kinds of values has none of them."""
+    return cast("ShapedArray", atom.aval)
+
+
+def num_bytes(atom: Atom) -> int:
     """Bytes of a value; 0 where its type has no size."""
     return int(getattr(atom.aval, "size", 0) * getattr(getattr(atom.aval, "dtype", None), "itemsize", 0))

@@ -24,7 +24,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import OperatorMark, Shardings
 from sporax.ir.operation import Shape
 
-if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
+if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of jobs
     import jax
 
     from sporax.cluster.membership import Membership
@@ -165,6 +165,7 @@ class Session:
         step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
+        told_of_float16: a warning has said what float16 costs on a CPU, or need not.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
         compile_seconds: spent on tracing, planning and compiling programs.
         recording: counts steps and records some of them; None where the user does not ask for it.
@@ -202,6 +203,7 @@ class Session:
     plan_only: bool = False
     plans_all: bool = False
     remarks: tuple[str, ...] = ()
+    told_of_float16: bool = False
     looked_for_checkpoint: bool = False
     compile_seconds: float = 0.0
     recording: StepRecorder | None = None

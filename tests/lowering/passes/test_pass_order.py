@@ -59,14 +59,6 @@ def test_cpus_keep_barriers_where_work_is_repeated(tags, keeps):
     assert ("xla_disable_hlo_passes" in pass_tags.compiler_options(tags)) is keeps
 
 
-def test_lists_of_passes_are_joined_and_other_options_replaced():
-    first = {"xla_disable_hlo_passes": "a", "level": 1}
-    second = {"xla_disable_hlo_passes": "b", "level": 2}
-    assert pass_tags.merged_options(first, second) == {"xla_disable_hlo_passes": "a,b", "level": 2}
-    assert pass_tags.merged_options(first, {}) == first
-    assert pass_tags.merged_options({}, {}) == {}
-
-
 def test_the_list_says_what_each_pass_is_asked_for_with():
     names = [(entry.summary.split(":")[0], sorted(entry.tags)) for entry in pass_order.PASSES]
     assert names == [

@@ -4,6 +4,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import Tensor, amp, nn, ops
+from sporax.runtime.session import SESSION
 
 
 class Spy(nn.Cell):
@@ -200,3 +201,20 @@ def test_weights_are_read_in_half_precision_by_own_cells_too(mode, level):
     assert own.weight.dtype == gradient.dtype == own.calls.dtype == ms.float32
     np.testing.assert_array_equal(gradient.asnumpy(), np.full((4, 4), 2.0))
     assert (isinstance(own.weight, ms.Parameter), float(own.calls)) == (True, 1.0)
+
+
+@pytest.mark.parametrize("how", ["to_float", "O2", "auto"])
+def test_float16_on_a_cpu_is_told_once(monkeypatch, how):
+    monkeypatch.setattr(SESSION, "told_of_float16", False)
+    net = nn.Dense(4, 2)
+    net = net.to_float(ms.float16) if how == "to_float" else amp.auto_mixed_precision(net, how)
+    inputs = Tensor(np.ones((2, 4), np.float32))
+    with pytest.warns(UserWarning, match="float16 makes steps slower on a CPU"):
+        net(inputs)
+    net(inputs)  # a second warning would be an error
+
+
+def test_bfloat16_on_a_cpu_is_not_told(monkeypatch, recwarn):
+    monkeypatch.setattr(SESSION, "told_of_float16", False)
+    nn.Dense(4, 2).to_float(ms.bfloat16)(Tensor(np.ones((2, 4), np.float32)))
+    assert not recwarn.list

@@ -6,6 +6,8 @@ import pytest
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
+from sporax.mindspore.context import _global, _parallel
+from sporax.mindspore.context._keys import GlobalSettings, ParallelSettings
 
 
 def test_defaults_and_changes():
@@ -116,3 +118,8 @@ def test_the_device_is_checked_against_the_kind_set_with_it():
     with pytest.raises(SporaxValueError, match="'device_id' must be in"):
         context.set_context(device_id=jax.local_device_count("cpu"), device_target="CPU")
     assert context.get_context("device_id") == 0
+
+
+@pytest.mark.parametrize(("module", "keys"), [(_global, GlobalSettings), (_parallel, ParallelSettings)])
+def test_editors_know_every_key_of_the_setters(module, keys):
+    assert keys.__annotations__.keys() == module._settings._setters.keys()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +61,7 @@ def _place_numbers(task: LocalTask, local: Operation, position: Position, dims: 
     placement = task.result_placement(0)
     num_elements = math.prod(full[dims.start : dims.stop])
     # Two words, as Threefry takes them; 64-bit numbers only where 32 bits would wrap.
-    dtype: Any = np.uint32 if num_elements <= 2**32 else np.uint64
+    dtype = np.uint32 if num_elements <= 2**32 else np.uint64
     number = jnp.zeros([shape[dim] for dim in dims], dtype)
     for place, dim in enumerate(dims):
         counts = jax.lax.broadcasted_iota(dtype, number.shape, place)
@@ -172,7 +171,7 @@ def _beside_window(mask: Array, window_dims: Sequence[int], num_dims: int) -> Ar
     return jnp.expand_dims(mask, tuple(window_dims)) if num_dims > mask.ndim else mask
 
 
-def _fill_value(fill: Any, dtype: Any) -> Array:
+def _fill_value(fill: float | None, dtype: np.dtype) -> Array:
     """What gather answers outside: the value that was given, else NaN, the lowest integer, or the highest unsigned one."""
     if fill is not None:
         return jnp.asarray(fill, dtype)
@@ -268,20 +267,20 @@ def _window(task: LocalTask, local: Operation, position: Position, slices: list[
     return task.bind(slices, {**local.params, "padding": tuple(padding)})
 
 
-def _zero(_: Any) -> Any:
+def _zero(_: np.dtype) -> float:
     return 0
 
 
-def _lowest(dtype: Any) -> Any:
+def _lowest(dtype: np.dtype) -> float:
     return -np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
 
 
-def _highest(dtype: Any) -> Any:
+def _highest(dtype: np.dtype) -> float:
     return np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).max
 
 
 # A maximum or minimum must not see the zeros of a border beyond the tensor.
-_EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
+_EDGES: dict[str, Callable[[np.dtype], float]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
 """What windows see beyond the edges of the tensor; zero for all others."""
 
 
@@ -295,7 +294,7 @@ def _border(task: LocalTask, operand: int, dim: int) -> tuple[Border | None, Axe
 
 
 def _with_borders(
-    task: LocalTask, position: Position, x: Array, dim: int, axes: Axes, border: Border, edge: Any
+    task: LocalTask, position: Position, x: Array, dim: int, axes: Axes, border: Border, edge: float
 ) -> Array:
     """The slice with the neighbours' ends on both sides; `edge` beyond the ends of the tensor."""
     parts, size = num_parts(task.mesh, axes), x.shape[dim]

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 from jax.extend.core import Primitive
@@ -28,7 +28,7 @@ Array = jax.Array
 class Position(Protocol):
     """What a rank knows of its place on the mesh, and how it reaches others."""
 
-    def index(self, axes: Axes) -> Any:
+    def index(self, axes: Axes) -> int | Array:
         """Where it is along `axes`, as one row-major number (an int or a traced scalar)."""
         ...
 
@@ -47,7 +47,7 @@ class DevicePosition:
 
     names: tuple[str, ...]
 
-    def index(self, axes: Axes) -> Any:
+    def index(self, axes: Axes) -> int | Array:
         """Row-major number along `axes`, traced."""
         return jax.lax.axis_index(self._names(axes)) if axes else 0
 
@@ -77,7 +77,7 @@ class LocalTask:
     assignment: Assignment
     mesh: DeviceMatrix
 
-    def bind(self, operands: Sequence[Array], params: Any) -> list[Array]:
+    def bind(self, operands: Sequence[Array], params: Mapping[str, object]) -> list[Array]:
         """The primitive itself, always with a list of results."""
         outputs = self.primitive.bind(*operands, **params)
         # One form for all primitives, so that recipes need no special case.

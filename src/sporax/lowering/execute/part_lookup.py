@@ -11,12 +11,12 @@ as plans hold it. In a plan, a device has whole blocks and the fields that belon
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
@@ -48,7 +48,9 @@ def part_lookup(table: Array, indices: Array, rows: Rows, offsets: Rows) -> Arra
 # ----------------------------------------------------------------------------------------------------------- the places
 
 
-def _positions(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], first: Any, count: int) -> Array:
+def _positions(
+    indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], first: int | Array, count: int
+) -> Array:
     """Where each index points in a table whose parts begin at `starts`; -1 for one that is not in its part.
 
     Args:
@@ -118,7 +120,7 @@ def _rows(blocks: Array, *, rows: Rows, dim: int) -> Array:
     return jnp.moveaxis(jnp.concatenate(pieces), 0, dim)
 
 
-def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: Any = 0) -> Array:
+def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: int | Array = 0) -> Array:
     """Rows of blocks that mean nothing replaced by `value`; `start`: the first row of `x` among all of them."""
     parts = UnevenRows(rows)
     dtype = np.int32 if parts.num_stored < 2**31 else np.int64
@@ -130,25 +132,27 @@ def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: Any = 0) -> Ar
     return jnp.where(real.reshape(broadcast), x, jnp.full_like(x, value))
 
 
-def _resized(x: Any, dim: int, size: int) -> Any:
+def _resized(x: ShapedArray, dim: int, size: int) -> ShapedArray:
     return x.update(shape=(*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
 # -------------------------------------------------------------------------------------------------- primitives as JAX sees them
 
 
-def _lookup_type(table: Any, indices: Any, *, rows: Rows, offsets: Rows) -> Any:
+def _lookup_type(table: ShapedArray, indices: ShapedArray, *, rows: Rows, offsets: Rows) -> ShapedArray:
     return table.update(shape=(*indices.shape, *table.shape[1:]))
 
 
-def _update_type(values: Any, indices: Any, *, rows: Rows, offsets: Rows, num_rows: int) -> Any:
+def _update_type(values: ShapedArray, indices: ShapedArray, *, rows: Rows, offsets: Rows, num_rows: int) -> ShapedArray:
     return values.update(shape=(num_rows, *values.shape[len(indices.shape) :]))
 
 
-def _linear(primitive: Primitive) -> Any:
+def _linear(primitive: Primitive) -> Callable[..., tuple[Array, Array | ad.Zero]]:
     """The derivative of a primitive that is linear in the first of its two operands."""
 
-    def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Any]:
+    def jvp(
+        primals: Sequence[Array], tangents: Sequence[Array | ad.Zero], **params: object
+    ) -> tuple[Array, Array | ad.Zero]:
         result = primitive.bind(*primals, **params)
         # JAX's symbolic zero must stay one, so that nothing is computed for it.
         if isinstance(tangents[0], ad.Zero):
@@ -158,7 +162,9 @@ def _linear(primitive: Primitive) -> Any:
     return jvp
 
 
-def _lookup_transpose(cotangent: Array, table: Any, indices: Array, *, rows: Rows, offsets: Rows) -> list[Any]:
+def _lookup_transpose(
+    cotangent: Array | ad.Zero, table: ad.UndefinedPrimal, indices: Array, *, rows: Rows, offsets: Rows
+) -> list[Array | ad.Zero | None]:
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(table.aval), None]
     num_rows = table.aval.shape[0]
@@ -167,14 +173,20 @@ def _lookup_transpose(cotangent: Array, table: Any, indices: Array, *, rows: Row
 
 
 def _update_transpose(
-    cotangent: Array, values: Any, indices: Array, *, rows: Rows, offsets: Rows, num_rows: int
-) -> list[Any]:
+    cotangent: Array | ad.Zero,
+    values: ad.UndefinedPrimal,
+    indices: Array,
+    *,
+    rows: Rows,
+    offsets: Rows,
+    num_rows: int,
+) -> list[Array | ad.Zero | None]:
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(values.aval), None]
     return [part_lookup_p.bind(cotangent, indices, rows=rows, offsets=offsets), None]
 
 
-def _define(primitive: Primitive, run: Any, typed: Any) -> None:
+def _define(primitive: Primitive, run: Callable[..., Array], typed: Callable[..., ShapedArray]) -> None:
     primitive.def_impl(run)
     primitive.def_abstract_eval(typed)
     mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=False))
@@ -233,7 +245,7 @@ def local_fill(task: LocalTask, local: Operation, position: Position, slices: li
     return [_fill(slices[0], **task.operation.params, start=start)]
 
 
-def fill_value(reduction: str, dtype: str) -> Any:
+def fill_value(reduction: str, dtype: str) -> float:
     """What does not change a sum, product, maximum or minimum over numbers of a dtype."""
     kind = np.dtype(bool) if dtype == "bool" else jnp.dtype(dtype)
     if reduction in ("sum", "or", "xor"):
@@ -245,7 +257,7 @@ def fill_value(reduction: str, dtype: str) -> Any:
     return lowest if reduction == "max" else highest
 
 
-def _limits(kind: Any) -> tuple[Any, Any]:
+def _limits(kind: np.dtype) -> tuple[int, int]:
     if kind == np.dtype(bool):
         return False, True
     limits = np.iinfo(kind)

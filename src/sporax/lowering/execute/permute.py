@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 
 
-def permute(x: Any, axes: Sequence[int], axis_names: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Any:
+def permute(
+    x: jax.Array, axes: Sequence[int], axis_names: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> jax.Array:
     """Send `x` from the first place of every pair to the second; zeros where nothing arrives.
 
     `jax.lax.ppermute` counts places in the order of the mesh, whatever the order in which axes are listed (the other

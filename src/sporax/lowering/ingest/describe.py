@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal
 
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.jax_versions import known_params
+from sporax.lowering.rewriter import Atom, aval_of
 
 
 def describe(eqn: JaxprEqn) -> Operation:
@@ -32,12 +31,11 @@ def operation_name(eqn: JaxprEqn) -> str:
     return f"{name}:{target}" if target else name
 
 
-def _spec(var: Any) -> TensorSpec:
+def _spec(var: Atom) -> TensorSpec:
     aval = var.aval
     constant = None
     # Rules ask for the value of scalars (a shift, a scale); keys of random generators have none.
-    plain = isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key")
-    if plain and var.aval.dtype != jax.dtypes.float0:
-        constant = complex(var.val)
+    if isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key"):
+        constant = complex(var.val) if aval_of(var).dtype != jax.dtypes.float0 else None
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", "token")
     return TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0)), constant)

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
@@ -22,6 +22,7 @@ from sporax.lowering.ingest.describe import describe
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
 from sporax.lowering.marks.tags import innermost_tag, is_offloaded, without_tags
+from sporax.lowering.rewriter import Atom
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +49,7 @@ class Equation:
 
     primitive: Primitive
     params: Mapping[str, Any]
-    literals: Mapping[int, Any] = field(default_factory=dict)
+    literals: Mapping[int, jax.Array] = field(default_factory=dict)
     bodies: tuple[Ingested, ...] = ()
     on_host: bool = False
     waits: bool = False
@@ -68,8 +69,8 @@ class Ingested:
 
     graph: OperatorGraph
     equations: tuple[Equation, ...]
-    constants: tuple[Any, ...] = ()
-    literal_outputs: Mapping[int, Any] = field(default_factory=dict)
+    constants: tuple[jax.Array, ...] = ()
+    literal_outputs: Mapping[int, jax.Array] = field(default_factory=dict)
 
 
 def ingest(
@@ -92,7 +93,7 @@ def ingest(
     return replace(full, graph=replace(full.graph, aliases=pairs))
 
 
-_Env = dict[Any, "int | Literal"]
+_Env = dict[Var, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
@@ -119,16 +120,16 @@ class _Reader:
         self.tensors: list[TensorSpec] = []
         self.operators: list[Operator] = []
         self.equations: list[Equation] = []
-        self.constants: dict[int, Any] = {}
+        self.constants: dict[int, jax.Array] = {}
         self.variables: dict[int, tuple[Role, str]] = {}
 
-    def constant(self, var: Any, value: Any) -> int:
+    def constant(self, var: Var, value: jax.Array) -> int:
         """A new tensor that the program brings along."""
         tensor = self.tensor(var)
         self.constants[tensor] = value
         return tensor
 
-    def tensor(self, var: Any) -> int:
+    def tensor(self, var: Var) -> int:
         """A new tensor of the variable's type."""
         shape, dtype = getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", "token")
         itemsize = int(getattr(dtype, "itemsize", 0))
@@ -273,18 +274,18 @@ def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return None
 
 
-def _is_float0(var: Any) -> bool:
+def _is_float0(var: Atom) -> bool:
     """Whether a variable is a derivative of integers, which JAX gives no values: what makes it need not run."""
     return bool(getattr(var.aval, "dtype", None) == jax.dtypes.float0)
 
 
-def _look_up(env: _Env, var: Any) -> int | Literal:
+def _look_up(env: _Env, var: Atom) -> int | Literal:
     if isinstance(var, Literal):
         return var
     return env[var]
 
 
-def _typed(var: Any, atom: int | Literal) -> Any:
+def _typed(var: Atom, atom: int | Literal) -> Atom:
     """The operand as `describe` should see it: a literal that was handed into a call is a literal inside, too."""
     return atom if isinstance(atom, Literal) else var
 

@@ -14,8 +14,8 @@ making it earlier.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from sporax.ir.graph import IDENTITIES, MARK, Operator, Role
@@ -31,7 +31,7 @@ WeightPath = tuple[int, tuple[int, ...]]
 """How a tensor comes from a parameter: the parameter's tensor, and the positions of the operators in between."""
 
 
-def late_copy(weight: Any, cotangent: Any) -> Any:
+def late_copy(weight: jax.Array, cotangent: jax.Array) -> jax.Array:
     """The same array, which cannot be had before the cotangent: what is chosen never is NaN and 0 at the same time."""
     # Any element will do: waiting for one waits for the array.
     first = cotangent.reshape(-1)[0]

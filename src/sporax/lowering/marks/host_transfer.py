@@ -9,33 +9,38 @@ On backends without a host memory of their own (nothing but one kind of memory) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TypeAlias, TypeVar, cast
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.sharding import Sharding
 
 from sporax.lowering.jax_versions import computed_on
-from sporax.lowering.rewriter import JaxprRewriter, needed, num_bytes
+from sporax.lowering.rewriter import Atom, JaxprRewriter, needed, num_bytes
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+Space: TypeAlias = Hashable
+"""`HOST` or `DEVICE`."""
 _HOST_WORK = "device_host"
+ResultT = TypeVar("ResultT")
+ShardingT = TypeVar("ShardingT", bound=Sharding)
 KIND = "pinned_host"
 """Name of the memory that holds variables of the host between steps."""
 
 
-def to_host(arrays: Sequence[Any]) -> list[Any]:
+def to_host(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """The arrays in host memory."""
     return [jax.device_put(array, HOST) for array in arrays]
 
 
-def to_device(arrays: Sequence[Any]) -> list[Any]:
+def to_device(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """The arrays in device memory."""
     return [jax.device_put(array, DEVICE) for array in arrays]
 
 
-def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[Any]:
+def run_on_host(function: Callable[..., Sequence[ResultT]], *arrays: jax.Array) -> list[ResultT]:
     """``function(*arrays)``, computed by the host.
 
     The arrays keep their type, that of device memory: XLA brings them to the host where it computes. JAX could type them as
@@ -45,7 +50,7 @@ def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[An
         return list(function(*arrays))
 
 
-def place_of_work(on_host: bool) -> AbstractContextManager[Any]:
+def place_of_work(on_host: bool) -> AbstractContextManager[object]:
     """Context in which operations are computed by the host, or where the program runs."""
     return computed_on(_HOST_WORK) if on_host else nullcontext()
 
@@ -57,14 +62,14 @@ def runs_on_host(eqn: JaxprEqn) -> bool:
 
 def stored_on_host(array: jax.Array) -> jax.Array:
     """The array in host memory, where its devices have one."""
-    sharding: Any = on_host_of(array.sharding)
+    sharding = on_host_of(array.sharding)
     return array if sharding == array.sharding else jax.device_put(array, sharding)
 
 
-def on_host_of(sharding: jax.sharding.Sharding) -> Any:
+def on_host_of(sharding: ShardingT) -> ShardingT:
     """The same sharding in the host memory of its devices, where they have one."""
     # Devices of other processes do not say what memory they have; it is what those here have.
-    return sharding.with_memory_kind(KIND) if has_host_memory() else sharding
+    return cast("ShardingT", sharding.with_memory_kind(KIND)) if has_host_memory() else sharding
 
 
 def has_host_memory() -> bool:
@@ -72,7 +77,7 @@ def has_host_memory() -> bool:
     return any(memory.kind == KIND for device in jax.local_devices() for memory in device.addressable_memories())
 
 
-def is_on_host(array: Any) -> bool:
+def is_on_host(array: object) -> bool:
     """Whether an array is in host memory."""
     return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
 
@@ -85,7 +90,7 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
 class _WithoutRoundTrips(JaxprRewriter):
     def __init__(self, program: ClosedJaxpr) -> None:
         super().__init__(program)
-        self.origin: dict[Var, Any] = {}
+        self.origin: dict[Var, Atom] = {}
 
     def visit(self, eqn: JaxprEqn) -> None:
         if not moves(eqn):
@@ -131,12 +136,12 @@ def moves(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name == "device_put" and len(targets) == 1 and isinstance(targets[0], jax.memory.Space)
 
 
-def transferred(writer: JaxprRewriter, atom: Any, space: Any) -> Any:
+def transferred(writer: JaxprRewriter, atom: Atom, space: Space) -> Atom:
     """Write a transfer of a value to a memory; gives the value there."""
     # JAX builds the equation, so that its parameters fit the version of JAX.
     return writer.emit(lambda array: jax.device_put(array, space), atom)[0]
 
 
-def space_of(var: Any) -> Any:
+def space_of(var: Atom) -> Space:
     """The memory in which a value is."""
     return getattr(var.aval, "memory_space", DEVICE)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
 from sporax.lowering.ingest.ingest import path_of
-from sporax.lowering.rewriter import closed_jaxpr
+from sporax.lowering.rewriter import Atom, closed_jaxpr
 
 _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 _LONG, _HALF = 64, 32
@@ -72,7 +71,7 @@ class Checksums:
         self.values: list[Computed] = []
         self._sums: list[jax.Array] = []
 
-    def __call__(self, *arguments: Any) -> jax.Array:
+    def __call__(self, *arguments: jax.Array) -> jax.Array:
         """The checksums of one run: a vector of uint32, of which every device has its own values.
 
         Args:
@@ -83,7 +82,7 @@ class Checksums:
         return sums
 
     def _noting(
-        self, closed: ClosedJaxpr, arguments: Sequence[Any], place: _Place
+        self, closed: ClosedJaxpr, arguments: Sequence[jax.Array], place: _Place
     ) -> tuple[jax.Array, list[jax.Array]]:
         """Run a program; gives the checksums of what it computes as one vector, and its results."""
         outer, self._sums = self._sums, []
@@ -93,11 +92,11 @@ class Checksums:
         finally:
             self._sums = outer
 
-    def _run(self, closed: ClosedJaxpr, arguments: Sequence[Any], place: _Place) -> list[Any]:
-        env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    def _run(self, closed: ClosedJaxpr, arguments: Sequence[jax.Array], place: _Place) -> list[jax.Array]:
+        env: dict[Var, jax.Array] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         env.update(zip(closed.jaxpr.invars, arguments, strict=True))
 
-        def read(atom: Any) -> Any:
+        def read(atom: Atom) -> jax.Array:
             return atom.val if isinstance(atom, Literal) else env[atom]
 
         for eqn in closed.jaxpr.eqns:
@@ -106,7 +105,7 @@ class Checksums:
             env.update(zip(eqn.outvars, results, strict=True))
         return [read(atom) for atom in closed.jaxpr.outvars]
 
-    def _equation(self, eqn: JaxprEqn, operands: Sequence[Any], place: _Place) -> Sequence[Any]:
+    def _equation(self, eqn: JaxprEqn, operands: Sequence[jax.Array], place: _Place) -> Sequence[jax.Array]:
         name = str(eqn.primitive.name)
         if name == "shard_map":
             return self._on_devices(eqn, operands, place)
@@ -121,7 +120,7 @@ class Checksums:
                 self._sums.append(_sum(bits)[None])
         return results
 
-    def _on_devices(self, eqn: JaxprEqn, operands: Sequence[Any], place: _Place) -> Sequence[Any]:
+    def _on_devices(self, eqn: JaxprEqn, operands: Sequence[jax.Array], place: _Place) -> Sequence[jax.Array]:
         """A `shard_map` whose body gives checksums as well: of each device its own, under one shape."""
         body = ClosedJaxpr(eqn.params["jaxpr"], ())
 
@@ -154,22 +153,22 @@ class _Place:
         stack = "/".join(part for part in (self.stack, str(eqn.source_info.name_stack)) if part)
         return _Place(stack, str(eqn.params.get("name", "")) or self.operator)
 
-    def of(self, primitive: str, value: Any) -> Computed:
+    def of(self, primitive: str, value: jax.Array) -> Computed:
         """A value that is computed here."""
         path, backward = path_of(self.stack)
         return Computed(primitive, self.operator, path, backward, tuple(value.shape), str(value.dtype))
 
 
-def _bound(eqn: JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _bound(eqn: JaxprEqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
     """The results of one equation."""
     variables = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not isinstance(atom, Literal)}
     # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
     single = closed_jaxpr([], [], list(variables), eqn.outvars, [eqn])
-    results: list[Any] = jaxpr_as_fun(single)(*variables.values())
+    results: list[jax.Array] = jaxpr_as_fun(single)(*variables.values())
     return results
 
 
-def _bits(value: Any) -> jax.Array | None:
+def _bits(value: jax.Array) -> jax.Array | None:
     """An array's bits as unsigned integers of at most 32 bits; None of what has no values."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or dtype == jax.dtypes.float0:

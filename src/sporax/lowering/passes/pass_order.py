@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
@@ -27,6 +27,8 @@ from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.repeat.block_loops import in_loops, looped
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
 from sporax.lowering.rewriter import flat
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +127,12 @@ PASSES: tuple[Pass, ...] = (
 
 
 def rewritten(
-    function: Callable[..., Any],
+    function: Callable[..., ResultT],
     tags: Collection[str],
     choose: Callable[[ClosedJaxpr], Chosen] | None = None,
     filed: Mapping[int, ArrayInFile] | None = None,
     new_file: NewFile | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., ResultT]:
     """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
 
     Args:
@@ -141,13 +143,13 @@ def rewritten(
         new_file: makes files for activations.
     """
 
-    def program(*args: Any) -> Any:
+    def program(*args: object) -> ResultT:
         tokens, tree = jax.tree.flatten(args)
         # In the traced function such a variable has its real shape; only outside of it is it a token.
         inside = {number: jax.ShapeDtypeStruct(struct.shape, struct.dtype) for number, struct in (filed or {}).items()}
         leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
 
-        def of_leaves(*arrays: Any) -> Any:
+        def of_leaves(*arrays: jax.Array) -> ResultT:
             return function(*jax.tree.unflatten(tree, arrays))
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
@@ -159,15 +161,16 @@ def rewritten(
             num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
         results = jaxpr_as_fun(final)(*tokens)
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+        result: ResultT = jax.tree.unflatten(jax.tree.structure(shapes), results)
+        return result
 
     program.__name__ = program.__qualname__ = function.__name__
     return program
 
 
 def with_hosts(
-    function: Callable[..., Sequence[Any]], away: Collection[int], returned: Collection[int]
-) -> Callable[..., list[Any]]:
+    function: Callable[..., Sequence[jax.Array]], away: Collection[int], returned: Collection[int]
+) -> Callable[..., list[jax.Array]]:
     """One device's program of a plan, some of whose arguments and results are in host memory.
 
     Args:
@@ -176,8 +179,8 @@ def with_hosts(
         returned: positions of the results that go there.
     """
 
-    def program(*arguments: Any) -> list[Any]:
-        def inside(*values: Any) -> list[Any]:
+    def program(*arguments: jax.Array) -> list[jax.Array]:
+        def inside(*values: jax.Array) -> list[jax.Array]:
             here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
             results = function(*here)
             return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
@@ -197,7 +200,7 @@ def rewritten_with_stacks(
     num_read: int,
     rows: frozenset[int],
     name: str,
-) -> tuple[Callable[..., Any], Stacked]:
+) -> tuple[Callable[..., tuple[list[jax.Array], list[jax.Array]]], Stacked]:
     """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
 
     Args:
@@ -215,7 +218,7 @@ def rewritten_with_stacks(
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
     run = jaxpr_as_fun(stacked.program)
 
-    def program(*args: Any) -> Any:
+    def program(*args: object) -> tuple[list[jax.Array], list[jax.Array]]:
         results = run(*jax.tree.leaves(args))
         return list(results[:num_first]), list(results[num_first:])
 

@@ -14,9 +14,10 @@ A program asks by *tags* (`sporax.runtime.state.frames.note_tag`):
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import jax
+
+from sporax.lowering.compiler_options import DISABLED_PASSES
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
@@ -28,10 +29,9 @@ SAVED_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
 BLOCKS = "blocks"
 """The tag of steps whose repeated blocks become loops."""
-_DISABLED = "xla_disable_hlo_passes"
 
 
-def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
+def compiler_options(tags: Collection[str]) -> Mapping[str, str]:
     """Options for programs that were rewritten.
 
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
@@ -39,12 +39,5 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     """
     ordered = {"recompute", AUTO, *WAITING, SAVED_IN_FILES}.intersection(tags)
     if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
-        return {_DISABLED: "cse_barrier_expander"}
+        return {DISABLED_PASSES: "cse_barrier_expander"}
     return {}
-
-
-def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of both; lists of passes that are switched off are joined."""
-    # One option holds all passes that are off, so the later one must not replace the first.
-    lists = [options[_DISABLED] for options in (first, second) if _DISABLED in options]
-    return {**first, **second, **({_DISABLED: ",".join(lists)} if lists else {})}

@@ -23,13 +23,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from sporax.base.identity import ByIdentity
-from sporax.lowering.rewriter import bodies_of, with_bodies
+from sporax.lowering.rewriter import aval_of, bodies_of, with_bodies
+
+ResultT = TypeVar("ResultT")
+BodyT = TypeVar("BodyT", ClosedJaxpr, Jaxpr)
 
 _NAMES = {
     "psum": "all_reduce",
@@ -82,7 +85,7 @@ class _Site:
     key: Hashable
 
 
-def with_reuse(program: Callable[..., Any], limit: int, tell: Callable[[Reuse], None]) -> Callable[..., Any]:
+def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reuse], None]) -> Callable[..., ResultT]:
     """The same program, run inside of `shard_map`, whose equal collectives are calls of one function.
 
     Args:
@@ -91,12 +94,14 @@ def with_reuse(program: Callable[..., Any], limit: int, tell: Callable[[Reuse], 
         tell: is told what was reused, whenever the program is traced.
     """
 
-    def reusing(*arguments: Any) -> Any:
+    def reusing(*arguments: object) -> ResultT:
         # Inside of a call of its own, a program that was traced once is lowered as it is.
         closed, shapes = jax.make_jaxpr(jax.jit(program), return_shape=True)(*arguments)
         rewritten, reuse = reused(closed, limit)
         tell(reuse)
-        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(rewritten)(*jax.tree.leaves(arguments)))
+        results = jaxpr_as_fun(rewritten)(*jax.tree.leaves(arguments))
+        result: ResultT = jax.tree.unflatten(jax.tree.structure(shapes), results)
+        return result
 
     reusing.__name__ = reusing.__qualname__ = getattr(program, "__name__", "step")
     return reusing
@@ -169,7 +174,7 @@ class _Reusing:
         self.written: dict[ByIdentity, Jaxpr] = {}
         self.closed: dict[ByIdentity, ClosedJaxpr] = {}
 
-    def body(self, body: Any) -> Any:
+    def body(self, body: BodyT) -> BodyT:
         """A body, with constants or without."""
         if not isinstance(body, ClosedJaxpr):
             return self._open(body)
@@ -206,11 +211,12 @@ class _Reusing:
 def _subgraph(eqn: JaxprEqn) -> JaxprEqn:
     """A call of a new function that does what an equation does."""
 
-    def communicate(*operands: Any) -> Any:
+    def communicate(*operands: jax.Array) -> jax.Array:
         return eqn.primitive.bind(*operands, **eqn.params)
 
     communicate.__name__ = communicate.__qualname__ = f"reused_{_NAMES[str(eqn.primitive.name)]}"
-    avals: list[Any] = [atom.aval for atom in eqn.invars]
-    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+    structs = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in map(aval_of, eqn.invars)
+    ]
     (call,) = jax.make_jaxpr(jax.jit(communicate))(*structs).jaxpr.eqns
     return call

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.context._keys import GlobalSettings
 from sporax.mindspore.context._offload import gigabytes
 from sporax.mindspore.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
 from sporax.mindspore.runtime import _blocking
@@ -76,7 +77,7 @@ _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
 _warned: set[str] = set()
 
 
-def set_context(**kwargs: Any) -> None:
+def set_context(**kwargs: Unpack[GlobalSettings]) -> None:
     """Change switches of the global context. Same as MindSpore; ``mode`` starts as PYNATIVE_MODE.
 
     A switch with no counterpart on XLA warns when it is moved from its default.
@@ -87,9 +88,8 @@ def set_context(**kwargs: Any) -> None:
         SporaxRuntimeError: ``device_target`` names hardware this process does not have.
     """
     # First, since the number of the device is one of that kind.
-    if "device_target" in kwargs:
-        kwargs = {"device_target": kwargs["device_target"]} | kwargs
-    _settings.set(kwargs)
+    first = {"device_target": kwargs["device_target"]} if "device_target" in kwargs else {}
+    _settings.set({**first, **kwargs})
     if "device_target" in kwargs or "device_id" in kwargs:
         # JAX keeps a default device of its own.
         _use_device()
@@ -114,7 +114,10 @@ def set_device(device_target: str, device_id: int | None = None) -> None:
         SporaxValueError, SporaxTypeError: as `set_context`.
         SporaxRuntimeError: this process has no such device.
     """
-    set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
+    chosen: GlobalSettings = {"device_target": device_target}
+    if device_id is not None:
+        chosen["device_id"] = device_id
+    set_context(**chosen)
 
 
 def set_deterministic(deterministic: bool) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.config.parallel_config import (
@@ -21,6 +21,7 @@ from sporax.ir.config.parallel_config import (
 )
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.mindspore.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
+from sporax.mindspore.context._keys import ParallelSettings
 from sporax.mindspore.context._nested import (
     check_dataset_strategy,
     set_optimizer_config,
@@ -112,7 +113,7 @@ def parallel_mode() -> str:
     return _settings.current.config.parallel_mode
 
 
-def set_auto_parallel_context(**kwargs: Any) -> None:
+def set_auto_parallel_context(**kwargs: Unpack[ParallelSettings]) -> None:
     """Change settings of the parallel run. Same as MindSpore, except that a call with a wrong setting changes nothing.
 
     Args:
@@ -127,7 +128,7 @@ def set_auto_parallel_context(**kwargs: Any) -> None:
         >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     """
     before = _settings.current
-    _settings.set(kwargs)
+    _settings.set({**kwargs})
     # A script that counts its ranks first would go on with a number that no longer holds.
     if SESSION.told_size == 1 < devices_of_only_process() and before.config.parallel_mode == ParallelMode.STAND_ALONE:
         mode, now, _settings.current = parallel_mode(), devices_of_only_process(), before

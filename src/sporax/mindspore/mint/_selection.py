@@ -13,9 +13,9 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.mint._registry import offer
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import MINT, Array, operator
 from sporax.mindspore.ops._core.signatures import renamed
-from sporax.mindspore.ops.array.sorting import known
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Checks of what layers and optimizers are built from."""
+"""Checks of what layers and optimizers are built from, and their weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
+from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.primitive import Primitive
 
@@ -58,6 +61,40 @@ def initial_shape(layer: str, name: str, value: Any, shape: tuple[int, ...]) -> 
     """Raise SporaxValueError when `value` is a Tensor of another shape."""
     if isinstance(value, Tensor) and value.shape != shape:
         raise SporaxValueError(f"For '{layer}', the shape of '{name}' must be {shape}, but got {value.shape}.")
+
+
+def weight_and_bias(
+    layer: str,
+    shape: tuple[int, ...],
+    num_outputs: int,
+    dtype: DType,
+    has_bias: bool,
+    weight_init: Any = None,
+    bias_init: Any = None,
+) -> tuple[Parameter, Parameter | None]:
+    """Parameters of layers that multiply by a weight and add a bias: Dense and convolutions, those of `mint.nn` included.
+
+    Args:
+        layer: its name, for messages.
+        shape: of the weight.
+        num_outputs: length of the bias.
+        dtype: of both.
+        has_bias: whether there is one.
+        weight_init: initializer; None: uniform on ±1/√(inputs that one output depends on), as in PyTorch.
+        bias_init: initializer; None: the same.
+
+    Raises:
+        SporaxValueError: initial values of another shape.
+    """
+    initial_shape(layer, "weight_init", weight_init, shape)
+    initial_shape(layer, "bias_init", bias_init, (num_outputs,))
+    # The slope √5 makes it that range.
+    weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+    weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
+    if not has_bias:
+        return weight, None
+    bias_init = Uniform(1 / math.sqrt(math.prod(shape[1:]))) if bias_init is None else bias_init
+    return weight, Parameter(initializer(bias_init, (num_outputs,), dtype), name="bias")
 
 
 def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:

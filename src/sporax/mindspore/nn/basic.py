@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -10,7 +9,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._padded import without_row
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
+from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -57,15 +56,9 @@ class Dense(Cell):
         self.in_channels = argument.positive_int("Dense", "in_channels", in_channels)
         self.out_channels = argument.positive_int("Dense", "out_channels", out_channels)
         self.has_bias = argument.boolean("Dense", "has_bias", has_bias)
-        argument.initial_shape("Dense", "weight_init", weight_init, (out_channels, in_channels))
-        argument.initial_shape("Dense", "bias_init", bias_init, (out_channels,))
-        # The slope √5 makes it uniform on ±1/√in_channels.
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype), name="weight")
-        self.bias = None
-        if has_bias:
-            bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        self.weight, self.bias = argument.weight_and_bias(
+            "Dense", (out_channels, in_channels), out_channels, dtype, has_bias, weight_init, bias_init
+        )
         # Made also if they are not used: a strategy can be set on them later.
         self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation

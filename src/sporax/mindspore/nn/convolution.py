@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
-from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._choices import ImageFormat, PadMode
@@ -74,19 +71,19 @@ class _Convolution(Cell):
         )
         kernel = (*extra, *self.kernel_size)
         shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         # A Tensor may be given without the dimension of size 1.
         if isinstance(weight_init, Tensor) and extra:
             weight_init = ops.expand_dims(weight_init, 2)
-        argument.initial_shape(type(self).__name__, "weight_init", weight_init, shape)
-        self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
-        self.bias = None
+        self.weight, self.bias = argument.weight_and_bias(
+            type(self).__name__,
+            shape,
+            self.out_channels,
+            dtype,
+            self.has_bias,
+            weight_init,
+            bias_init if self.has_bias else None,
+        )
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
-        if self.has_bias:
-            # Inputs that one output value depends on.
-            fan_in = math.prod(shape[1:])
-            bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (self.out_channels,), dtype), name="bias")
 
     @property
     def _sides(self) -> tuple[tuple[int, int], ...]:

@@ -43,8 +43,12 @@ class _Around(Cell):
     spatial = 1
     mode = "constant"
 
-    def __init__(self, padding: int | tuple[int, ...]) -> None:
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
         super().__init__()
+        self.padding = self._sides(padding)
+
+    def _sides(self, padding: int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        """Cells at both ends of each dimension, the last one first."""
         name = type(self).__name__
         sides = (padding,) * (2 * self.spatial) if isinstance(padding, int) else padding
         if not isinstance(sides, tuple) or any(isinstance(s, bool) or not isinstance(s, int) for s in sides):
@@ -57,7 +61,7 @@ class _Around(Cell):
         # Negative numbers of cells take cells away, which only constant padding can.
         if self.mode != "constant" and min(sides) < 0:
             raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
-        self.padding = sides
+        return sides
 
     _exact = True
     value = 0.0

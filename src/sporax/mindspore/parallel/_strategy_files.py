@@ -8,8 +8,6 @@ from typing import Any
 from sporax.base.errors import SporaxKeyError, SporaxTypeError
 from sporax.mindspore import context
 
-_FIELDS = {"SAVE": "op_strategy_save_file", "LOAD": "op_strategy_load_file"}
-
 
 def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
     """Save the shardings of operators to a JSON file when a step is planned, or take them from one.
@@ -23,9 +21,12 @@ def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
         SporaxTypeError: `path` is not a string.
     """
     check_operator_file("set_op_strategy_config", "path", path)
-    if mode not in _FIELDS:
+    if mode not in ("SAVE", "LOAD"):
         raise SporaxKeyError(f"For 'set_op_strategy_config', 'mode' must be 'SAVE' or 'LOAD', but got {mode!r}.")
-    context.set_auto_parallel_context(**{_FIELDS[mode]: path})
+    if mode == "SAVE":
+        context.set_auto_parallel_context(op_strategy_save_file=path)
+    else:
+        context.set_auto_parallel_context(op_strategy_load_file=path)
 
 
 def check_operator_file(function: str, name: str, path: Any) -> str:

@@ -6,9 +6,9 @@ a table move only when they have a gradient (as with LazyAdam); powers of beta c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError
 from sporax.ps.protocol.messages import OptimizerSpec
 
-Arrays = tuple[Any, ...]
+Arrays: TypeAlias = tuple[np.ndarray, ...]
+Constants: TypeAlias = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,13 @@ class UpdateRule:
 
     state: tuple[tuple[str, str | float], ...]
     scalars: tuple[tuple[str, float], ...]
-    move: Callable[[Any, Any, Arrays, Any, dict[str, float], dict[str, float]], Arrays]
+    move: Callable[[np.ndarray, np.ndarray, Arrays, np.float32, Constants, Constants], Arrays]
 
 
-def _sgd(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
-    moved: Arrays = update_rules.sgd(
+def _sgd(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
+    return update_rules.sgd(
         np,
         gradient,
         value,
@@ -45,29 +48,34 @@ def _sgd(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, sc
         dampening=constants.get("dampening", 0.0),
         nesterov=bool(constants.get("nesterov", 0)),
     )
-    return moved
 
 
-def _plain_sgd(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+def _plain_sgd(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
     # As `update_rules.plain_sgd`, with the step's memory for the result: one new array less to go through.
     step = rate * gradient
     return (np.subtract(value, step, out=step),)
 
 
-def _momentum(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+def _momentum(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
     share = np.float32(constants["momentum"])
     nesterov = bool(constants.get("nesterov", 0))
-    moved: Arrays = update_rules.momentum(gradient, value, state[0], rate=rate, momentum=share, nesterov=nesterov)
-    return moved
+    return update_rules.momentum(gradient, value, state[0], rate=rate, momentum=share, nesterov=nesterov)
 
 
-def _adagrad(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+def _adagrad(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
     grows = bool(constants.get("update_slots", 1))
-    moved: Arrays = update_rules.adagrad(np, gradient, value, state[0], rate=rate, update_slots=grows)
-    return moved
+    return update_rules.adagrad(np, gradient, value, state[0], rate=rate, update_slots=grows)
 
 
-def _adam(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
+def _adam(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
     beta1, beta2 = constants["beta1"], constants["beta2"]
     return update_rules.adam(
         np,
@@ -86,11 +94,12 @@ def _adam(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, s
     )
 
 
-def _ftrl(gradient: Any, value: Any, state: Arrays, rate: Any, constants: Any, scalars: Any) -> Arrays:
-    moved: Arrays = update_rules.ftrl(
+def _ftrl(
+    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
+) -> Arrays:
+    return update_rules.ftrl(
         np, gradient, value, *state, rate=rate, power=constants["power"], l1=constants["l1"], l2=constants["l2"]
     )
-    return moved
 
 
 _MOMENTS = (("moment1", 0.0), ("moment2", 0.0))
@@ -136,7 +145,7 @@ def advanced(spec: OptimizerSpec, scalars: dict[str, float]) -> dict[str, float]
 
 
 def move(
-    spec: OptimizerSpec, gradient: Any, value: Any, state: Arrays, rate: float, scalars: dict[str, float]
+    spec: OptimizerSpec, gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: float, scalars: dict[str, float]
 ) -> Arrays:
     """New value and state arrays; nothing is changed in place.
 

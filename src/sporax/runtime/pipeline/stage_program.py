@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from sporax.ir.placement import Placement
+from sporax.lowering.compiler_options import merged_options
 from sporax.lowering.execute.rank_program import rank_program
 from sporax.lowering.marks.host_transfer import has_host_memory, on_host_of, place_of_work
 from sporax.lowering.passes.pass_order import with_hosts
-from sporax.lowering.passes.pass_tags import merged_options
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
 from sporax.runtime.devices.device_program import fusion_options
 from sporax.runtime.devices.global_view import axis_names, jax_mesh, partition_spec, sharding_of

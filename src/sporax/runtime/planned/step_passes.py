@@ -28,6 +28,7 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.uneven import UnevenRows
+from sporax.lowering.compiler_options import merged_options
 from sporax.lowering.execute.local_norms import local_norms
 from sporax.lowering.ingest.ingest import Ingested, ingest
 from sporax.lowering.ingest.regather import regather_weights
@@ -35,7 +36,7 @@ from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
 from sporax.lowering.passes.pass_order import flat_for_plan, passed
-from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options, merged_options
+from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options
 from sporax.lowering.passes.recompute.memory_notes import host_notes, recomputation_notes
 from sporax.lowering.passes.recompute.plan_facts import Roles, plan_facts
 from sporax.lowering.passes.recompute.recompute_choice import Choice

@@ -16,15 +16,17 @@ and not divided counts once for each of them. Forward mode is their transpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.tree_util import PyTreeDef
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import world as distributed
@@ -37,9 +39,15 @@ from sporax.runtime.state import frames
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 
+Arrays: TypeAlias = "jax.Array | tuple[jax.Array, ...]"
+"""One array, or several: what a collective gives."""
+Cotangents: TypeAlias = "tuple[jax.Array | None, ...]"
+"""One for each argument; None where there is none."""
+ResultT = TypeVar("ResultT", bound=Arrays)
+
 
 @dataclass(frozen=True)
-class Collective:
+class Collective(Generic[ResultT]):
     """Base of all descriptions.
 
     Attributes:
@@ -53,15 +61,19 @@ class Collective:
     is_linear: ClassVar[bool] = True
     """Whether derivatives of `backward` with respect to the arrays are zero, so that there are derivatives of any order."""
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> ResultT:
         """The results on this rank."""
         raise NotImplementedError
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: ResultT, cotangents: ResultT
+    ) -> tuple[jax.Array, ...]:
         """Cotangents of the arrays, given those of the results. Linear in these."""
         raise NotImplementedError
 
-    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+    def push(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: ResultT, tangents: tuple[jax.Array, ...]
+    ) -> ResultT:
         """Tangents of the results, given those of the arrays: the transpose of `backward`."""
         return self.forward(axis, *tangents)
 
@@ -80,7 +92,7 @@ def meet() -> World:
     return world
 
 
-def run(collective: Collective, *arrays: jax.Array) -> Any:
+def run(collective: Collective[ResultT], *arrays: jax.Array) -> ResultT:
     """Carry out a collective on this rank's arrays; differentiable.
 
     Raises:
@@ -95,8 +107,10 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
         local_ranks.refuse(type(collective).__name__)
     # Dividing the product by one's own factor would fail at zeros: gathered, JAX knows the derivative of a product.
     if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
-        return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
+        product = jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
+        return cast("ResultT", product)
     # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
+    results: ResultT
     results, last = _differentiable(collective, receipt(), *arrays)
     happened(last)
     return results
@@ -162,19 +176,27 @@ def check_reverse() -> None:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> Any:
+def _differentiable(
+    collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
+) -> tuple[ResultT, jax.Array | None]:
     happened(before)
-    return _execute(collective, "forward", *arrays), receipt()
+    return cast("ResultT", _execute(collective, "forward", *arrays)), receipt()
 
 
-def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> tuple[Any, Any]:
+def _forward(
+    collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
+) -> tuple[tuple[ResultT, jax.Array | None], tuple[tuple[jax.Array, ...], ResultT]]:
     # Itself differentiable, for derivatives of derivatives.
     results, last = _differentiable(collective, latest_receipt(before), *arrays)
     happened(last)
     return (results, last), (arrays, results)
 
 
-def _backward(collective: Collective, saved: Any, cotangents: Any) -> tuple[Any, ...]:
+def _backward(
+    collective: Collective[ResultT],
+    saved: tuple[tuple[jax.Array, ...], ResultT],
+    cotangents: tuple[ResultT, jax.Array | None],
+) -> Cotangents:
     arrays, results = saved
     # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
@@ -199,15 +221,25 @@ _TRANSPOSE = {"backward": "push", "push": "backward"}
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _linear(
-    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
-) -> tuple[Any, Any]:
+    collective: Collective[ResultT],
+    method: str,
+    before: jax.Array | None,
+    arrays: tuple[jax.Array, ...],
+    results: ResultT,
+    values: Arrays,
+) -> tuple[Arrays, jax.Array | None]:
     happened(before)
     return _execute(collective, method, arrays, results, values), receipt()
 
 
 def _linear_forward(
-    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
-) -> tuple[Any, Any]:
+    collective: Collective[ResultT],
+    method: str,
+    before: jax.Array | None,
+    arrays: tuple[jax.Array, ...],
+    results: ResultT,
+    values: Arrays,
+) -> tuple[tuple[Arrays, jax.Array | None], tuple[tuple[jax.Array, ...], ResultT]]:
     if not collective.is_linear:
         raise SporaxRuntimeError(
             f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
@@ -217,7 +249,12 @@ def _linear_forward(
     return (results_of_map, last), (arrays, results)
 
 
-def _linear_backward(collective: Collective, method: str, saved: Any, cotangents: Any) -> tuple[Any, ...]:
+def _linear_backward(
+    collective: Collective[ResultT],
+    method: str,
+    saved: tuple[tuple[jax.Array, ...], ResultT],
+    cotangents: tuple[Arrays, jax.Array | None],
+) -> tuple[None, None, None, Arrays]:
     arrays, results = saved
     transposed, last = _linear(
         collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
@@ -229,23 +266,24 @@ def _linear_backward(collective: Collective, method: str, saved: Any, cotangents
 _linear.defvjp(_linear_forward, _linear_backward)
 
 
-def _number(cotangent: Any) -> Any:
+def _number(cotangent: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
     """Integers have no tangent space in JAX; the derivative of a collective takes zeros instead."""
     return jnp.zeros(cotangent.shape, jnp.float32) if cotangent.dtype == jax.dtypes.float0 else cotangent
 
 
-def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
+def _execute(collective: Collective[ResultT], method: str, *arguments: Arrays) -> Arrays:
     """Run a method of a collective inside the program that is being compiled, or as a program of its own."""
     group = collective.group
+    compute: Callable[..., Arrays] = getattr(collective, method)
     # Nothing to exchange, and no program that others would have to join.
     if group.size == 1:
-        return getattr(collective, method)(Axis(1, (0,), 0), *arguments)
+        return compute(Axis(1, (0,), 0), *arguments)
     # Inside a joint program positions count over all devices; in a program of its own, over the group's.
     local_ranks.need()
     if frames.compiling():
         frames.note_communication()
         everywhere = Axis(len(joint_arrays.all_devices()), group.ranks, group.position())
-        return getattr(collective, method)(everywhere, *arguments)
+        return compute(everywhere, *arguments)
     leaves, tree = jax.tree.flatten(arguments)
     check_known(type(collective).__name__, leaves)
     # Only the members' devices: ranks outside of the group compile and run nothing.
@@ -253,10 +291,11 @@ def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
     program = _own_program(collective, method, tree, devices)
     inputs = [joint_arrays.to_joint(leaf, devices) for leaf in leaves]
     results = joint_arrays.run(program, type(collective).__name__, devices, inputs)
-    return jax.tree.map(joint_arrays.to_local, results)
+    local: Arrays = jax.tree.map(joint_arrays.to_local, results)
+    return local
 
 
-def check_known(name: str, arrays: Sequence[Any]) -> None:
+def check_known(name: str, arrays: Sequence[object]) -> None:
     """Check that arrays have values, as those of a collective that is a program of its own must.
 
     Raises:
@@ -270,40 +309,48 @@ def check_known(name: str, arrays: Sequence[Any]) -> None:
 
 
 @cache
-def _own_program(collective: Collective, method: str, tree: Any, devices: joint_arrays.Devices) -> Any:
+def _own_program(
+    collective: Collective[ResultT], method: str, tree: PyTreeDef, devices: joint_arrays.Devices
+) -> Callable[..., tuple[Arrays, jax.Array]]:
     """One collective as a program over the devices of its group."""
     group = collective.group
     axis = Axis(group.size, tuple(range(group.size)), group.position())
+    compute: Callable[..., Arrays] = getattr(collective, method)
 
-    def program(leaves: list[jax.Array]) -> Any:
-        return getattr(collective, method)(axis, *jax.tree.unflatten(tree, leaves))
+    def program(leaves: list[jax.Array]) -> Arrays:
+        return compute(axis, *jax.tree.unflatten(tree, leaves))
 
     # The name that profiles and XLA's messages show.
     program.__name__ = program.__qualname__ = type(collective).__name__
-    return joint_arrays.compile_jointly(program, devices)
+    compiled: Callable[..., tuple[Arrays, jax.Array]] = joint_arrays.compile_jointly(program, devices)
+    return compiled
 
 
 # ----------------------------------------------------------------------------------------------------- the collectives
 
 
 @dataclass(frozen=True)
-class AllReduce(Collective):
+class AllReduce(Collective[jax.Array]):
     """Element-wise combination, everywhere."""
 
     is_symmetric = True
 
     op: str = "sum"
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """One array in, one array out, of the same shape."""
         return reduce(axis, arrays[0], self.op)
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. (Prod: see `run`.)"""
         total = reduce(axis, cotangents, "sum")
         return (total if self.op == "sum" else total * (arrays[0] == results).astype(cotangents.dtype),)
 
-    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+    def push(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, tangents: tuple[jax.Array, ...]
+    ) -> jax.Array:
         """The sum of the tangents; of max, min: of ranks that had the extremum."""
         (tangent,) = tangents
         return reduce(
@@ -312,34 +359,38 @@ class AllReduce(Collective):
 
 
 @dataclass(frozen=True)
-class AllGather(Collective):
+class AllGather(Collective[jax.Array]):
     """Concatenation along dim 0, everywhere."""
 
     is_symmetric = True
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """(d0, …) in, (n·d0, …) out."""
         return gather(axis, arrays[0])
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """Each member gets the sum of what all have for its piece."""
         return (reduce_scatter(axis, cotangents, "sum"),)
 
 
 @dataclass(frozen=True)
-class ReduceScatter(Collective):
+class ReduceScatter(Collective[jax.Array]):
     """Element-wise combination, of which each member gets a piece of dim 0."""
 
     is_symmetric = True
 
     op: str = "sum"
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """(d0, …) in, (d0/n, …) out."""
         check_divisible("ReduceScatter", arrays[0], 0, axis.count)
         return reduce_scatter(axis, arrays[0], self.op)
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """The cotangents of all pieces.
 
         Raises:
@@ -351,7 +402,7 @@ class ReduceScatter(Collective):
 
 
 @dataclass(frozen=True)
-class Broadcast(Collective):
+class Broadcast(Collective[tuple[jax.Array, ...]]):
     """The arrays of one member, everywhere.
 
     Attributes:
@@ -362,21 +413,29 @@ class Broadcast(Collective):
 
     root: int = 0
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         """Any number of arrays."""
         return tuple(from_root(axis, array, self.group.ranks.index(self.root)) for array in arrays)
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self,
+        axis: Axis,
+        arrays: tuple[jax.Array, ...],
+        results: tuple[jax.Array, ...],
+        cotangents: tuple[jax.Array, ...],
+    ) -> tuple[jax.Array, ...]:
         """The cotangents as they are, as in MindSpore."""
         return tuple(cotangents)
 
-    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+    def push(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
         """The tangents as they are: MindSpore's forward mode is the transpose of its reverse mode."""
         return tuple(tangents)
 
 
 @dataclass(frozen=True)
-class Reduce(Collective):
+class Reduce(Collective[jax.Array]):
     """Element-wise combination, for one member; the others get one 0.
 
     Attributes:
@@ -386,23 +445,27 @@ class Reduce(Collective):
     op: str = "sum"
     dest: int = 0
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """One array in; an array of the same shape, or of shape (1,), out."""
         # Shapes may differ between ranks, since every rank compiles its own program.
         return _only_at(axis, self.dest, reduce(axis, arrays[0], self.op))
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """The destination's cotangent, everywhere."""
         own = cotangents if axis.position == self.dest else jnp.zeros_like(arrays[0])
         return (from_root(axis, own, self.dest),)
 
-    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+    def push(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, tangents: tuple[jax.Array, ...]
+    ) -> jax.Array:
         """The sum of the tangents, at the destination."""
         return _only_at(axis, self.dest, reduce(axis, tangents[0], "sum"))
 
 
 @dataclass(frozen=True)
-class AllToAll(Collective):
+class AllToAll(Collective[jax.Array]):
     """Divide along one dim, exchange the pieces, put together along another."""
 
     is_symmetric = True
@@ -410,18 +473,20 @@ class AllToAll(Collective):
     split_dim: int = 0
     concat_dim: int = 0
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """The split dim shrinks by the number of members, the other grows by it."""
         check_divisible("AlltoAll", arrays[0], self.split_dim, axis.count)
         return swap(axis, arrays[0], self.split_dim, self.concat_dim)
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """The way back."""
         return (swap(axis, cotangents, self.concat_dim, self.split_dim),)
 
 
 @dataclass(frozen=True)
-class Scatter(Collective):
+class Scatter(Collective[jax.Array]):
     """Pieces of one member's array, one to each.
 
     Attributes:
@@ -430,14 +495,16 @@ class Scatter(Collective):
 
     src: int = 0
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """(d0, …) in, (d0/n, …) out."""
         check_divisible("CollectiveScatter", arrays[0], 0, axis.count)
         rows = arrays[0].shape[0] // axis.count
         # XLA has no scatter among devices: of an all-to-all each rank keeps the piece of the source.
         return lax.slice_in_dim(swap(axis, arrays[0]), *_span(self.group.ranks.index(self.src), rows))
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """The source gets all cotangents, the others zeros."""
         # Every rank takes part in the exchange, also those that do not use its result.
         gathered = gather(axis, cotangents)
@@ -445,7 +512,7 @@ class Scatter(Collective):
 
 
 @dataclass(frozen=True)
-class Gather(Collective):
+class Gather(Collective[jax.Array]):
     """Concatenation along dim 0, for one member; the others get one 0.
 
     Attributes:
@@ -454,11 +521,13 @@ class Gather(Collective):
 
     dest: int = 0
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """(d0, …) in; (n·d0, …), or (1,), out."""
         return _only_at(axis, self.group.ranks.index(self.dest), gather(axis, arrays[0]))
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """Each member gets its piece of the destination's cotangent."""
         dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
         shape = (rows * axis.count, *arrays[0].shape[1:])
@@ -468,16 +537,18 @@ class Gather(Collective):
 
 
 @dataclass(frozen=True)
-class Barrier(Collective):
+class Barrier(Collective[jax.Array]):
     """No one goes on before all have come."""
 
     is_symmetric = True
 
-    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+    def forward(self, axis: Axis, *arrays: jax.Array) -> jax.Array:
         """Takes nothing, gives one number."""
         return reduce(axis, jnp.zeros((), jnp.int32), "sum")
 
-    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(
+        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """Nothing to derive."""
         return ()
 

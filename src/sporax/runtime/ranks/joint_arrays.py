@@ -28,8 +28,8 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.lowering.compiler_options import merged_options
 from sporax.lowering.marks.host_transfer import KIND, is_on_host
-from sporax.lowering.passes.pass_tags import merged_options
 from sporax.runtime import world as distributed
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt

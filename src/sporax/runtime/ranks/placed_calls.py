@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.ranks import collectives, groups
-from sporax.runtime.ranks.collectives import Broadcast, Collective
+from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective
 from sporax.runtime.ranks.exchanges import Axis, from_root
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -31,7 +31,7 @@ TAG = "placed"
 
 
 @dataclass(frozen=True)
-class Placed(Collective):
+class Placed(Collective[tuple[jax.Array, ...]]):
     """A function of arrays that one member computes for all.
 
     Attributes:
@@ -49,7 +49,11 @@ class Placed(Collective):
         return self._from_root(axis, self.function, *arrays)
 
     def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any
+        self,
+        axis: Axis,
+        arrays: tuple[jax.Array, ...],
+        results: tuple[jax.Array, ...],
+        cotangents: tuple[jax.Array, ...],
     ) -> tuple[jax.Array, ...]:
         """The member's cotangents, everywhere. XLA finds that it has computed the call already."""
         return self._from_root(axis, self._pull_back, arrays, tuple(cotangents))
@@ -66,7 +70,9 @@ class Placed(Collective):
             for array, cotangent in zip(arrays, pull_back(incoming), strict=True)
         )
 
-    def _from_root(self, axis: Axis, function: Callable[..., Any], *arguments: Any) -> tuple[jax.Array, ...]:
+    def _from_root(
+        self, axis: Axis, function: Callable[..., Iterable[jax.Array]], *arguments: Arrays
+    ) -> tuple[jax.Array, ...]:
         position = self.group.ranks.index(self.root)
         if axis.position == position:
             results = function(*arguments)
@@ -76,7 +82,7 @@ class Placed(Collective):
         return tuple(from_root(axis, result, position) for result in results)
 
 
-def _no_tangent(result: jax.Array) -> Any:
+def _no_tangent(result: jax.Array) -> jax.Array:
     return jnp.zeros(result.shape, jax.dtypes.float0)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
-from sporax.lowering.rewriter import JaxprRewriter, runs_backward, variables
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, runs_backward, variables
 
 TOKEN = jax.ShapeDtypeStruct((), jnp.int32)
 """What stands for a value in a file."""
@@ -33,13 +33,13 @@ class ArrayInFile(Protocol):
     """An array in a file; see `runtime.storage.block_files`."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
 
-    def read(self) -> np.ndarray[Any, Any]:
+    def read(self) -> np.ndarray:
         """The values."""
         ...
 
-    def write(self, array: Any) -> None:
+    def write(self, array: np.ndarray) -> None:
         """Keep these values."""
         ...
 
@@ -48,7 +48,7 @@ class ArrayInFile(Protocol):
         ...
 
 
-NewFile = Callable[[str, tuple[int, ...], Any], ArrayInFile]
+NewFile = Callable[[str, tuple[int, ...], np.dtype], ArrayInFile]
 """Makes a file for an array: name, shape, dtype."""
 
 
@@ -58,7 +58,7 @@ class Reads:
 
     order: list[ArrayInFile] = field(default_factory=list)
 
-    def read(self, writer: JaxprRewriter, filed: ArrayInFile, waits_for: Sequence[Any]) -> tuple[Var, Var]:
+    def read(self, writer: JaxprRewriter, filed: ArrayInFile, waits_for: Sequence[Atom]) -> tuple[Atom, Atom]:
         """Write the equations that read an array; gives the array and a token.
 
         Args:
@@ -69,7 +69,7 @@ class Reads:
         place = len(self.order)
         self.order.append(filed)
 
-        def call(*_: Any) -> tuple[Any, Any]:
+        def call(*_: np.ndarray) -> tuple[np.ndarray, np.int32]:
             # The callback may run in another thread; `ArrayInFile` has a lock of its own.
             values = filed.read()
             # The next read starts while the program uses this value.
@@ -82,7 +82,7 @@ class Reads:
         return array, token
 
 
-def write(writer: JaxprRewriter, filed: ArrayInFile, value: Any, tokens: Sequence[Var]) -> Var:
+def write(writer: JaxprRewriter, filed: ArrayInFile, value: Atom, tokens: Sequence[Atom]) -> Atom:
     """Write the equations that write an array to its file; gives a token.
 
     Args:
@@ -92,16 +92,15 @@ def write(writer: JaxprRewriter, filed: ArrayInFile, value: Any, tokens: Sequenc
         tokens: of what comes before.
     """
 
-    def call(array: Any, *_: Any) -> Any:
+    def call(array: np.ndarray, *_: np.ndarray) -> np.int32:
         filed.write(array)
         return np.int32(0)
 
-    token: Var
     (token,) = writer.emit(lambda *values: io_callback(call, TOKEN, *values), value, *tokens)
     return token
 
 
-def first_element(writer: JaxprRewriter, value: Any) -> Any:
+def first_element(writer: JaxprRewriter, value: Atom) -> Atom:
     """Take one element of an array: to wait for it, without handing all of it over."""
     return writer.emit(lambda array: array[(slice(0, 1),) * array.ndim].reshape(()), value)[0]
 
@@ -143,18 +142,18 @@ class _WithFiles(JaxprRewriter):
         self.filed = {jaxpr.invars[position]: file for position, file in filed.items()}
         # Tokens are int32 scalars: small enough that handing them over costs nothing.
         self.tokens: dict[Var, Var] = {var: Var(jax.core.ShapedArray((), jnp.int32)) for var in self.filed}
-        self.seen: dict[Var, list[Var]] = {var: [self.tokens[var]] for var in self.filed}
+        self.seen: dict[Var, list[Atom]] = {var: [self.tokens[var]] for var in self.filed}
         # A variable that comes out unchanged needs no write.
-        self.updates: dict[Any, Var] = {
+        self.updates: dict[Atom, Var] = {
             jaxpr.outvars[position]: jaxpr.invars[position]
             for position in filed
             if position < num_updated and jaxpr.outvars[position] is not jaxpr.invars[position]
         }
         self.of_data = set(jaxpr.invars[num_variables:])
         self.latest: Var | None = None
-        self.written: Var | None = None
+        self.written: Atom | None = None
         self.reads = Reads()
-        self.parts: tuple[dict[Any, Any], ...] = ({}, {}, {})
+        self.parts: tuple[dict[Var, Atom], ...] = ({}, {}, {})
 
     def run(self) -> ClosedJaxpr:
         jaxpr = self.program.jaxpr
@@ -181,7 +180,7 @@ class _WithFiles(JaxprRewriter):
             if var in self.updates:
                 self._write(var)
 
-    def _result(self, position: int, var: Any) -> Any:
+    def _result(self, position: int, var: Atom) -> Atom:
         """What the program returns in place of a result."""
         if not isinstance(var, Var):
             return var
@@ -200,7 +199,7 @@ class _WithFiles(JaxprRewriter):
         """Read a variable for this part of the step, if that is not done yet, and not before the step is here."""
         if var not in self.filed or var in self.names:
             return
-        waits: list[Any] = [self.seen[var][-1]]
+        waits: list[Atom] = [self.seen[var][-1]]
         if self.written is not None:
             waits.append(self.written)
         # The read waits for the present moment of the step, so memory is not taken earlier.
@@ -217,5 +216,5 @@ class _WithFiles(JaxprRewriter):
         self.seen[var].append(self.written)
 
 
-def _is_real(var: Any) -> bool:
-    return bool(getattr(var.aval, "size", 0)) and getattr(var.aval.dtype, "kind", "") in "fV"
+def _is_real(var: Atom) -> bool:
+    return bool(getattr(var.aval, "size", 0)) and getattr(aval_of(var).dtype, "kind", "") in "fV"

@@ -14,13 +14,12 @@ compiler brings these to the host: JAX refuses to mix both memories in one opera
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
-from sporax.lowering.marks.host_transfer import DEVICE, HOST, moves, runs_on_host, space_of, transferred
-from sporax.lowering.rewriter import JaxprRewriter
+from sporax.lowering.marks.host_transfer import DEVICE, HOST, Space, moves, runs_on_host, space_of, transferred
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of
 
 _PLAIN = frozenset(
     "abs add add_any and broadcast_in_dim concatenate convert_element_type copy cos div dot_general eq erf exp expm1 floor ge gt "
@@ -48,7 +47,7 @@ class _InHostMemory(JaxprRewriter):
 
     def __init__(self, program: ClosedJaxpr) -> None:
         super().__init__(program)
-        self.held: dict[Any, dict[Any, Any]] = {HOST: {}, DEVICE: {}}
+        self.held: dict[Space, dict[Var, Atom]] = {HOST: {}, DEVICE: {}}
         self._computed([*program.jaxpr.invars, *program.jaxpr.constvars])
 
     def visit(self, eqn: JaxprEqn) -> None:
@@ -60,7 +59,7 @@ class _InHostMemory(JaxprRewriter):
             self.keep(eqn)
             self._computed(eqn.outvars)
 
-    def read(self, atom: Any) -> Any:
+    def read(self, atom: Atom) -> Atom:
         """A value in the memory that its type says."""
         return atom if isinstance(atom, Literal) else self._value(atom, space_of(atom))
 
@@ -72,12 +71,13 @@ class _InHostMemory(JaxprRewriter):
         """A transfer that the program has already; it is left out where the value is there."""
         (before,), (after,) = eqn.invars, eqn.outvars
         target = space_of(after)
-        there = [] if isinstance(before, Literal) else [space for space in (HOST, DEVICE) if before in self.held[space]]
+        # A literal is nowhere.
+        there = {space: held[before] for space, held in self.held.items() if isinstance(before, Var) and before in held}
         if target == HOST and HOST in there:
-            self.held[HOST][after] = self.held[HOST][before]
+            self.held[HOST][after] = there[HOST]
             return
-        for space in there:
-            self.held[space][after] = self.held[space][before]
+        for space, value in there.items():
+            self.held[space][after] = value
         self.keep(eqn)
         self.held[target][after] = after
 
@@ -85,12 +85,11 @@ class _InHostMemory(JaxprRewriter):
         # An operation on literals alone would be typed for device memory.
         scalars = all(isinstance(var, Literal) for var in eqn.invars)
         invars = [var if isinstance(var, Literal) and not scalars else self._value(var, HOST) for var in eqn.invars]
-        avals: list[Any] = [var.aval for var in eqn.outvars]
-        outvars = [Var(aval.update(memory_space=HOST)) for aval in avals]
+        outvars = [Var(aval.update(memory_space=HOST)) for aval in map(aval_of, eqn.outvars)]
         self.held[HOST].update(zip(eqn.outvars, outvars, strict=True))
         self.keep(eqn, invars=invars, outvars=outvars)
 
-    def _value(self, atom: Any, space: Any) -> Any:
+    def _value(self, atom: Atom, space: Space) -> Atom:
         """A value in one of the memories."""
         if isinstance(atom, Literal):
             return transferred(self, atom, space)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.graph import MARK
 from sporax.lowering.marks.host_transfer import DEVICE, HOST, transferred
 from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, Reads, first_element, write
-from sporax.lowering.rewriter import JaxprRewriter, renamed, runs_backward, stack_of, variables
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, renamed, runs_backward, stack_of, variables
 
 _SCOPE = re.compile(r"offload-(\d+)-(\d+)")
 _VIEWS = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "copy"))
@@ -60,9 +59,9 @@ class _Offloading(JaxprRewriter):
         self.reads = Reads()
         self.files: dict[Var, ArrayInFile] = {}
         self.ahead: dict[int, int] = {}
-        self.same: dict[Any, Any] = {}
-        self.away: dict[Var, Any] = {}
-        self.back: dict[Var, Any] = {}
+        self.same: dict[Var, Atom] = {}
+        self.away: dict[Var, Atom] = {}
+        self.back: dict[Var, Atom] = {}
         self.latest: Var | None = None
         self.group = self._chosen(self._tagged(recomputed), self._weights())
         self.order = list(dict.fromkeys(self.group.values()))
@@ -85,7 +84,7 @@ class _Offloading(JaxprRewriter):
         self.walk()
         return self.finish(self.program.jaxpr.outvars)
 
-    def read(self, atom: Any) -> Any:
+    def read(self, atom: Atom) -> Atom:
         """A value that came back, or the value itself."""
         first = self._original(atom)
         return self.back.get(first, atom) if isinstance(first, Var) else atom
@@ -105,16 +104,16 @@ class _Offloading(JaxprRewriter):
                 self.same.update(zip(eqn.outvars, map(self._original, eqn.invars), strict=True))
         return tagged
 
-    def _weights(self) -> set[Any]:
+    def _weights(self) -> set[Atom]:
         """Arguments, and other forms of them: a transposed weight can be made again from the weight."""
-        weights: set[Any] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
+        weights: set[Atom] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
         for eqn in self.program.jaxpr.eqns:
             read = map(self._original, eqn.invars)
             if eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in weights for var in read):
                 weights.update(eqn.outvars)
         return weights
 
-    def _chosen(self, tagged: Mapping[Var, int], weights: Collection[Any]) -> dict[Var, int]:
+    def _chosen(self, tagged: Mapping[Var, int], weights: Collection[Atom]) -> dict[Var, int]:
         """The values that the backward pass reads."""
         group: dict[Var, int] = {}
         for var in variables(atom for eqn in self.program.jaxpr.eqns if runs_backward(eqn) for atom in eqn.invars):
@@ -128,7 +127,7 @@ class _Offloading(JaxprRewriter):
                     group.setdefault(first, tagged[item])
         return group
 
-    def _original(self, var: Any) -> Any:
+    def _original(self, var: Atom) -> Atom:
         """The value that was marked, for a marked one: both are one array, which is sent once."""
         return renamed(self.same, var)
 
@@ -141,8 +140,8 @@ class _Offloading(JaxprRewriter):
         ]
         if not missing:
             return
-        arrived: Sequence[Any] = [self.away[var] for var in missing]
-        late: list[Any] = []
+        arrived: Sequence[Atom] = [self.away[var] for var in missing]
+        late: list[Atom] = []
         if self.latest is not None:
             # Together with the latest cotangent, so the compiler cannot fetch before the backward pass is here.
             *arrived, latest = self.barrier([*arrived, self.latest], reader)
@@ -154,9 +153,9 @@ class _Offloading(JaxprRewriter):
             else:
                 self.back[var] = transferred(self, copy, DEVICE)
 
-    def _send(self, var: Var) -> Any:
+    def _send(self, var: Var) -> Atom:
         """Send a value away; the result stands for it there."""
-        aval: Any = var.aval
+        aval = aval_of(var)
         # Groups of recomputed calls have negative numbers; only these may go to files.
         if self.new_file is None or self.group[var] >= 0:
             return transferred(self, var, HOST)

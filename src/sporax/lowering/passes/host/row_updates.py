@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, Var
 from jax.interpreters import mlir
 
@@ -33,16 +34,21 @@ from sporax.ir.marks import GradientMark, OperatorMark, Side
 from sporax.lowering.marks.host_transfer import HOST, moves, place_of_work, runs_on_host, space_of
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.numbers import next_number
-from sporax.lowering.rewriter import JaxprRewriter, flat, needed, variables
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, flat, needed, variables
 
-Rule = Callable[..., Sequence[Any]]
+if TYPE_CHECKING:
+    from jax.extend.source_info_util import SourceInfo
+
+Rule = Callable[..., Sequence[jax.Array]]
 """Gradient, values and scalars to new values; no row depends on another one."""
 
 row_update_p = Primitive("row_update")
 row_update_p.multiple_results = True
 
 
-def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+def row_update(
+    rule: Rule, gradient: jax.Array, values: Sequence[jax.Array], scalars: Sequence[jax.Array]
+) -> list[jax.Array]:
     """``rule(gradient, values, scalars)``; rows without gradient may be left out when it is computed.
 
     Args:
@@ -53,7 +59,7 @@ def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequen
     operands = (gradient, *values, *scalars)
     count = len(values)
 
-    def flat_rule(gradient: Any, *rest: Any) -> list[Any]:
+    def flat_rule(gradient: jax.Array, *rest: jax.Array) -> list[jax.Array]:
         return list(rule(gradient, rest[:count], rest[count:]))
 
     shapes = [jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in operands]
@@ -62,11 +68,11 @@ def row_update(rule: Rule, gradient: Any, values: Sequence[Any], scalars: Sequen
     return list(row_update_p.bind(*operands, jaxpr=body, rule=flat_rule, count=count))
 
 
-def _run(*operands: Any, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[Any]:
+def _run(*operands: jax.Array, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[jax.Array]:
     return list(rule(*operands))
 
 
-def _abstract(*avals: Any, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[Any]:
+def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[ShapedArray]:
     return list(jaxpr.out_avals)
 
 
@@ -107,8 +113,8 @@ class _Rows:
         rows: (…, width): what is added there.
     """
 
-    positions: Any
-    rows: Any
+    positions: Atom
+    rows: Atom
 
 
 class _ByRows(JaxprRewriter):
@@ -124,10 +130,10 @@ class _ByRows(JaxprRewriter):
 
     def __init__(self, program: ClosedJaxpr) -> None:
         super().__init__(program)
-        self.makers: dict[Any, JaxprEqn] = {var: eqn for eqn in program.jaxpr.eqns for var in eqn.outvars}
-        self.limited: dict[Any, tuple[Any, Any]] = {}
-        self.there: set[Any] = set()
-        self.source: Any = None
+        self.makers: dict[Atom, JaxprEqn] = {var: eqn for eqn in program.jaxpr.eqns for var in eqn.outvars}
+        self.limited: dict[tuple[Atom, int], tuple[Atom, Atom]] = {}
+        self.there: set[Atom] = set()
+        self.source: SourceInfo | None = None
         # Equations of the device need its context, which only a traced equation has.
         self.device_context = jax.make_jaxpr(jnp.sin)(0.0).jaxpr.eqns[0].ctx
 
@@ -158,7 +164,7 @@ class _ByRows(JaxprRewriter):
             self.there.update(eqn.outvars)
         self.keep(eqn)
 
-    def _compute(self, function: Callable[..., Any], *atoms: Any, on_host: bool = False) -> list[Any]:
+    def _compute(self, function: Callable[..., object], *atoms: Atom, on_host: bool = False) -> list[Atom]:
         first = len(self.eqns)
         with place_of_work(on_host):
             results = self.emit(function, *map(self.read, atoms))
@@ -172,7 +178,7 @@ class _ByRows(JaxprRewriter):
 
     def _look_up(self, eqn: JaxprEqn) -> None:
         table, positions = eqn.invars
-        shape = _aval(table)
+        shape = aval_of(table)
         num_rows, fill = shape.shape[0], eqn.params["fill_value"]
         # As JAX's "fill" mode: NaN for floats, 0 for others.
         fill = jnp.nan if fill is None and jnp.issubdtype(shape.dtype, jnp.inexact) else fill or 0
@@ -194,7 +200,7 @@ class _ByRows(JaxprRewriter):
         total, gradient = eqn.invars
         terms = self._terms(gradient)
         for term in terms or ():
-            within, inside = self._limited(term.positions, _aval(total).shape[0])
+            within, inside = self._limited(term.positions, aval_of(total).shape[0])
             (rows,) = self._compute(lambda rows, inside: [jnp.where(inside, rows, 0)], term.rows, inside)
             (total,) = self._compute(lambda *parts: [_with_added(*parts)], total, within, rows, on_host=True)
         if terms is not None:
@@ -212,7 +218,7 @@ class _ByRows(JaxprRewriter):
         terms = self._terms(gradient) if any(there) else None
         if terms is None:
             return False
-        num_rows = _aval(gradient).shape[0]
+        num_rows = aval_of(gradient).shape[0]
         limited = [self._limited(term.positions, num_rows) for term in terms]
         within, inside = ([parts[part] for parts in limited] for part in (0, 1))
         # Summed first: an optimizer must see a row's whole gradient once.
@@ -233,7 +239,7 @@ class _ByRows(JaxprRewriter):
             )
         return True
 
-    def _limited(self, positions: Any, num_rows: int) -> tuple[Any, Any]:
+    def _limited(self, positions: Atom, num_rows: int) -> tuple[Atom, Atom]:
         """Positions (…, 1) in range, and whether they were; the same ones for lookup and update, so they are sent once."""
         key = self.read(positions), num_rows
         if key not in self.limited:
@@ -241,16 +247,16 @@ class _ByRows(JaxprRewriter):
             self.limited[key] = within, inside
         return self.limited[key]
 
-    def _complete(self, atoms: Sequence[Any]) -> list[Any]:
+    def _complete(self, atoms: Sequence[Atom]) -> list[Atom]:
         """Ids and sums of rows, all of them on every device."""
         return list(atoms)
 
-    def _is_stored_there(self, var: Any) -> bool:
+    def _is_stored_there(self, var: Atom) -> bool:
         """Whether a value was brought to the device from host memory."""
         eqn = self.makers.get(var) if isinstance(var, Var) else None
         return eqn is not None and moves(eqn) and space_of(eqn.invars[0]) == HOST
 
-    def _terms(self, var: Any) -> list[_Rows] | None:
+    def _terms(self, var: Atom) -> list[_Rows] | None:
         """The rows of a gradient; None where it is dense."""
         eqn = self.makers.get(var) if isinstance(var, Var) else None
         if eqn is None:
@@ -273,17 +279,17 @@ class _ByRows(JaxprRewriter):
         sides = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
         for place, operand in enumerate(sides):
             others = [invar for number, invar in enumerate(eqn.invars) if number != place]
-            terms = None if any(_aval(invar).ndim for invar in others) else self._terms(operand)
+            terms = None if any(aval_of(invar).ndim for invar in others) else self._terms(operand)
             if terms is not None:
                 return [_Rows(term.positions, self._on_rows(eqn, place, term.rows)) for term in terms]
         return None
 
-    def _on_rows(self, eqn: JaxprEqn, place: int, rows: Any) -> Any:
+    def _on_rows(self, eqn: JaxprEqn, place: int, rows: Atom) -> Atom:
         operands = [rows if number == place else atoms for number, atoms in enumerate(eqn.invars)]
         (result,) = self._compute(lambda *atoms: [eqn.primitive.bind(*atoms, **eqn.params)], *operands)
         return result
 
-    def _is_zero(self, var: Any) -> bool:
+    def _is_zero(self, var: Atom) -> bool:
         eqn = self.makers.get(var)
         # A plan chooses between values for the one device that has the sum, and zeros for the others.
         if eqn is not None and eqn.primitive.name == "select_n":
@@ -298,8 +304,8 @@ class _ByRowsForPlan(_ByRows):
 
     def __init__(self, program: ClosedJaxpr) -> None:
         super().__init__(program)
-        self.readers: dict[Any, list[JaxprEqn]] = {}
-        self.sharded: set[Any] = set()
+        self.readers: dict[Atom, list[JaxprEqn]] = {}
+        self.sharded: set[Atom] = set()
         for eqn in program.jaxpr.eqns:
             for place, var in enumerate(eqn.invars):
                 if isinstance(var, Var):
@@ -326,14 +332,14 @@ class _ByRowsForPlan(_ByRows):
     def _update(self, eqn: JaxprEqn) -> bool:
         return eqn.invars[0] in self.as_rows and super()._update(eqn)
 
-    def _complete(self, atoms: Sequence[Any]) -> list[Any]:
-        replicated = tuple((1,) * _aval(atom).ndim for atom in atoms)
+    def _complete(self, atoms: Sequence[Atom]) -> list[Atom]:
+        replicated = tuple((1,) * aval_of(atom).ndim for atom in atoms)
         mark = OperatorMark("RowUpdate", next_number(), Side.IN, in_strategy=replicated)
         return self._compute(lambda *arrays: apply_mark(arrays, mark), *atoms)
 
-    def _terms(self, var: Any) -> list[_Rows] | None:
+    def _terms(self, var: Atom) -> list[_Rows] | None:
         eqn = self.makers.get(var) if isinstance(var, Var) else None
-        if eqn is not None and eqn.primitive.name == MARK:
+        if eqn is not None and isinstance(var, Var) and eqn.primitive.name == MARK:
             return self._terms(eqn.invars[eqn.outvars.index(var)])
         return super()._terms(var)
 
@@ -352,7 +358,7 @@ class _ByRowsForPlan(_ByRows):
             super()._write_unchanged(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
 
 
-def shards(mark: Any, place: int) -> bool:
+def shards(mark: object, place: int) -> bool:
     """Whether the strategy of a mark, if it is one, shards one of its tensors."""
     if not isinstance(mark, OperatorMark) or mark.in_strategy is None or place >= len(mark.in_strategy):
         return False
@@ -360,13 +366,13 @@ def shards(mark: Any, place: int) -> bool:
     return not isinstance(slices, tuple) or any(count != 1 for count in slices)
 
 
-def _limited(positions: Any, num_rows: int) -> tuple[Any, Any]:
+def _limited(positions: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
     """Positions (…, 1) in range, and (…, 1) whether they were."""
     inside = (positions >= 0) & (positions < num_rows)
     return jnp.where(inside, positions, 0), inside
 
 
-def _summed(terms: Sequence[Any], count: int) -> Any:
+def _summed(terms: Sequence[jax.Array], count: int) -> jax.Array:
     """With each position of all terms, (n, width): the sum of all rows at that position."""
     positions = _column(terms[:count])[:, 0]
     rows = jnp.concatenate(
@@ -381,12 +387,12 @@ def _summed(terms: Sequence[Any], count: int) -> Any:
     return jnp.zeros_like(rows).at[group].add(rows)[group]
 
 
-def _column(positions: Sequence[Any]) -> Any:
+def _column(positions: Sequence[jax.Array]) -> jax.Array:
     """Positions (…, 1) of all terms as (n, 1)."""
     return jnp.concatenate([position.reshape(-1, 1) for position in positions])
 
 
-def _gathered(table: Any, positions: Any) -> Any:
+def _gathered(table: jax.Array, positions: jax.Array) -> jax.Array:
     dims = jax.lax.GatherDimensionNumbers(
         offset_dims=(positions.ndim - 1,), collapsed_slice_dims=(0,), start_index_map=(0,)
     )
@@ -394,7 +400,7 @@ def _gathered(table: Any, positions: Any) -> Any:
     return jax.lax.gather(table, positions, dims, (1, table.shape[1]), mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
-def _written(table: Any, positions: Any, rows: Any) -> Any:
+def _written(table: jax.Array, positions: jax.Array, rows: jax.Array) -> jax.Array:
     dims = jax.lax.ScatterDimensionNumbers(
         update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
     )
@@ -403,7 +409,7 @@ def _written(table: Any, positions: Any, rows: Any) -> Any:
     )
 
 
-def _with_added(table: Any, positions: Any, rows: Any) -> Any:
+def _with_added(table: jax.Array, positions: jax.Array, rows: jax.Array) -> jax.Array:
     dims = jax.lax.ScatterDimensionNumbers(
         update_window_dims=(rows.ndim - 1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
     )
@@ -414,7 +420,7 @@ def _picks_rows(eqn: JaxprEqn) -> bool:
     """Whether an equation gathers whole rows of a table."""
     if eqn.primitive.name != "gather":
         return False
-    table, positions = map(_aval, eqn.invars)
+    table, positions = map(aval_of, eqn.invars)
     dims = eqn.params["dimension_numbers"]
     return (
         table.ndim == 2
@@ -427,7 +433,7 @@ def _picks_rows(eqn: JaxprEqn) -> bool:
 
 def _adds_rows(eqn: JaxprEqn) -> bool:
     """Whether an equation adds whole rows to a table; those out of range are dropped."""
-    table, positions, rows = map(_aval, eqn.invars)
+    table, positions, rows = map(aval_of, eqn.invars)
     dims = eqn.params["dimension_numbers"]
     return (
         table.ndim == 2
@@ -439,10 +445,6 @@ def _adds_rows(eqn: JaxprEqn) -> bool:
     )
 
 
-def _aval(atom: Any) -> Any:
-    """Shape, dtype and memory of a value: JAX's type for all kinds of values has none of them."""
-    return atom.aval
-
-
-def _is_integer(var: Any) -> bool:
-    return bool(jnp.issubdtype(var.aval.dtype, jnp.integer) or var.aval.dtype == jnp.bool_)
+def _is_integer(var: Atom) -> bool:
+    dtype = aval_of(var).dtype
+    return bool(jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_)

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
 
 from sporax.ir.graph import MARK
-from sporax.lowering.rewriter import variables
+from sporax.lowering.rewriter import aval_of, variables
 
 _DRAW = "random_bits"
 
@@ -101,6 +100,6 @@ def _leading_to(stretch: Sequence[int], eqns: Sequence[JaxprEqn], maker: dict[Va
 
 def _is_written(var: Var) -> bool:
     """Whether it is a tensor of numbers: keys have no memory of their own, and conditions are fused."""
-    aval: Any = var.aval
+    aval = aval_of(var)
     kind = getattr(getattr(aval, "dtype", None), "kind", None)  # dtypes of keys have none
     return kind is not None and kind in "fV" and aval.size > 0 and aval.ndim > 0

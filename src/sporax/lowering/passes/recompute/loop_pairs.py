@@ -11,14 +11,14 @@ the first: constants and rows of inputs as they are, everything else stacked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from sporax.lowering.jax_versions import scan_numbers, scan_params
 from sporax.lowering.marks.tags import innermost_tag
-from sporax.lowering.rewriter import JaxprRewriter, flat, in_backward, runs_backward, stack_of, variables
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, flat, in_backward, runs_backward, stack_of, variables
 
 
 class Entering(NamedTuple):
@@ -29,10 +29,11 @@ class Entering(NamedTuple):
         is_row: whether the body gets one row of that, in the loop of the forward pass.
     """
 
-    atom: Any
+    atom: Atom
     is_row: bool = False
 
 
+AtomT = TypeVar("AtomT", Var, Atom)
 Pass = Callable[[ClosedJaxpr, list[Entering]], ClosedJaxpr]
 
 
@@ -70,12 +71,12 @@ def _pairs(eqns: list[JaxprEqn]) -> Iterator[tuple[int, int]]:
             yield first, min(seconds)
 
 
-def _inputs(eqn: JaxprEqn) -> tuple[list[Any], list[Any], list[Any]]:
+def _inputs(eqn: JaxprEqn) -> tuple[list[Atom], list[Atom], list[Atom]]:
     """Constants, first carries, and what is read row by row."""
     return _three(eqn, eqn.invars)
 
 
-def _three(eqn: JaxprEqn, values: Any) -> tuple[list[Any], list[Any], list[Any]]:
+def _three(eqn: JaxprEqn, values: Sequence[AtomT]) -> tuple[list[AtomT], list[AtomT], list[AtomT]]:
     consts, num_carry = scan_numbers(eqn.params)
     carries = consts + num_carry
     return list(values[:consts]), list(values[consts:carries]), list(values[carries:])
@@ -151,7 +152,7 @@ class _Pair:
         as_const: Sequence[Var],
         as_row: Sequence[Var],
         stacks: Mapping[Var, Var],
-        results: Sequence[Any],
+        results: Sequence[Atom],
         eqns: list[JaxprEqn],
     ) -> JaxprEqn:
         """The backward loop, which reads constants, rows and stacks of the forward loop."""
@@ -175,14 +176,14 @@ class _Pair:
         )
 
 
-def _program(body: ClosedJaxpr, invars: Sequence[Var], outvars: Sequence[Any], eqns: list[JaxprEqn]) -> ClosedJaxpr:
+def _program(body: ClosedJaxpr, invars: Sequence[Var], outvars: Sequence[Atom], eqns: list[JaxprEqn]) -> ClosedJaxpr:
     """A program with the constants of a body."""
     writer = JaxprRewriter(body)
     writer.eqns = eqns
     return writer.finish(outvars, invars)
 
 
-def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], results: Sequence[Any]) -> list[Var]:
+def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], results: Sequence[Atom]) -> list[Var]:
     """What the backward part reads of the forward part."""
     there = {*inputs, *(var for eqn in ours for var in eqn.outvars)}
     read = variables([*(var for eqn in theirs for var in eqn.invars), *results])
@@ -197,5 +198,5 @@ def _read_elsewhere(program: ClosedJaxpr, eqns: list[JaxprEqn], second: int) -> 
 
 
 def _stack(var: Var, length: int) -> Var:
-    aval: Any = var.aval
+    aval = aval_of(var)
     return Var(ShapedArray((length, *aval.shape), aval.dtype))

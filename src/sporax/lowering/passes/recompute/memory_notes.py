@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.extend.core import JaxprEqn
 
@@ -14,6 +13,7 @@ from sporax.lowering.ingest.describe import describe
 from sporax.lowering.ingest.ingest import path_of
 from sporax.lowering.marks.tags import path_of_tag
 from sporax.lowering.passes.recompute.recompute import Recomputed
+from sporax.lowering.rewriter import Atom, aval_of
 from sporax.planner.rules import local_flops, rule_for
 
 _MOST_NAMES = 12
@@ -63,8 +63,8 @@ def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, 
     return notes
 
 
-def _num_bytes(variables: Sequence[Any]) -> int:
-    return sum(int(variable.aval.size * variable.aval.dtype.itemsize) for variable in variables)
+def _num_bytes(variables: Sequence[Atom]) -> int:
+    return sum(int(aval.size * aval.dtype.itemsize) for aval in map(aval_of, variables))
 
 
 def _flops(eqn: JaxprEqn) -> float:

@@ -27,7 +27,6 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
@@ -41,7 +40,9 @@ from sporax.lowering.passes.recompute.draws import draws_that_wait
 from sporax.lowering.passes.recompute.loop_pairs import Entering, with_pairs_rewritten
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.rewriter import (
+    Atom,
     JaxprRewriter,
+    aval_of,
     flat,
     in_backward,
     renamed,
@@ -174,7 +175,7 @@ class _Tagged(_WithoutSavedMarks):
             self.eqns[-1] = _recomputed_inside(self.eqns[-1])
         self._position += 1
 
-    def _store(self, atoms: Iterable[Any]) -> None:
+    def _store(self, atoms: Iterable[Atom]) -> None:
         """Store values, and what they are called before marks that they passed."""
         for var in variables(atoms):
             # Under all names: a mark in between would otherwise run again.
@@ -193,7 +194,7 @@ class _Tagged(_WithoutSavedMarks):
                 if self.may_run_again(var):
                     self.requested.setdefault(self.tag(var).number, {})[var] = None
 
-    def may_run_again(self, var: Any) -> bool:
+    def may_run_again(self, var: Atom) -> bool:
         """Whether a value may be computed again."""
         if isinstance(var, Literal) or var in self.stored:
             return False
@@ -286,7 +287,7 @@ class _Recomputer(JaxprRewriter):
         self.keep(eqn, invars=[self._read_in(number, var) for var in eqn.invars])
         self._note_depth(eqn)
 
-    def _read_in(self, number: int, var: Any) -> Any:
+    def _read_in(self, number: int, var: Atom) -> Atom:
         """What an equation of the backward pass of a call reads in place of `var`."""
         if isinstance(var, Literal):
             return var
@@ -323,7 +324,7 @@ class _Recomputer(JaxprRewriter):
         path = self.tagged.chosen.paths.get(tag.number)
         self.calls.append(Recomputed(stack, tuple(requested), stored, tuple(again), path))
 
-    def _enters(self, var: Any) -> bool:
+    def _enters(self, var: Atom) -> bool:
         """Whether a value is there when a call is computed again."""
         return isinstance(var, Var) and (var in self.copies or not self.tagged.may_run_again(var))
 
@@ -381,7 +382,7 @@ class _Recomputer(JaxprRewriter):
         """Note how many equations of the backward pass lead to the results of one; zeros and other constants have none."""
         depth = max((self.depths[var] + 1 for var in variables(eqn.invars) if var in self.depths), default=0)
         for var in eqn.outvars:
-            aval: Any = var.aval
+            aval = aval_of(var)
             # Only floats can be cotangents.
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth

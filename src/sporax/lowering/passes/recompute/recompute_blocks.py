@@ -23,7 +23,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 from sporax.ir.graph import MARK
 from sporax.lowering.ingest.ingest import path_of
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag, new_tag
-from sporax.lowering.rewriter import is_backward, stack_of, variables
+from sporax.lowering.rewriter import Atom, aval_of, is_backward, stack_of, variables
 from sporax.planner.memory.recomputation import Level
 
 # The shortest prefix that ends in a number: the outermost numbered Cell.
@@ -175,11 +175,11 @@ def _masks(program: ClosedJaxpr, block: RecomputeBlock, again: Sequence[int]) ->
     return [place for place in masks if place not in again]
 
 
-def _of_activations(program: ClosedJaxpr, block: RecomputeBlock) -> set[Any]:
+def _of_activations(program: ClosedJaxpr, block: RecomputeBlock) -> set[Atom]:
     """Tensors from outside of a block, and what is computed from these: no masks."""
     eqns, constants = program.jaxpr.eqns, set(program.jaxpr.constvars)
     inside = constants.union(*(eqns[place].outvars for place in block.positions))
-    late: set[Any] = set()
+    late: set[Atom] = set()
     for place in block.positions:
         read = variables(eqns[place].invars)
         late.update(var for var in read if var not in inside and _is_tensor(var))
@@ -190,7 +190,7 @@ def _of_activations(program: ClosedJaxpr, block: RecomputeBlock) -> set[Any]:
 
 def _is_tensor(var: Var) -> bool:
     """Whether it is a tensor of numbers, and no counter, mask or scalar."""
-    aval: Any = var.aval
+    aval = aval_of(var)
     return bool(getattr(aval, "ndim", 0)) and aval.dtype.kind in "fV"
 
 

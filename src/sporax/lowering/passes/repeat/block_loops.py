@@ -29,17 +29,18 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from sporax.base.identity import ByIdentity
-from sporax.lowering.passes.repeat.isomorphism import numbered
+from sporax.lowering.passes.repeat.isomorphism import Kind, numbered
 from sporax.lowering.passes.repeat.recomputed_values import with_derived_values
-from sporax.lowering.rewriter import JaxprRewriter, closed_jaxpr, flat, renamed, stack_of
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, closed_jaxpr, flat, renamed, stack_of
 
 MIN_BLOCKS = 3
 """Shorter runs stay: two blocks gain little."""
@@ -51,6 +52,11 @@ _DIGITS = re.compile(r"\d+")
 
 _CANDIDATES = 12
 """How many periods are tried; of the true one there are most votes."""
+
+
+Arrays: TypeAlias = tuple[jax.Array, ...]
+Key: TypeAlias = "Var | tuple[str, str, bytes]"
+"""What an atom is known by: a literal by its value, see `literal_key`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +93,9 @@ class Loop:
     """
 
     run: Run
-    carried: tuple[tuple[Any, Var], ...]
-    constants: tuple[Any, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    carried: tuple[tuple[Atom, Atom], ...]
+    constants: tuple[Atom, ...]
+    rows: tuple[tuple[Atom, ...], ...]
     inside: dict[tuple[int, int], tuple[str, int]]
 
 
@@ -97,7 +103,7 @@ class Loop:
 class Row:
     """Where a value is to be had: a row of a stack."""
 
-    stack: Var
+    stack: Atom
     index: int
 
 
@@ -112,8 +118,8 @@ class Looped:
     """
 
     program: ClosedJaxpr
-    stacks: Mapping[tuple[Any, ...], Var]
-    rows: Mapping[Var, Row]
+    stacks: Mapping[tuple[Atom, ...], Var]
+    rows: Mapping[Atom, Row]
 
 
 def in_loops(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -132,7 +138,7 @@ def looped(program: ClosedJaxpr, stacked: Collection[Var] = ()) -> Looped:
         program: as for `in_loops`.
         stacked: arguments whose stacks will be given to the program.
     """
-    known: dict[ByIdentity, Any] = {}
+    known: dict[ByIdentity, Kind] = {}
     loops = _loops(program, known)
     if len(loops) > 1:
         runs = [(loop.run.start, loop.run.stop) for loop in loops]
@@ -147,7 +153,7 @@ def looped(program: ClosedJaxpr, stacked: Collection[Var] = ()) -> Looped:
     return Looped(written, writer.stacks, writer.slices)
 
 
-def _loops(program: ClosedJaxpr, known: dict[ByIdentity, Any]) -> list[Loop]:
+def _loops(program: ClosedJaxpr, known: dict[ByIdentity, Kind]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
@@ -167,7 +173,7 @@ def _layer(stack: str) -> tuple[str, ...]:
     return tuple(_DIGITS.findall(stack))
 
 
-def find_runs(numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str, ...]] = ()) -> list[Run]:
+def find_runs(numbers: np.ndarray, layers: Sequence[tuple[str, ...]] = ()) -> list[Run]:
     """The stretches of the list that repeat themselves, the ones that save most first.
 
     Args:
@@ -187,7 +193,7 @@ def find_runs(numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str, ...]] =
     return runs
 
 
-def _best_run(numbers: np.ndarray[Any, Any]) -> Run | None:
+def _best_run(numbers: np.ndarray) -> Run | None:
     count = len(numbers)
     if count < MIN_BLOCKS * MIN_EQUATIONS:
         return None
@@ -211,7 +217,7 @@ def _best_run(numbers: np.ndarray[Any, Any]) -> Run | None:
     return best
 
 
-def _longest(same: np.ndarray[Any, Any]) -> tuple[int, int]:
+def _longest(same: np.ndarray) -> tuple[int, int]:
     """Start and length of the longest stretch of truths."""
     # A stretch begins where the mask rises and ends where it falls.
     edges = np.flatnonzero(np.diff(np.concatenate([[0], same.astype(np.int8), [0]])))
@@ -222,7 +228,7 @@ def _longest(same: np.ndarray[Any, Any]) -> tuple[int, int]:
     return int(starts[longest]), int(lengths[longest])
 
 
-def _aligned(run: Run, numbers: np.ndarray[Any, Any], layers: Sequence[tuple[str, ...]], high: int) -> Run:
+def _aligned(run: Run, numbers: np.ndarray, layers: Sequence[tuple[str, ...]], high: int) -> Run:
     """The same run, begun where a layer begins, if there is such a place."""
     if not layers:
         return run
@@ -271,17 +277,17 @@ class _DataFlow:
 
     def __init__(self, eqns: Sequence[JaxprEqn], run: Run) -> None:
         self.run = run
-        self.makers: dict[Any, tuple[int, int, int]] = {}
+        self.makers: dict[Atom, tuple[int, int, int]] = {}
         for position in range(run.start, run.stop):
             block, place = divmod(position - run.start, run.period)
             self.makers.update((var, (block, place, number)) for number, var in enumerate(eqns[position].outvars))
         # By key: a position, and what is read.
-        self.carried: dict[Any, tuple[int, tuple[Any, Var]]] = {}
-        self.constants: dict[Any, tuple[int, Any]] = {}
-        self.rows: dict[Any, tuple[int, tuple[Any, ...]]] = {}
+        self.carried: dict[tuple[Key, ...], tuple[int, tuple[Atom, Atom]]] = {}
+        self.constants: dict[Key, tuple[int, Atom]] = {}
+        self.rows: dict[tuple[Key, ...], tuple[int, tuple[Atom, ...]]] = {}
         self.inside: dict[tuple[int, int], tuple[str, int]] = {}
 
-    def note(self, where: tuple[int, int], atoms: tuple[Any, ...]) -> bool:
+    def note(self, where: tuple[int, int], atoms: tuple[Atom, ...]) -> bool:
         """Note what the blocks read at one place; False where that is no loop."""
         makers = [self.makers.get(atom) if isinstance(atom, Var) else None for atom in atoms]
         # Inside of a block: all blocks must read from the same place of their own.
@@ -317,7 +323,7 @@ def _in_step(makers: Sequence[tuple[int, int, int] | None]) -> bool:
     return first is not None and all(maker == (block, *first[1:]) for block, maker in enumerate(makers))
 
 
-def literal_key(atom: Any) -> Any:
+def literal_key(atom: Atom) -> Key:
     """What tells atoms apart: literals are equal when their values are."""
     return ("literal", str(atom.aval), np.asarray(atom.val).tobytes()) if isinstance(atom, Literal) else atom
 
@@ -337,10 +343,10 @@ class _LoopWriter(JaxprRewriter):
     def __init__(self, program: ClosedJaxpr, loops: Sequence[Loop], stacked: Collection[Var]) -> None:
         super().__init__(program)
         self.loops, self.stacked = loops, stacked
-        self.rows: dict[Any, Row] = {}
+        self.rows: dict[Atom, Row] = {}
         self.outside: dict[Var, None] = {}
-        self.stacks: dict[tuple[Any, ...], Var] = {}
-        self.slices: dict[Var, Row] = {}
+        self.stacks: dict[tuple[Atom, ...], Var] = {}
+        self.slices: dict[Atom, Row] = {}
         self._note_readers(program.jaxpr.eqns)
 
     def run(self) -> ClosedJaxpr:
@@ -369,7 +375,7 @@ class _LoopWriter(JaxprRewriter):
             owner.update(dict.fromkeys(eqn.outvars, own))
         self.outside.update((var, None) for var in self.program.jaxpr.outvars if isinstance(var, Var))
 
-    def read(self, atom: Any) -> Any:
+    def read(self, atom: Atom) -> Atom:
         """What is read in place of `atom`; a row is taken from its stack when it is requested alone for the first time."""
         if isinstance(atom, Var) and atom in self.rows and atom not in self.names:
             self.names[atom] = take_row(self, self.rows[atom])
@@ -388,10 +394,10 @@ class _LoopWriter(JaxprRewriter):
         num_carried, num_constants = len(init), len(constants)
         call = jaxpr_as_fun(body)
 
-        def rounds(*values: Any) -> list[Any]:
+        def rounds(*values: jax.Array) -> list[jax.Array]:
             fixed, start = values[:num_constants], values[num_constants : num_constants + num_carried]
 
-            def one(carry: Any, row: Any) -> tuple[Any, Any]:
+            def one(carry: Arrays, row: Arrays) -> tuple[Arrays, Arrays]:
                 results = call(*fixed, *carry, *row)
                 return tuple(results[:num_carried]), tuple(results[num_carried:])
 
@@ -441,16 +447,17 @@ class _LoopWriter(JaxprRewriter):
                 votes += rows[1].index - rows[0].index
         return votes < 0
 
-    def _stack(self, atoms: tuple[Any, ...], backwards: bool) -> Any:
+    def _stack(self, atoms: tuple[Atom, ...], backwards: bool) -> Atom:
         """The values of all blocks in the order in which the loop takes its rows."""
         ordered = atoms[::-1] if backwards else atoms
         stack = self._of_one_stack(ordered)
         if stack is not None:
             return stack
-        if all(isinstance(atom, Literal) for atom in ordered):
+        literals = [atom for atom in ordered if isinstance(atom, Literal)]
+        if len(literals) == len(ordered):
             var = Var(stacked_aval(ordered))
-            dtype = ordered[0].aval.dtype
-            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, dtype) for literal in ordered]))
+            dtype = aval_of(ordered[0]).dtype
+            self.constants[var] = jnp.asarray(np.stack([np.asarray(literal.val, dtype) for literal in literals]))
             return var
         values = tuple(map(self.read, ordered))
         if not all(isinstance(value, Var) and value in self.stacked for value in values):
@@ -460,13 +467,13 @@ class _LoopWriter(JaxprRewriter):
             self.stacks[values] = Var(stacked_aval(values))
         return self.stacks[values]
 
-    def _of_one_stack(self, atoms: Sequence[Any]) -> Any:
+    def _of_one_stack(self, atoms: Sequence[Atom]) -> Atom | None:
         """These values as a slice of one stack; None where they are not neighbouring rows of one."""
         rows = [row for atom in atoms if isinstance(atom, Var) and (row := self.rows.get(atom)) is not None]
         if len(rows) < len(atoms) or any(row.stack is not rows[0].stack for row in rows):
             return None
         stack, indices = rows[0].stack, [row.index for row in rows]
-        aval: Any = stack.aval
+        aval = aval_of(stack)
         low, count = min(indices), len(indices)
         neighbours, down = list(range(low, low + count)), indices[0] > indices[-1]
         if indices != (neighbours[::-1] if down else neighbours):
@@ -478,16 +485,17 @@ class _LoopWriter(JaxprRewriter):
         return some
 
 
-def stacked_aval(rows: Sequence[Any]) -> Any:
+def stacked_aval(rows: Sequence[Atom]) -> ShapedArray:
     """Shape and dtype of a stack of values of one type."""
-    return jax.core.ShapedArray((len(rows), *rows[0].aval.shape), rows[0].aval.dtype)
+    first = aval_of(rows[0])
+    return ShapedArray((len(rows), *first.shape), first.dtype)
 
 
-def take_row(writer: JaxprRewriter, row: Row) -> Any:
+def take_row(writer: JaxprRewriter, row: Row) -> Atom:
     """Write the equations that take a row from its stack; gives their result."""
-    aval: Any = row.stack.aval
+    aval = aval_of(row.stack)
     body = _first_row(aval.shape, aval.dtype).jaxpr
-    names: dict[Any, Any] = {body.invars[0]: row.stack}
+    names: dict[Var, Atom] = {body.invars[0]: row.stack}
     for eqn in body.eqns:
         params = eqn.params
         if eqn.primitive is jax.lax.slice_p:
@@ -499,13 +507,13 @@ def take_row(writer: JaxprRewriter, row: Row) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _first_row(shape: tuple[int, ...], dtype: Any) -> ClosedJaxpr:
+def _first_row(shape: tuple[int, ...], dtype: np.dtype) -> ClosedJaxpr:
     """The program that takes row 0 of a stack: for other rows only the bounds of the slice differ."""
     stack = jax.ShapeDtypeStruct(shape, dtype)
     return flat(jax.make_jaxpr(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)))(stack))
 
 
-def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:
+def _some_rows(stack: jax.Array, low: int, count: int, down: bool) -> jax.Array:
     rows = jax.lax.slice_in_dim(stack, low, low + count)
     return jax.lax.rev(rows, (0,)) if down else rows
 
@@ -513,7 +521,7 @@ def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:
 def _body(loop: Loop, first: Sequence[JaxprEqn], leaving: Sequence[Var]) -> ClosedJaxpr:
     """One round: from constants, carried values and rows to carried values and what leaves."""
 
-    def fresh(atoms: Sequence[Any]) -> list[Var]:
+    def fresh(atoms: Sequence[Atom]) -> list[Var]:
         return [Var(atom.aval) for atom in atoms]
 
     inputs = {

@@ -8,9 +8,9 @@ digits, so that `blocks.3` and `blocks.4` are isomorphic.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -19,12 +19,15 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from sporax.base.identity import ByIdentity
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.lowering.marks.host_transfer import HOST, space_of
-from sporax.lowering.rewriter import stack_of
+from sporax.lowering.rewriter import Atom, stack_of
 
 _DIGITS = re.compile(r"\d+")
 
+Kind: TypeAlias = tuple[Hashable, ...]
+"""What is equal for equations that can stand for each other."""
 
-def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Any] | None = None) -> np.ndarray[Any, Any]:
+
+def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Kind] | None = None) -> np.ndarray:
     """A number for each equation, equal for those that can stand for each other.
 
     Args:
@@ -32,7 +35,7 @@ def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Any] | None = Non
         known: what is known of equations by identity, from an earlier look at a program that shares them.
     """
     known = {} if known is None else known
-    first_numbers: dict[Any, int] = {}
+    first_numbers: dict[int | Kind, int] = {}
     numbers = np.empty(len(eqns), np.int64)
     for place, eqn in enumerate(eqns):
         # A loop runs on the device, so what reads or writes host memory stays where it is.
@@ -47,7 +50,7 @@ def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Any] | None = Non
     return numbers
 
 
-def _class_of(eqn: JaxprEqn) -> Any:
+def _class_of(eqn: JaxprEqn) -> Kind:
     params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
     avals = tuple(_type_of(var) for var in (*eqn.invars, *eqn.outvars))
     where = _without_numbers(stack_of(eqn))
@@ -61,7 +64,7 @@ def _without_numbers(stack: str) -> str:
     return _DIGITS.sub("#", stack)
 
 
-def _type_of(atom: Any) -> Any:
+def _type_of(atom: Atom) -> Hashable:
     """What distinguishes types of values."""
     aval = atom.aval
     if type(aval) is not jax.core.ShapedArray:
@@ -69,7 +72,7 @@ def _type_of(atom: Any) -> Any:
     return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
 
 
-def comparable(value: Any) -> Any:
+def comparable(value: object) -> Hashable:
     """A parameter of an equation as a value that is equal for equal ones."""
     if isinstance(value, OperatorMark):
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)

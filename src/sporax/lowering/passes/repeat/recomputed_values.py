@@ -13,13 +13,12 @@ derive another one. Where several values lack the same one, that one is kept in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 
 from sporax.ir.graph import MARK
 from sporax.ir.newer_primitives import with_newer
-from sporax.lowering.rewriter import JaxprRewriter, in_backward, num_bytes, runs_backward, variables
+from sporax.lowering.rewriter import Atom, JaxprRewriter, in_backward, num_bytes, runs_backward, variables
 
 _FAST = with_newer(
     [
@@ -123,7 +122,7 @@ class _Deriving(JaxprRewriter):
         self._derive(eqn.invars)
         self.keep(eqn)
 
-    def _derive(self, atoms: Sequence[Any]) -> None:
+    def _derive(self, atoms: Sequence[Atom]) -> None:
         """Write the equations that lead to values, and those that lead to derived values which these read."""
         for var in variables(atoms):
             for place in self.ways.get(var, ()) if var not in self.names else ():

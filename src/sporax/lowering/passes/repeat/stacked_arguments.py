@@ -20,17 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.base.identity import ByIdentity
 from sporax.ir.newer_primitives import with_newer
-from sporax.lowering.passes.repeat.block_loops import MIN_BLOCKS, Looped, Row, literal_key, stacked_aval, take_row
-from sporax.lowering.passes.repeat.isomorphism import comparable
-from sporax.lowering.rewriter import JaxprRewriter, needed, reading, variables
+from sporax.lowering.passes.repeat.block_loops import MIN_BLOCKS, Key, Looped, Row, literal_key, stacked_aval, take_row
+from sporax.lowering.passes.repeat.isomorphism import Kind, comparable
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, needed, reading, variables
 
 _POINTWISE = with_newer(
     [
@@ -94,14 +93,14 @@ class _Grouping:
         self.looped, self.may_be_stacked = looped, may_be_stacked
         self.num_updated, self.num_variables = num_updated, num_variables
         jaxpr = looped.program.jaxpr
-        self.position: dict[Any, int] = {var: number for number, var in enumerate(jaxpr.invars[:num_variables])}
-        self.groups: dict[tuple[Var, ...], Var] = {}
-        self.rows: dict[Any, Row] = dict(looped.rows)
+        self.position: dict[Atom, int] = {var: number for number, var in enumerate(jaxpr.invars[:num_variables])}
+        self.groups: dict[tuple[Atom, ...], Var] = {}
+        self.rows: dict[Atom, Row] = dict(looped.rows)
         self.before, self.after = JaxprRewriter(looped.program), JaxprRewriter(looped.program)
-        self.stacked: dict[tuple[Any, ...], Any] = {}
-        self.taken: dict[Var, Any] = {}
+        self.stacked: dict[tuple[Key, ...], Atom] = {}
+        self.taken: dict[Var, Atom] = {}
         self.maker = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        self.kinds: dict[ByIdentity, Any] = {}
+        self.kinds: dict[ByIdentity, Kind] = {}
 
     def run(self) -> Stacked:
         # Large groups first: a variable can be in one stack only.
@@ -116,9 +115,9 @@ class _Grouping:
             tuple(tuple(self.position[var] - self.num_updated for var in group) for group in read),
         )
 
-    def new_stacks(self) -> dict[tuple[Var, ...], Any]:
+    def new_stacks(self) -> dict[tuple[Atom, ...], Atom | None]:
         """The new value of each group that is updated."""
-        outvars, results = self.looped.program.jaxpr.outvars, dict[tuple[Var, ...], Any]()
+        outvars, results = self.looped.program.jaxpr.outvars, dict[tuple[Atom, ...], Atom | None]()
         # Moments of an optimizer become groups while the updates are looked at.
         while waiting := [group for group in self.groups if group not in results]:
             for group in waiting:  # looking at the results of one group may bring another one
@@ -127,7 +126,10 @@ class _Grouping:
         return results
 
     def written(
-        self, updated: Sequence[tuple[Var, ...]], read: Sequence[tuple[Var, ...]], results: Mapping[Any, Any]
+        self,
+        updated: Sequence[tuple[Atom, ...]],
+        read: Sequence[tuple[Atom, ...]],
+        results: Mapping[tuple[Atom, ...], Atom | None],
     ) -> ClosedJaxpr:
         """The program of groups."""
         jaxpr = self.looped.program.jaxpr
@@ -157,7 +159,7 @@ class _Grouping:
 
     # ---------------------------------------------------------------------------------------------------- groups
 
-    def group(self, atoms: Sequence[Any]) -> bool:
+    def group(self, atoms: Sequence[Atom]) -> bool:
         """Make a group of variables, if these can be one."""
         if not self.may_be_group(atoms):
             return False
@@ -166,9 +168,9 @@ class _Grouping:
         self.rows.update((atom, Row(stack, number)) for number, atom in enumerate(atoms))
         return True
 
-    def may_be_group(self, atoms: Sequence[Any]) -> bool:
+    def may_be_group(self, atoms: Sequence[Atom]) -> bool:
         """Whether these are variables of one type that no other group has, and that may be stacked."""
-        if len(atoms) < MIN_BLOCKS or len({(atom.aval.shape, atom.aval.dtype) for atom in atoms}) > 1:
+        if len(atoms) < MIN_BLOCKS or len({(aval.shape, aval.dtype) for aval in map(aval_of, atoms)}) > 1:
             return False
         found = variables(atoms)
         positions = [self.position[atom] for atom in found if atom in self.position and atom not in self.rows]
@@ -179,27 +181,27 @@ class _Grouping:
             and len({number < self.num_updated for number in positions}) == 1
         )
 
-    def is_updated(self, group: tuple[Var, ...]) -> bool:
+    def is_updated(self, group: tuple[Atom, ...]) -> bool:
         return self.position[group[0]] < self.num_updated
 
-    def is_row(self, atom: Any) -> bool:
+    def is_row(self, atom: Atom) -> bool:
         """Whether it is a variable of a group."""
         return isinstance(atom, Var) and atom in self.position and atom in self.rows
 
-    def row_of(self, atom: Any) -> Any:
+    def row_of(self, atom: Atom) -> Atom:
         """A variable of a group, taken from its stack; any other value as it is."""
-        if not self.is_row(atom):
+        if isinstance(atom, Literal) or not self.is_row(atom):
             return atom
         if atom not in self.taken:
             self.taken[atom] = take_row(self.before, self.rows[atom])
         return self.taken[atom]
 
-    def gathered(self, where: JaxprRewriter, atoms: tuple[Any, ...]) -> Any:
+    def gathered(self, where: JaxprRewriter, atoms: tuple[Atom, ...]) -> Atom:
         """The values as a stack; rows that follow each other in a stack are taken together."""
         pieces = self.pieces(atoms)
         first = pieces[0]
         # The whole stack in its own order is the stack.
-        if len(pieces) == 1 and first[2] == first[0].aval.shape[0] and first[1] == 0:
+        if len(pieces) == 1 and first[2] == aval_of(first[0]).shape[0] and first[1] == 0:
             return first[0]
         # A backward pass takes the rows in reverse.
         if pieces == [(first[0], len(atoms) - 1 - number, 1) for number in range(len(atoms))]:
@@ -207,7 +209,7 @@ class _Grouping:
                 0
             ]
 
-        def joined(*values: Any) -> Any:
+        def joined(*values: jax.Array) -> jax.Array:
             taken = [
                 jnp.expand_dims(value, 0) if first < 0 else jax.lax.slice_in_dim(value, first, first + count)
                 for value, (_, first, count) in zip(values, pieces, strict=True)
@@ -216,9 +218,9 @@ class _Grouping:
 
         return where.emit(joined, *(piece[0] for piece in pieces))[0]
 
-    def pieces(self, atoms: Sequence[Any]) -> list[tuple[Any, int, int]]:
+    def pieces(self, atoms: Sequence[Atom]) -> list[tuple[Atom, int, int]]:
         """What a stack is made of: stack, first row, number of rows; or a value, -1, 1."""
-        pieces: list[tuple[Any, int, int]] = []
+        pieces: list[tuple[Atom, int, int]] = []
         for atom in atoms:
             row = self.rows.get(atom) if isinstance(atom, Var) else None
             if row is None:
@@ -231,14 +233,14 @@ class _Grouping:
 
     # --------------------------------------------------------------------------------------------------- updates
 
-    def together(self, atoms: tuple[Any, ...]) -> Any:
+    def together(self, atoms: tuple[Atom, ...]) -> Atom:
         """The stack of these values, one per block."""
         key = tuple(map(literal_key, atoms))
         if key not in self.stacked:
             self.stacked[key] = self.stacked_together(atoms)
         return self.stacked[key]
 
-    def stacked_together(self, atoms: tuple[Any, ...]) -> Any:
+    def stacked_together(self, atoms: tuple[Atom, ...]) -> Atom:
         # A group of its own, as the moments of all layers are.
         if self.group(atoms):
             return self.groups[atoms]
@@ -259,11 +261,11 @@ class _Grouping:
         """Whether these equations are the same pointwise operation on the same shapes."""
         return str(makers[0].primitive.name) in _POINTWISE and len({self.kind_of(eqn) for eqn in makers}) == 1
 
-    def kind_of(self, eqn: JaxprEqn) -> Any:
+    def kind_of(self, eqn: JaxprEqn) -> Kind:
         key = ByIdentity(eqn)
         kind = self.kinds.get(key)
         if kind is None:
-            avals = tuple((atom.aval.shape, atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars))  # type: ignore[attr-defined]
+            avals = tuple((aval.shape, aval.dtype) for aval in map(aval_of, (*eqn.invars, *eqn.outvars)))
             params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
             # Equations with effects equal none but themselves.
             place = eqn.ctx.compute_type or (key if eqn.effects else None)
@@ -271,10 +273,10 @@ class _Grouping:
         return kind
 
 
-def _batched(eqn: JaxprEqn, axes: Sequence[int | None]) -> Callable[..., Any]:
+def _batched(eqn: JaxprEqn, axes: Sequence[int | None]) -> Callable[..., jax.Array]:
     """The operation of an equation on stacks, as a function with one result."""
 
-    def operation(*values: Any) -> Any:
+    def operation(*values: jax.Array) -> jax.Array:
         return eqn.primitive.bind(*values, **eqn.params)
 
     return jax.vmap(operation, in_axes=tuple(axes))

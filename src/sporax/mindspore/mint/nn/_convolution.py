@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
-from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
@@ -55,13 +52,8 @@ class _Convolution(Cell):
                 )
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
         shape = (first, second // groups, *self.kernel_size)
-        dtype = dtype or dtypes.float32
-        # PyTorch's distribution: uniform on ±1/√(elements but those of dim 0).
-        self.weight = Parameter(initializer(HeUniform(math.sqrt(5)), shape, dtype), name="weight")
-        self.bias = None
-        if argument.boolean(name, "bias", bias):
-            start = Uniform(1 / math.sqrt(math.prod(shape[1:])))
-            self.bias = Parameter(initializer(start, (out_channels,), dtype), name="bias")
+        has_bias = argument.boolean(name, "bias", bias)
+        self.weight, self.bias = argument.weight_and_bias(name, shape, out_channels, dtype or dtypes.float32, has_bias)
 
     def extend_repr(self) -> str:
         """Settings."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._padded import without_row
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.initializer import HeUniform, Normal, Uniform, initializer
+from sporax.mindspore.common.initializer import Normal, initializer
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
@@ -49,17 +48,10 @@ class Linear(Cell):
         super().__init__()
         self.in_features = argument.positive_int("Linear", "in_features", in_features)
         self.out_features = argument.positive_int("Linear", "out_features", out_features)
-        argument.boolean("Linear", "bias", bias)
-        argument.initial_shape("Linear", "weight_init", weight_init, (out_features, in_features))
-        argument.initial_shape("Linear", "bias_init", bias_init, (out_features,))
-        dtype = dtype or dtypes.float32
-        # The slope √5 makes it uniform on ±1/√in_features.
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, (out_features, in_features), dtype), name="weight")
-        self.bias = None
-        if bias:
-            bias_init = Uniform(1 / math.sqrt(in_features)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_features,), dtype), name="bias")
+        has_bias, shape = argument.boolean("Linear", "bias", bias), (out_features, in_features)
+        self.weight, self.bias = argument.weight_and_bias(
+            "Linear", shape, out_features, dtype or dtypes.float32, has_bias, weight_init, bias_init
+        )
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (…, in_features); gives (…, out_features)."""

@@ -7,10 +7,10 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.padding import _Around
 
 
-class _Padding(Cell):
+class _Padding(_Around):
     """Base of the padding layers.
 
     Args:
@@ -21,12 +21,8 @@ class _Padding(Cell):
         SporaxValueError: another number of them; or negative ones, unless the cells are constant.
     """
 
-    dims = 1
-    mode = "constant"
-
-    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
-        super().__init__()
-        name, count = type(self).__name__, 2 * self.dims
+    def _sides(self, padding: int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        name, count = type(self).__name__, 2 * self.spatial
         sides = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * count
         if any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or {count} ints, but got {padding!r}.")
@@ -34,15 +30,11 @@ class _Padding(Cell):
             raise SporaxValueError(f"For '{name}', 'padding' must be one int or {count}, but got {padding}.")
         if self.mode != "constant" and min(sides) < 0:
             raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
-        self.padding = sides
+        return sides
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` with as many trailing dimensions as the layer pads."""
         return F.pad(input, self.padding, mode=self.mode)
-
-    def extend_repr(self) -> str:
-        """Cells."""
-        return f"padding={self.padding}"
 
 
 class _ConstantPadding(_Padding):
@@ -72,7 +64,9 @@ class _ConstantPadding(_Padding):
 
 def _layer(name: str, base: type[_Padding], dims: int, what: str, mode: str = "constant") -> Any:
     doc = f"The last {dims} dims with {what} around." if dims > 1 else f"The last dim with {what} at both ends."
-    return type(name, (base,), {"dims": dims, "mode": mode, "__doc__": doc, "__module__": "sporax.mindspore.mint.nn"})
+    return type(
+        name, (base,), {"spatial": dims, "mode": mode, "__doc__": doc, "__module__": "sporax.mindspore.mint.nn"}
+    )
 
 
 ConstantPad1d = _layer("ConstantPad1d", _ConstantPadding, 1, "cells of one value")

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
-from sporax.mindspore import nn
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
@@ -56,7 +56,7 @@ class ParameterGroup(dict[str, Any]):
         self._optimizer.note_settings()
 
 
-class Optimizer(nn.Optimizer):
+class Optimizer(StepOptimizer):
     """Base of the optimizers of `mint.optim` and `experimental.optim`.
 
     A subclass states its state (`slots`) and how one Parameter moves (`step`), or has a `construct` of its own.

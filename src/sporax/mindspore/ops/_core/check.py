@@ -14,7 +14,9 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.dtype import from_numpy
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import known_ints
+from sporax.runtime.state import trace_constants
 
 
 def describe(array: Any) -> str:
@@ -161,3 +163,21 @@ def only(operator: str, **settings: tuple[Any, Any]) -> None:
             raise SporaxNotImplementedError(
                 f"For '{operator}', '{name}' must be {offered}, but got {described}: other values are not offered."
             )
+
+
+def known(name: str, what: str, tensor: Any) -> np.ndarray:
+    """The values of a tensor on which the shape of a result depends.
+
+    Raises:
+        SporaxTypeError: not a tensor, or its values are not known because a step is being compiled.
+    """
+    if not isinstance(tensor, Tensor):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(tensor).__name__}.")
+    # Also inside of a step, where a value was noted as constant.
+    values = trace_constants.known(tensor.array)
+    if values is None:
+        raise SporaxTypeError(
+            f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
+            "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
+        )
+    return values

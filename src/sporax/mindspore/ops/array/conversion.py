@@ -15,9 +15,9 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator
-from sporax.mindspore.ops.array.sorting import known
 
 _NUMBERS = (bool, int, float)
 
@@ -192,6 +192,10 @@ def _like(name: str, value: int) -> None:
     operator(mint=f"{name}_like")(function)
 
 
+_like("zeros", 0)
+_like("ones", 1)
+
+
 @operator("Identity", function="deepcopy", method="copy, clone", dims=FOLLOWS)
 def deepcopy(input_x: Array) -> Array:
     """A copy."""
@@ -234,6 +238,12 @@ def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
 
     kernel.__name__, kernel.__doc__ = f"_{name.lower()}", doc
     operator(f"{name}()", function="", composed=True)(kernel)
+
+
+_fact("Shape", lambda x: x.shape, "Sizes of the dimensions.")
+_fact("Rank", lambda x: x.ndim, "Number of dimensions.")
+_fact("Size", lambda x: x.size, "Number of elements.")
+_fact("DType", lambda x: x.dtype, "Element type.")
 
 
 # A function and not the property, since MindSpore has `ops.dtype`.

@@ -16,15 +16,9 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
-from sporax.mindspore.ops.array.conversion import _like
-from sporax.mindspore.ops.array.sorting import known
 from sporax.runtime.state.trace_constants import derive, note
-
-_like("zeros", 0)
-
-
-_like("ones", 1)
 
 
 def zeros(size: Any, dtype: DType | None = None) -> Tensor:
@@ -205,6 +199,10 @@ def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
         form.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
     operator(function=own, composed=True)(kernel)
     operator(f"{name}(row, col, offset, dtype)", function="", composed=True)(primitive)
+
+
+_triangle("TrilIndices", "tril_indices", np.tril_indices)
+_triangle("TriuIndices", "triu_indices", np.triu_indices)
 
 
 @operator(function="meshgrid", mint="")

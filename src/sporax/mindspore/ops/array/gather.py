@@ -12,11 +12,11 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import elements_along
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.array.join_split import _split_along
 from sporax.mindspore.ops.array.lookup import INDICES_FIRST, TABLE_FIRST, TableLookup
-from sporax.mindspore.ops.array.sorting import known
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 
 # ----------------------------------------------------------------------------------------------------------- by index

@@ -11,17 +11,9 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.array.combination import _at_least, _joined
-from sporax.mindspore.ops.array.conversion import _fact
-from sporax.mindspore.ops.array.creation import _triangle
-from sporax.mindspore.ops.array.sorting import known
-
-_triangle("TrilIndices", "tril_indices", np.tril_indices)
-
-
-_triangle("TriuIndices", "triu_indices", np.triu_indices)
-
 
 # ------------------------------------------------------------------------------------------------- turning, repeating
 
@@ -246,15 +238,3 @@ def expand(input_x: Any, size: Any) -> Any:
 def _expand_method(input: Any, *size: Any) -> Any:
     """The tensor repeated to a shape; -1 keeps the size of a dimension."""
     return expand(input, size[0] if len(size) == 1 and isinstance(size[0], tuple | list | Tensor) else size)
-
-
-_fact("Shape", lambda x: x.shape, "Sizes of the dimensions.")
-
-
-_fact("Rank", lambda x: x.ndim, "Number of dimensions.")
-
-
-_fact("Size", lambda x: x.size, "Number of elements.")
-
-
-_fact("DType", lambda x: x.dtype, "Element type.")

@@ -21,10 +21,10 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Stated, elements_along
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator
 from sporax.mindspore.ops.array.scatter_extremes import extreme_at
-from sporax.mindspore.ops.array.sorting import known
 
 Index = tuple[Any, ...]
 

@@ -12,8 +12,8 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
-from sporax.mindspore.ops.array.sorting import known
 from sporax.mindspore.ops.math.statistics_classes import _bound
 
 Axes = int | tuple[int, ...] | None

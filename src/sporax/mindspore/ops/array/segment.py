@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import segments
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
 from sporax.mindspore.ops.array.scatter import scattered
-from sporax.mindspore.ops.array.sorting import known
 
 
 def _start(how: str, dtype: Any) -> Any:

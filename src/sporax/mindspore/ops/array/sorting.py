@@ -18,9 +18,9 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.runtime.state import trace_constants
 
 # ------------------------------------------------------------------------------------------------------------ sorting
 
@@ -246,24 +246,6 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
 
 
 # ------------------------------------------------------------------------------- unique: outside compiled steps only
-
-
-def known(name: str, what: str, tensor: Any) -> np.ndarray[Any, Any]:
-    """The values of a tensor on which the shape of a result depends.
-
-    Raises:
-        SporaxTypeError: not a tensor, or its values are not known because a step is being compiled.
-    """
-    if not isinstance(tensor, Tensor):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(tensor).__name__}.")
-    # Also inside of a step, where a value was noted as constant.
-    values = trace_constants.known(tensor.array)
-    if values is None:
-        raise SporaxTypeError(
-            f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
-            "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
-        )
-    return values
 
 
 @operator(

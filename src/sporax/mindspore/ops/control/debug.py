@@ -9,8 +9,8 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
-from sporax.mindspore.ops.array.sorting import known
 
 
 class Print:

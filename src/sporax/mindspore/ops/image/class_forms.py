@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops.array.sorting import known
 from sporax.mindspore.ops.image.resize import interpolate
 from sporax.mindspore.ops.image.sampling import affine_grid
 

@@ -16,8 +16,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
-from sporax.mindspore.ops.array.sorting import known
 
 Align = Literal["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"]
 

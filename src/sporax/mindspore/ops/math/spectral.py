@@ -19,8 +19,8 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, export, operator
-from sporax.mindspore.ops.array.sorting import known
 
 Norm = Literal["backward", "ortho", "forward"] | None
 Sizes = int | tuple[int, ...] | None

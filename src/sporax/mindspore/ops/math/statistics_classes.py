@@ -13,8 +13,9 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
-from sporax.mindspore.ops.array.sorting import known, searchsorted
+from sporax.mindspore.ops.array.sorting import searchsorted
 from sporax.mindspore.ops.math.statistics import logcumsumexp, nanquantile, quantile
 
 Axes = int | tuple[int, ...] | None

@@ -11,8 +11,8 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops.array.sorting import known
 from sporax.mindspore.ops.nn.loss_reduction import Reduction, reduced
 
 

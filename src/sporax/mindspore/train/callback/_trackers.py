@@ -159,6 +159,8 @@ class WandbTracker:
 
     def log_figure(self, name: str, figure: Any, step: int) -> None:
         """Note a picture."""
+        if type(figure).__module__.startswith("matplotlib"):
+            importlib.import_module("matplotlib.pyplot")  # `Image` asks for it without importing it
         self._run.log({name: self._wandb.Image(figure)}, step=step)
 
     def close(self) -> None:

@@ -15,8 +15,7 @@ import numpy as np
 
 from sporax.planner.search.bound.memory_lower_bound import BoundTable, MemoryLowerBound, memory_lower_bound
 from sporax.planner.search.space.problem import Problem
-from sporax.planner.solver import CostGraph
-from sporax.planner.solver.graph.cost_graph import Floats, Ints
+from sporax.planner.solver.graph.cost_graph import CostGraph, Floats, Ints
 
 _Pair = tuple[int, int]
 _Interval = tuple[int, int, Ints]

@@ -30,7 +30,7 @@ from sporax.planner.search.space.decisions import Decisions, find_decisions
 from sporax.planner.search.space.operator_rules import is_identity
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
 from sporax.planner.search.space.shardings import Units, check_units, natural_units, restricted
-from sporax.planner.solver import CostGraph
+from sporax.planner.solver.graph.cost_graph import CostGraph
 
 NANOSECONDS = 1e9
 """Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""

@@ -21,7 +21,7 @@ from typing import TypeVar
 from sporax.base.identity import ByIdentity
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
-from sporax.planner.solver import CostGraph
+from sporax.planner.solver.graph.cost_graph import CostGraph
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 Edge = tuple[int, int, Floats]
