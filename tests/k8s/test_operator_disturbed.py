@@ -128,13 +128,6 @@ def test_an_operator_that_is_killed_at_changes_counts_and_creates_nothing_twice(
     assert asyncio.run(live_with_kills(tmp_path, monkeypatch, [4, 5, 6])) == 3
 
 
-@pytest.mark.soak
-def test_fifty_kills_at_random_changes_alter_no_outcome(tmp_path, monkeypatch):
-    dice, done = random.Random(5), 0
-    while done < 50:
-        done += asyncio.run(live_with_kills(tmp_path, monkeypatch, [dice.randint(1, 9) for _ in range(4)]))
-
-
 ENDS = {
     "time to live": ({"runPolicy": {"ttlSecondsAfterFinished": 1}}, lambda play: play.end("job-worker-0", 0)),
     "deadline": ({"runPolicy": {"activeDeadlineSeconds": 1}}, lambda play: None),
