@@ -1,21 +1,28 @@
 """Of several operators one works: the one that holds the Lease."""
 
 import asyncio
+import urllib.request
 from contextlib import suppress
 
 import pytest
 from lightkube import AsyncClient
+from support_k8s.control_plane import free_port
 from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import job
 from support_k8s.playground import cluster
 
+from sporax.k8s import operator
+from sporax.k8s.api.cache import JobKey
 from sporax.k8s.leader import LeaderLease, LeaseLostError, LeaseOptions
+from sporax.k8s.metrics import Metrics
 from sporax.k8s.operator import OperatorOptions, serve
 
 
-def lease(identity: str, valid_seconds: int = 1) -> LeaseOptions:
+def lease(identity: str, valid_seconds: int = 60) -> LeaseOptions:
     renew_seconds = valid_seconds - 0.4
-    return LeaseOptions("default", "lease", valid_seconds, renew_seconds, pause_seconds=0.05, identity=identity)
+    # Calls cost processor time, and both sides of them are in this process.
+    pause_seconds = 0.05 if valid_seconds == 1 else 0.3
+    return LeaseOptions("default", "lease", valid_seconds, renew_seconds, pause_seconds, identity)
 
 
 def holder(api: FakeApi) -> str:
@@ -32,20 +39,25 @@ async def killed(task: asyncio.Task[None]) -> None:
 def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_path, monkeypatch):
     async def story():
         async with cluster(tmp_path, monkeypatch) as (api, playground):
-            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first", 3))))
-            await playground.until(lambda: holder(api) == "first", 30)
-            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second", 3))))
+            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first"))))
+            await playground.until(lambda: holder(api) == "first", 60)
+            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second"))))
             api.put("msjobs", job())
-            await playground.until(playground.is_in("Running"), 30)
+            await playground.until(playground.is_in("Running"), 60)
             pods = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods")}
             await killed(first)  # it gives nothing back
+            seen = api.calls["GET", "leases"]
+            await playground.until(lambda: api.calls["GET", "leases"] > seen + 2)
             assert holder(api) == "first"
+            body = api.get("leases", "lease")
+            # A minute passes: the Lease was valid for as long as it says.
+            api.put("leases", body | {"spec": body["spec"] | {"leaseDurationSeconds": 1}})
             api.put("msjobs", job("later"))
             playground.end("job-worker-1", 137)
-            await playground.until(playground.is_in("Running", "later"), 30)
+            await playground.until(playground.is_in("Running", "later"), 60)
             assert holder(api) == "second"
             assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 1
-            await playground.until(playground.is_in("Failed"), 30)  # what happened while no operator worked is noticed
+            await playground.until(playground.is_in("Failed"), 60)  # what happened while no operator worked is noticed
             await killed(second)
             left = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods") if name in pods}
             assert left.items() <= pods.items()  # nothing was created twice
@@ -84,7 +96,7 @@ def test_a_holder_that_may_not_be_the_holder_any_more_stops_its_work(tmp_path, m
                 finally:
                     is_stopped.set()
 
-            leader = LeaderLease(client, lease("first"))
+            leader = LeaderLease(client, lease("first", 1))
             assert await leader.acquire(None)
             working = asyncio.create_task(leader.lead(work()))
             await asyncio.sleep(0)
@@ -96,8 +108,33 @@ def test_a_holder_that_may_not_be_the_holder_any_more_stops_its_work(tmp_path, m
             with pytest.raises(LeaseLostError, match="the lease default/lease must be held"):
                 await asyncio.wait_for(working, 10)
             assert is_stopped.is_set()
+            assert not leader.is_held
             assert holder(api) == ("first" if why == "no answer" else "second")
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_without_the_right_to_work_no_look_at_a_job_begins(monkeypatch):
+    class Looks:
+        def __init__(self):
+            self.count = 0
+
+        async def reconcile(self, key):
+            self.count += 1
+
+    async def story():
+        monkeypatch.setattr(operator, "_FIRST_RETRY_SECONDS", 0.01)
+        right, looks = [False], Looks()
+        workforce = operator.Workforce(looks, Metrics(), OperatorOptions(), lambda: right[0])
+        workforce.wake(JobKey("default", "job"))
+        await asyncio.sleep(0.1)
+        assert looks.count == 0
+        right[0] = True
+        async with asyncio.timeout(10):
+            while not looks.count:
+                await asyncio.sleep(0.01)
+        await workforce.stop()
 
     asyncio.run(story())
 
@@ -112,5 +149,24 @@ def test_of_several_that_try_at_once_one_gets_the_lease(tmp_path, monkeypatch):
             assert sum(await asyncio.gather(*trying)) == 1
             assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 0
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_an_operator_that_waits_for_the_lease_says_that_it_lives(tmp_path, monkeypatch):
+    async def story():
+        async with cluster(tmp_path, monkeypatch) as (api, playground):
+            body = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "renewTime": "now"}
+            api.put("leases", {"metadata": {"name": "lease"}, "spec": body})
+            port, stop = free_port(), asyncio.Event()
+            options = OperatorOptions(liveness_port=port, lease=lease("first"))
+            waiting = asyncio.create_task(serve(options, stop=stop))
+            await playground.until(lambda: api.calls["GET", "leases"] > 1)
+            ask = lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").status
+            assert await asyncio.to_thread(ask) == 200
+            assert not waiting.done()
+            stop.set()
+            await waiting
+            assert holder(api) == "other"
 
     asyncio.run(story())

@@ -78,7 +78,7 @@ class LeaderLease:
         """Wait until this operator holds the Lease; False where it is told to stop before."""
         _log.info("%s waits for the lease %s.", self._options.identity, self._name)
         while stop is None or not stop.is_set():
-            if await self._attempt():
+            if await self._attempt(self._options.renew_seconds):
                 _log.info("%s holds the lease %s and works.", self._options.identity, self._name)
                 return True
             await asyncio.sleep(self._options.pause_seconds)
@@ -106,22 +106,29 @@ class LeaderLease:
         await self._release()
 
     @property
+    def is_held(self) -> bool:
+        """Whether this operator may work: no other can have the Lease yet."""
+        return time.monotonic() < self._held_until
+
+    @property
     def _name(self) -> str:
         return f"{self._options.namespace}/{self._options.name}"
 
     async def _hold(self) -> None:
         """Renew the Lease; returns when it is lost."""
-        while time.monotonic() < self._held_until:
-            await asyncio.sleep(self._options.pause_seconds)
-            is_held = await self._attempt()
+        while self.is_held:
+            await asyncio.sleep(min(self._options.pause_seconds, self._held_until - time.monotonic()))
+            # A call without an answer must not last longer than the right to work.
+            is_held = await self._attempt(self._held_until - time.monotonic())
             if not is_held and self._seen and self._seen[0] not in ("", self._options.identity):
+                self._held_until = 0.0
                 return
 
-    async def _attempt(self) -> bool:
-        """Take or renew the Lease if that is allowed; whether it is held now. No answer counts as no."""
+    async def _attempt(self, seconds: float) -> bool:
+        """Take or renew the Lease if that is allowed; whether it is held now. No answer in time counts as no."""
         begin = time.monotonic()
         try:
-            async with asyncio.timeout(self._options.renew_seconds):
+            async with asyncio.timeout(seconds):
                 is_held = await self._take()
         except (httpx2.HTTPError, TimeoutError) as error:
             _log.warning("The lease %s cannot be read or written: %r", self._name, error)

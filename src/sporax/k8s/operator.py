@@ -16,7 +16,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,8 +75,15 @@ class OperatorOptions:
 class Workforce:
     """One task per job, woken up by notices and by time."""
 
-    def __init__(self, reconciler: Reconciler, metrics: Metrics, options: OperatorOptions) -> None:
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        metrics: Metrics,
+        options: OperatorOptions,
+        may_work: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._reconciler = reconciler
+        self._may_work = may_work
         self._metrics = metrics
         self._turns = asyncio.Semaphore(options.parallel_looks)
         self._notices: dict[JobKey, asyncio.Event] = {}
@@ -130,6 +137,8 @@ class Workforce:
     async def _look(self, key: JobKey) -> float | None:
         """Look at a job once, when it is its turn."""
         async with self._turns:
+            if not self._may_work():  # kopf takes a moment to end
+                return _FIRST_RETRY_SECONDS
             start = time.perf_counter()
             try:
                 return await reconcile_until_stored(self._reconciler, key)
@@ -160,9 +169,9 @@ async def serve(
     try:
         work = functools.partial(_work, options, client, metrics, (membership, progress), stop, ready)
         if options.lease is None:
-            await work()
+            await work(lambda: True)
         elif await _wait_to_lead(lease := LeaderLease(client, options.lease), options, stop):
-            await lease.lead(work())
+            await lease.lead(work(lambda: lease.is_held))
     finally:
         await client.close()
 
@@ -185,10 +194,11 @@ async def _work(
     calls: tuple[MembershipClient | None, ProgressClient | None],
     stop: asyncio.Event | None,
     ready: asyncio.Event | None,
+    may_work: Callable[[], bool],
 ) -> None:
-    """Look after jobs until told to stop."""
+    """Look after jobs until told to stop; no look begins while `may_work` says no."""
     cluster, cache = KubernetesCluster(client, options.namespaces), JobCache()
-    workforce = Workforce(Reconciler(cluster, cache, metrics, *calls), metrics, options)
+    workforce = Workforce(Reconciler(cluster, cache, metrics, *calls), metrics, options, may_work)
     resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
     endpoint = None if options.liveness_port is None else f"http://{_EVERY_ADDRESS}:{options.liveness_port}{HEALTHY}"
     without_missing = _WithoutMissing()

@@ -50,11 +50,11 @@ def test_the_chart_follows_its_release_into_another_namespace():
             assert "{{" not in installed
 
 
-def test_the_kustomization_of_two_operators_is_the_files_with_a_lease():
+def test_the_component_of_two_operators_makes_of_the_files_those_with_a_lease():
     parts = packages()
     assert yaml.safe_load(parts["kustomization.yaml"])["resources"] == sorted(manifests.files())
     overlay = yaml.safe_load(parts["two-operators/kustomization.yaml"])
-    assert overlay["resources"] == ["..", "lease.yaml"]
+    assert (overlay["kind"], overlay["resources"]) == ("Component", ["lease.yaml"])
     installed = objects(*manifests.files().values(), parts["two-operators/lease.yaml"])
     patch = yaml.safe_load(parts["two-operators/" + overlay["patches"][0]["path"]])
     patched = installed["Deployment", manifests.NAMESPACE, manifests.OPERATOR]["spec"]

@@ -16,6 +16,7 @@ _HOLES = {_NAMESPACE: "{{ $.Release.Namespace }}", _SERVED: "{{ . }}", _IMAGE: '
 _DOCUMENT = "---\n"
 _SEVERAL = 2
 _KUSTOMIZATION = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+_COMPONENT = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
 _VALUES = f"""\
 # The operator's image.
 image: {IMAGE}
@@ -35,7 +36,7 @@ _ARGUMENTS = """\
 
 
 def packages() -> dict[str, str]:
-    """A kustomization of the three files, one with two operators on top of it, and a Helm chart; by path in `deploy/`."""
+    """A kustomization of the three files, a component that makes two operators of it, and a Helm chart; by path in `deploy/`."""
     return {
         "kustomization.yaml": _written(_KUSTOMIZATION | {"resources": sorted(manifests.files())}),
         **{f"two-operators/{name}": content for name, content in _two_operators().items()},
@@ -59,7 +60,7 @@ def _two_operators() -> dict[str, str]:
     }
     return {
         "kustomization.yaml": _written(
-            _KUSTOMIZATION | {"resources": ["..", "lease.yaml"], "patches": [{"path": "operator.yaml"}]}
+            _COMPONENT | {"resources": ["lease.yaml"], "patches": [{"path": "operator.yaml"}]}
         ),
         "lease.yaml": manifests.text(manifests.lease_rights()),
         "operator.yaml": _written(patch),
