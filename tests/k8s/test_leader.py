@@ -1,8 +1,10 @@
 """Of several operators one works: the one that holds the Lease."""
 
 import asyncio
+import threading
 import urllib.request
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from lightkube import AsyncClient
@@ -30,22 +32,48 @@ def holder(api: FakeApi) -> str:
     return body["spec"]["holderIdentity"] if body else ""
 
 
-async def killed(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+class OperatorProcess:
+    """An operator in a loop of its own: where it ends, kopf ends all tasks of its loop, the API server's as well."""
+
+    def __init__(self, identity: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._serving = self._loop.create_task(serve(OperatorOptions(lease=lease(identity))))
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._serving)
+        self._loop.close()
+
+    async def kill(self) -> None:
+        """End it; it gives nothing back."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+        await asyncio.to_thread(self._thread.join)
+
+
+@asynccontextmanager
+async def operators() -> AsyncIterator[Callable[[str], OperatorProcess]]:
+    """Start operators by their identity; those that are left are killed."""
+    started: list[OperatorProcess] = []
+    try:
+        yield lambda identity: started.append(OperatorProcess(identity)) or started[-1]
+    finally:
+        for each in started:
+            await each.kill()
 
 
 def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_path, monkeypatch):
     async def story():
-        async with cluster(tmp_path, monkeypatch) as (api, playground):
-            first = asyncio.create_task(serve(OperatorOptions(lease=lease("first"))))
+        async with cluster(tmp_path, monkeypatch) as (api, playground), operators() as start:
+            first = start("first")
             await playground.until(lambda: holder(api) == "first", 60)
-            second = asyncio.create_task(serve(OperatorOptions(lease=lease("second"))))
+            start("second")
             api.put("msjobs", job())
             await playground.until(playground.is_in("Running"), 60)
             pods = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods")}
-            await killed(first)  # it gives nothing back
+            await first.kill()
             seen = api.calls["GET", "leases"]
             await playground.until(lambda: api.calls["GET", "leases"] > seen + 2)
             assert holder(api) == "first"
@@ -58,7 +86,6 @@ def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_
             assert holder(api) == "second"
             assert api.get("leases", "lease")["spec"]["leaseTransitions"] == 1
             await playground.until(playground.is_in("Failed"), 60)  # what happened while no operator worked is noticed
-            await killed(second)
             left = {name: api.get("pods", name)["metadata"]["uid"] for name in api.names("pods") if name in pods}
             assert left.items() <= pods.items()  # nothing was created twice
             assert api.calls["POST", "services"] == 2

@@ -341,7 +341,10 @@ def _add_recovery(job: Job, container: Manifest) -> None:
 
 def _add_progress(job: Job, role: PodRole, index: int, container: Manifest) -> None:
     """Let rank 0 say how far it is. With keys it does not: it would say it to everybody. A value of the user wins."""
-    is_set = any(str(variable.get("name")).startswith("SPORAX_PROGRESS_") for variable in container.get("env") or [])
+    is_set = any(
+        variable.get("name") in ("SPORAX_PROGRESS_HOST", "SPORAX_PROGRESS_PORT")
+        for variable in container.get("env") or []
+    )
     if is_set or not reports_progress(job, role, index):
         return
     host = {"name": "SPORAX_PROGRESS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
