@@ -22,7 +22,7 @@ PROGRAMS = {found[1]: found[0] for found in re.finditer(r"(?<=```python\n)# (\w+
 COMMANDS = re.findall(r"^\$ (sporax (?:run|plan|info).*|python .*)$", PAGE, re.MULTILINE)
 IMAGES = sorted((ROOT / "deploy").glob("*.Dockerfile"))
 EXPECTED = (
-    r"devices: 8 x cpu",
+    r"devices: 1 x cpu",
     r"loss 0\.\d+ -> 0\.0\d+",
     r"loss 0\.\d+ -> 0\.0\d+",
     r"Plan for 64 devices",
