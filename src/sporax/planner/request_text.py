@@ -15,6 +15,7 @@ from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from sporax._version import __version__
 from sporax.ir.marks import LayoutMark, OperatorMark
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules.rule_table import has_own_rules
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _ADDRESS = " at 0x"
 """In the text of an object that has no other text than where it is in memory."""
@@ -83,13 +87,7 @@ class _Writer:
         if isinstance(value, Enum):
             return f"{kind}.{value.name}"
         if is_dataclass(value) and not isinstance(value, type):
-            # A class of the user's may do anything where it is called.
-            if not kind.startswith("sporax."):
-                raise _NoTextError(kind)
-            if isinstance(value, OperatorMark | LayoutMark):
-                # A count of the process tells calls apart; which it is does not matter.
-                value = replace(value, number=self.numbers.setdefault(value.number, len(self.numbers)))
-            return f"{kind}({','.join(self.text(getattr(value, item.name)) for item in fields(value))})"
+            return self._record(kind, value)
         if isinstance(value, Mapping):
             entries = (f"{self.text(key)}:{self.text(entry)}" for key, entry in value.items())
             return f"{{{','.join(sorted(entries))}}}"
@@ -108,6 +106,16 @@ class _Writer:
         if _ADDRESS in text:
             raise _NoTextError(kind)
         return f"{kind}({text})"
+
+    def _record(self, kind: str, value: DataclassInstance) -> str:
+        """A dataclass, by its fields."""
+        # A class of the user's may do anything where it is called.
+        if not kind.startswith("sporax."):
+            raise _NoTextError(kind)
+        if isinstance(value, OperatorMark | LayoutMark):
+            # A count of the process tells calls apart; which it is does not matter.
+            value = replace(value, number=self.numbers.setdefault(value.number, len(self.numbers)))
+        return f"{kind}({','.join(self.text(getattr(value, item.name)) for item in fields(value))})"
 
     def _function(self, value: FunctionType | partial[object] | type) -> str:
         """A function or class of Sporax, whose code belongs to the version; what a function has closed over is written, too."""

@@ -420,16 +420,19 @@ def _state_progress(draft: ActionsDraft) -> None:
     if _state_unreachable(draft, expected):
         return
     # Only pods that ran before are being replaced; the others are starting.
-    restarting = [name for name in down if draft.record(name).restarts]
-    if restarting and is_starting_again(draft):
-        return  # the condition says why the whole job starts again
-    if restarting:
-        message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
-        draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)
+    if restarting := [name for name in down if draft.record(name).restarts]:
+        _state_restarting(draft, restarting)
     elif expected and not down:
         draft.retract(facts.RESTARTING, "MSJobRunning", "All pods run.")
         if draft.state(facts.RUNNING, "True", "MSJobRunning", "All pods run."):
             draft.report("Normal", "MSJobRunning", "All pods run.")
+
+
+def _state_restarting(draft: ActionsDraft, restarting: list[str]) -> None:
+    # Until new pods come, the condition says why the whole job starts again.
+    if not is_starting_again(draft):
+        message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
+        draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)
 
 
 def _state_unreachable(draft: ActionsDraft, expected: list[str]) -> bool:
