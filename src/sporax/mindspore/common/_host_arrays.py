@@ -25,8 +25,9 @@ def copied(array: Any) -> Any:
     if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
         return jnp.array(array, copy=True)
     devices = array.devices()
-    # Copying by numpy compiles nothing, but works for plain dtypes on one CPU device alone.
-    if len(devices) > 1 or next(iter(devices)).platform != "cpu" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+    # Copying by numpy compiles nothing, but works for plain dtypes on one CPU device of this process alone.
+    on_cpu = len(devices) == 1 and next(iter(devices)).platform == "cpu" and array.is_fully_addressable
+    if not on_cpu or jnp.issubdtype(array.dtype, jax.dtypes.extended):
         return jnp.array(array, copy=True)
     values = np.array(array)
     # A committed array must stay on its device; JAX may place the others as it likes.

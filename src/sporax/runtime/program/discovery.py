@@ -60,7 +60,10 @@ class Discovery:
         if self.traced is None or any(getattr(variable, "on_host", False) for variable in variables):
             return None
         numbers = [self.frame.found[variable] for variable in variables]
-        shapes = [getattr(variable, "unmade", None) or variable.raw for variable in variables]
+        unmade = [getattr(variable, "unmade", None) for variable in variables]
+        shapes = [
+            variable.raw if struct is None else struct for variable, struct in zip(variables, unmade, strict=True)
+        ]
         program = with_arguments(self.traced, numbers, shapes, called)
         return None if program is None else _with_copies(program, len(self.frame.written), len(variables))
 
