@@ -1,17 +1,16 @@
 """Of several operators one works: the one that holds the Lease."""
 
 import asyncio
-import threading
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 from lightkube import AsyncClient
 from support_k8s.control_plane import free_port
 from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import job
-from support_k8s.playground import cluster
+from support_k8s.playground import OperatorProcess, cluster
 
 from sporax.k8s import operator
 from sporax.k8s.api.cache import JobKey
@@ -32,33 +31,12 @@ def holder(api: FakeApi) -> str:
     return body["spec"]["holderIdentity"] if body else ""
 
 
-class OperatorProcess:
-    """An operator in a loop of its own: where it ends, kopf ends all tasks of its loop, the API server's as well."""
-
-    def __init__(self, identity: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._serving = self._loop.create_task(serve(OperatorOptions(lease=lease(identity))))
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._serving)
-        self._loop.close()
-
-    async def kill(self) -> None:
-        """End it; it gives nothing back."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._serving.cancel)
-        await asyncio.to_thread(self._thread.join)
-
-
 @asynccontextmanager
 async def operators() -> AsyncIterator[Callable[[str], OperatorProcess]]:
     """Start operators by their identity; those that are left are killed."""
     started: list[OperatorProcess] = []
     try:
-        yield lambda identity: started.append(OperatorProcess(identity)) or started[-1]
+        yield lambda identity: started.append(OperatorProcess(OperatorOptions(lease=lease(identity)))) or started[-1]
     finally:
         for each in started:
             await each.kill()

@@ -2,16 +2,16 @@
 
 import asyncio
 import random
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 from support_k8s.fake_api import FakeApi
 from support_k8s.jobs import job
-from support_k8s.playground import cluster, point_at
+from support_k8s.playground import OperatorProcess, cluster, point_at
 from support_k8s.proxy import Fate, FaultyProxy
 
 from sporax.k8s import operator
-from sporax.k8s.operator import OperatorOptions, serve
+from sporax.k8s.operator import OperatorOptions
 
 CHANGES = ("POST", "PATCH", "DELETE")
 
@@ -24,14 +24,8 @@ async def behind_a_proxy(tmp_path, monkeypatch):
         yield api, playground, proxy
 
 
-async def killed(serving):
-    serving.cancel()
-    with suppress(asyncio.CancelledError):
-        await serving
-
-
 def started(playground):
-    return asyncio.create_task(serve(OperatorOptions(resync_seconds=0.5), metrics=playground.metrics))
+    return OperatorProcess(OperatorOptions(resync_seconds=0.5), metrics=playground.metrics)
 
 
 def outcome(api: FakeApi, playground):
@@ -84,10 +78,12 @@ def test_a_job_lives_as_ever_when_two_of_five_changes_are_lost(tmp_path, monkeyp
 
             proxy.judge = judge
             serving = started(playground)
-            await live(api, playground)
+            try:
+                await live(api, playground)
+            finally:
+                await serving.kill()
             assert outcome(api, playground) == UNDISTURBED
             assert fates.count(fate) > 5
-            await killed(serving)
 
     asyncio.run(story())
 
@@ -103,7 +99,7 @@ async def live_with_kills(tmp_path, monkeypatch, kills):
 
         async def start_again():
             nonlocal serving
-            await killed(serving)
+            await serving.kill()
             serving = started(playground)
 
         def judge(method, path):
@@ -117,15 +113,24 @@ async def live_with_kills(tmp_path, monkeypatch, kills):
             return random.Random(f"{kills} {len(left)}").choice([Fate.LOST, Fate.SWALLOWED])
 
         proxy.judge = judge
-        await live(api, playground)
+        try:
+            await live(api, playground)
+        finally:
+            await asyncio.gather(*restarting)
+            await serving.kill()
         assert outcome(api, playground) == UNDISTURBED
-        await asyncio.gather(*restarting)
-        await killed(serving)
         return len(kills) - len(left)
 
 
 def test_an_operator_that_is_killed_at_changes_counts_and_creates_nothing_twice(tmp_path, monkeypatch):
     assert asyncio.run(live_with_kills(tmp_path, monkeypatch, [4, 5, 6])) == 3
+
+
+@pytest.mark.soak
+def test_fifty_kills_at_random_changes_alter_no_outcome(tmp_path, monkeypatch):
+    dice, done = random.Random(5), 0
+    while done < 50:
+        done += asyncio.run(live_with_kills(tmp_path, monkeypatch, [dice.randint(1, 9) for _ in range(4)]))
 
 
 ENDS = {
@@ -139,7 +144,7 @@ def test_what_ends_a_job_while_watches_are_held_back_never_hits_the_next_job_of_
     async def story():
         spec, then = ENDS[why]
         async with behind_a_proxy(tmp_path, monkeypatch) as (api, playground, proxy):
-            serving = asyncio.create_task(serve(OperatorOptions(resync_seconds=3600.0)))
+            serving = OperatorProcess(OperatorOptions(resync_seconds=3600.0))
             api.put("msjobs", job(workers=1, **spec))
             await playground.until(playground.is_in("Running"))
             then(playground)
@@ -175,6 +180,6 @@ def test_what_ends_a_job_while_watches_are_held_back_never_hits_the_next_job_of_
             assert api.get("msjobs", "job")["metadata"]["uid"] == "later"
             assert {name: (api.get("pods", name) or later)["metadata"]["uid"] for name in pods} == pods
             assert not playground.status().is_finished
-            await killed(serving)
+            await serving.kill()
 
     asyncio.run(story())

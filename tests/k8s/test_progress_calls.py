@@ -1,17 +1,16 @@
 """The operator asks rank 0 how far a job is, and says it in the job's status and in its figures."""
 
 import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 from support_k8s.jobs import job
-from support_k8s.playground import cluster
+from support_k8s.playground import OperatorProcess, cluster
 
 from sporax.base.text_pages import TextPages
 from sporax.cluster.job_progress import PATH, ProgressReport, ProgressServer
 from sporax.k8s.api.cache import JobKey
-from sporax.k8s.operator import OperatorOptions, serve
+from sporax.k8s.operator import OperatorOptions
 from sporax.k8s.progress_calls import ProgressClient
 from sporax.k8s.view import progress_line
 
@@ -30,7 +29,7 @@ def test_the_status_and_the_figures_follow_rank_0(rank_0, tmp_path, monkeypatch)
         async with cluster(tmp_path, monkeypatch) as (api, playground):
             client = ProgressClient(rank_0.port, pause_seconds=0.1)
             options = OperatorOptions(resync_seconds=60.0)
-            serving = asyncio.create_task(serve(options, metrics=playground.metrics, progress=client))
+            serving = OperatorProcess(options, metrics=playground.metrics, progress=client)
             api.put("msjobs", job())
             await playground.until(playground.is_in("Running"))
             assert playground.status().progress is None  # nothing has been trained
@@ -39,17 +38,15 @@ def test_the_status_and_the_figures_follow_rank_0(rank_0, tmp_path, monkeypatch)
             progress = playground.status().progress
             assert progress_line(progress, progress.time) == "epoch 2, step 40, loss 0.25, 812 samples/s (0s ago)"
             value, labels = playground.metrics.registry.get_sample_value, {"namespace": "default", "job": "job"}
-            figures = {name: value(f"sporax_operator_job_{name}", labels) for name in ("step", "loss", "epoch")}
-            assert figures == {"step": 40.0, "loss": 0.25, "epoch": 2.0}
+            figures = lambda: [value(f"sporax_operator_job_{name}", labels) for name in ("step", "loss", "epoch")]
+            await playground.until(lambda: figures() == [40.0, 0.25, 2.0])
             assert value("sporax_operator_job_ready_pods", labels | {"role": "Worker"}) == 2.0
             rank_0.last = ProgressReport(step=50, loss="nan")
             await playground.until(lambda: playground.status().progress.step == 50)
-            assert str(value("sporax_operator_job_loss", labels)) == "nan"
+            await playground.until(lambda: str(value("sporax_operator_job_loss", labels)) == "nan")
             api.remove("msjobs", "job")
             await playground.until(lambda: value("sporax_operator_job_step", labels) is None)
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
+            await serving.kill()
 
     asyncio.run(story())
 

@@ -1,16 +1,15 @@
 """A program submits a script and follows its job; the API server is a fake one, the operator and the client are real."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
-from support_k8s.playground import cluster
+from support_k8s.playground import OperatorProcess, cluster
 
 from sporax import k8s
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster.job_progress import ProgressReport, ProgressServer
 from sporax.k8s import submitted_job
-from sporax.k8s.operator import OperatorOptions, serve
+from sporax.k8s.operator import OperatorOptions
 from sporax.k8s.progress_calls import ProgressClient
 
 
@@ -33,7 +32,7 @@ def test_a_script_is_submitted_and_its_log_and_progress_are_followed_to_the_end(
     async def story():
         async with cluster(tmp_path, monkeypatch) as (api, playground):
             client = ProgressClient(rank_0.port, pause_seconds=0.05)
-            serving = asyncio.create_task(serve(OperatorOptions(), metrics=playground.metrics, progress=client))
+            serving = OperatorProcess(OperatorOptions(), metrics=playground.metrics, progress=client)
             options = {"image": "sporax:1", "workers": 2, "arguments": ["--epochs", "3"]}
             job = await asyncio.to_thread(k8s.submit, script, **options)
             body = api.get("msjobs", "train")
@@ -62,9 +61,7 @@ def test_a_script_is_submitted_and_its_log_and_progress_are_followed_to_the_end(
             with pytest.raises(SporaxValueError, match="there is no job 'train'"):
                 await asyncio.to_thread(job.look)
             job.close()
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
+            await serving.kill()
 
     asyncio.run(story())
 

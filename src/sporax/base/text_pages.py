@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 HEALTHY = "/healthz"
@@ -36,8 +37,9 @@ class TextPages:
                 self.send_response(200 if page is not None or self.path == HEALTHY else 404)
                 self.send_header("Content-Type", kind)
                 self.end_headers()
-                # No length is sent: HTTP/1.0 ends the body with the connection.
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # who asked does not wait any more
+                    # No length is sent: HTTP/1.0 ends the body with the connection.
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Stay silent."""

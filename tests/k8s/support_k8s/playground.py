@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sporax.k8s.metrics import Metrics
+from sporax.k8s.operator import OperatorOptions, serve
 from sporax.k8s.resource.job_status import read_status
 
 from .fake_api import FakeApi
@@ -77,3 +81,31 @@ class Playground:
         state = {"name": "mindspore", "restartCount": 0, "state": {"terminated": {"exitCode": code}}, **details}
         phase = "Failed" if code else "Succeeded"
         self.api.put("pods", body | {"status": {"phase": phase, "containerStatuses": [state]}})
+
+
+class OperatorProcess:
+    """An operator in a loop of its own: where it ends, kopf ends all tasks of its loop, the API server's as well."""
+
+    def __init__(self, options: OperatorOptions, **arguments: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._serving: asyncio.Task[None] | None = self._loop.create_task(serve(options, **arguments))
+        self._thread = threading.Thread(target=self._run, args=(self._serving,), daemon=True)
+        self._thread.start()
+
+    def _run(self, serving: asyncio.Task[None]) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(serving)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    async def kill(self) -> None:
+        """End it; it gives nothing back."""
+        if self._serving is None:
+            return
+        with suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+        await asyncio.to_thread(self._thread.join)
+        self._serving = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # who is killed closes no connection and awaits nothing
+            gc.collect()
