@@ -246,6 +246,15 @@ def test_what_is_carried_has_the_shape_of_what_it_replaces():
         sporax.plan(lambda x: x.astype(jnp.bfloat16), BATCH["x"], devices=8, hardware="h100", carry={0: 0})
 
 
+def test_a_dict_that_is_returned_alone_is_carried_as_one_result():
+    weights = {name: jax.ShapeDtypeStruct((64, 64), "float32") for name in ("down", "up")}
+    step = lambda weights, x: {name: weight - (x @ weight).sum() for name, weight in weights.items()}
+    planned = sporax.plan(step, weights, BATCH["x"][:, :64], devices=8, hardware="h100", carry={0: 0})
+    assert planned.out_shardings == planned.in_shardings[0]
+    with pytest.raises(SporaxValueError, match=r"must name one of 1 results and 2 arguments, but got \{1: 0\}"):
+        sporax.plan(step, weights, BATCH["x"][:, :64], devices=8, hardware="h100", carry={1: 0})
+
+
 @pytest.mark.parametrize(
     ("fn", "words"),
     [

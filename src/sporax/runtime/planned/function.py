@@ -289,7 +289,7 @@ def plan(
         memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
             is compiled, with its carried arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
-            as updated parameters; both then have the same sharding.
+            as updated parameters; both then have the same sharding. What is returned without a tuple is result 0.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
             first result of equal structure, shapes and dtypes, if there is one.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
@@ -313,10 +313,8 @@ def plan(
     """
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
-        keywords = {} if kwargs is None else kwargs
-        check_mapping("kwargs", keywords, "{name: value}")
-        called = Called(tuple(keywords), tuple(donate_argnums))
-        args = (*args, *keywords.values())
+        args, names = _with_keywords(args, kwargs)
+        called = Called(names, tuple(donate_argnums))
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):
@@ -325,11 +323,22 @@ def plan(
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
         )
-        planned = replace(planned, objects=objects)
+    return _announced(replace(planned, objects=objects))
+
+
+def _with_keywords(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """All arguments, those by keyword last, and the names of these."""
+    keywords = {} if kwargs is None else kwargs
+    check_mapping("kwargs", keywords, "{name: value}")
+    return (*args, *keywords.values()), tuple(keywords)
+
+
+def _announced(planned: PlannedFunction) -> PlannedFunction:
+    """The plan itself, of which users are warned and listeners hear."""
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
         for text in plan_warnings(planned.graph, planned.plan, planned.model):
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(text, stacklevel=3)
     SESSION.announce(planned)
     return planned
 

@@ -121,9 +121,8 @@ def _carried_by_donation(
         arguments, results: leaves and structure of each.
     """
     children, ranges = arguments[1].children(), positions(arguments[1])
-    is_one = results[1].node_data() is None
-    made = [results[1]] if is_one else results[1].children()
-    made_at = [range(len(results[0]))] if is_one else positions(results[1])
+    made = results[1].children() if _is_several(results[1]) else [results[1]]
+    made_at = _positions_of_results(results[1])
 
     def facts(leaves: Sequence[Any], where: range) -> list[Any]:
         return [(leaves[number].shape, leaves[number].dtype) for number in where]
@@ -149,9 +148,7 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
     if len(set(carry.values())) < len(carry):
         # A dict of arguments is one argument: positions count the children of the outermost structure.
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
-    arguments = positions(in_tree)
-    # A single array has no children and is result 0 itself.
-    results = positions(out_tree) if out_tree.node_data() is not None else [range(1)]
+    arguments, results = positions(in_tree), _positions_of_results(out_tree)
     aliases: list[tuple[int, int]] = []
     for result, argument in carry.items():
         if result not in range(len(results)) or argument not in range(len(arguments)):
@@ -166,3 +163,14 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
             )
         aliases += zip(results[result], arguments[argument], strict=True)
     return aliases
+
+
+def _is_several(out_tree: Any) -> bool:
+    """Whether a function gives several results: a tuple or list. An array, dict or state of a class is result 0 itself."""
+    node = out_tree.node_data()
+    return node is not None and node[0] in (tuple, list)
+
+
+def _positions_of_results(out_tree: Any) -> list[range]:
+    """Where the leaves of each result are."""
+    return positions(out_tree) if _is_several(out_tree) else [range(out_tree.num_leaves)]
