@@ -38,6 +38,41 @@ def _bind(program: ClosedJaxpr, consts: Arrays) -> Any:
     return jaxpr_as_fun(ClosedJaxpr(program.jaxpr, consts))
 
 
+def _with_checkpoints(goes_on: Any, step: Any, start: Arrays) -> tuple[Arrays, tuple[jax.Array, jax.Array, Arrays]]:
+    """The last state; and the number of rounds, the stride of the checkpoints, and the checkpoints of each value.
+
+    Which checkpoint is in which row follows from the stride: row k holds the state before round k * stride.
+    """
+    stored = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
+
+    def advance(carry: Any) -> Any:
+        state, number, stride, stored = carry
+        stored = jax.lax.cond(
+            number % stride == 0,
+            lambda stored: [
+                jax.lax.dynamic_update_index_in_dim(k, s, number // stride, 0)
+                for k, s in zip(stored, state, strict=True)
+            ],
+            lambda stored: stored,
+            stored,
+        )
+        number += 1
+        stored, stride = jax.lax.cond(
+            number >= CHECKPOINTS * stride,
+            # Every other checkpoint stays. The second half is filled with copies, which the next rounds overwrite.
+            lambda stored, stride: ([jnp.concatenate([k[::2], k[::2]]) for k in stored], stride * 2),
+            lambda stored, stride: (stored, stride),
+            stored,
+            stride,
+        )
+        return list(step(*state)), number, stride, stored
+
+    zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
+    first = (list(start), zero, one, stored)
+    state, number, stride, stored = jax.lax.while_loop(lambda carry: goes_on(*carry[0])[0], advance, first)
+    return state, (number, stride, stored)
+
+
 def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
     def forward(start: Arrays, test_consts: Arrays, body_consts: Arrays) -> Arrays:
         goes_on, step = _bind(test, test_consts), _bind(body, body_consts)
@@ -47,36 +82,8 @@ def _differentiable(test: ClosedJaxpr, body: ClosedJaxpr) -> Any:
         return result
 
     def keeping(start: Arrays, test_consts: Arrays, body_consts: Arrays) -> tuple[Arrays, Any]:
-        goes_on, step = _bind(test, test_consts), _bind(body, body_consts)
-        # Which checkpoint is in which row follows from the stride: row k holds the state before round k * stride.
-        stored = [jnp.zeros((CHECKPOINTS, *value.shape), value.dtype) for value in start]
-
-        def advance(carry: Any) -> Any:
-            state, number, stride, stored = carry
-            stored = jax.lax.cond(
-                number % stride == 0,
-                lambda stored: [
-                    jax.lax.dynamic_update_index_in_dim(k, s, number // stride, 0)
-                    for k, s in zip(stored, state, strict=True)
-                ],
-                lambda stored: stored,
-                stored,
-            )
-            number += 1
-            stored, stride = jax.lax.cond(
-                number >= CHECKPOINTS * stride,
-                # Every other checkpoint stays. The second half is filled with copies, which the next rounds overwrite.
-                lambda stored, stride: ([jnp.concatenate([k[::2], k[::2]]) for k in stored], stride * 2),
-                lambda stored, stride: (stored, stride),
-                stored,
-                stride,
-            )
-            return list(step(*state)), number, stride, stored
-
-        zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
-        first = (list(start), zero, one, stored)
-        state, number, stride, stored = jax.lax.while_loop(lambda carry: goes_on(*carry[0])[0], advance, first)
-        return state, (number, stride, stored, test_consts, body_consts)
+        state, checkpoints = _with_checkpoints(_bind(test, test_consts), _bind(body, body_consts), start)
+        return state, (*checkpoints, test_consts, body_consts)
 
     def backward(saved: Any, cotangents: Arrays) -> Any:
         number, stride, stored, test_consts, body_consts = saved
