@@ -53,10 +53,11 @@ def losses(output: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def expected() -> list[str]:
+def expected(tmp_path_factory) -> list[str]:
     """The losses of a job of the launcher on one machine."""
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", "2", str(STEPS), "3", "0", "-1"]
-    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout)
+    where = tmp_path_factory.mktemp("alone")
+    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout)
 
 
 @pytest.mark.slow
@@ -120,7 +121,8 @@ def run_line(machine, line: str, folder: Path, **variables: str) -> subprocess.C
 def expected_of_four() -> list[str]:
     """The losses of four ranks of the launcher on one machine."""
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", "4", str(STEPS), "3", "0", "-1"]
-    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout)
+    where = tmp_path_factory.mktemp("alone")
+    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout)
 
 
 def test_the_page_has_commands_for_each_engine():
