@@ -57,7 +57,9 @@ def expected(tmp_path_factory) -> list[str]:
     """The losses of a job of the launcher on one machine."""
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", "2", str(STEPS), "3", "0", "-1"]
     where = tmp_path_factory.mktemp("alone")
-    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout)
+    return losses(
+        subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout
+    )
 
 
 @pytest.mark.slow
@@ -118,11 +120,13 @@ def run_line(machine, line: str, folder: Path, **variables: str) -> subprocess.C
 
 
 @pytest.fixture(scope="module")
-def expected_of_four() -> list[str]:
+def expected_of_four(tmp_path_factory) -> list[str]:
     """The losses of four ranks of the launcher on one machine."""
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", "4", str(STEPS), "3", "0", "-1"]
     where = tmp_path_factory.mktemp("alone")
-    return losses(subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout)
+    return losses(
+        subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=where, check=True).stdout
+    )
 
 
 def test_the_page_has_commands_for_each_engine():

@@ -40,7 +40,7 @@ DEFAULT_TIMEOUT_SECONDS = 1800.0
 SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
 SIMULATION_LEVELS = (0, 1, 2, 3)
 VERBOSE = "SPORAX_VERBOSE"
-"""Errors have all of their frames and notes."""
+"""Errors have all of their frames and notes, and what JAX and gloo say is shown."""
 NO_CACHE = "SPORAX_NO_CACHE"
 """Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.process.compilation_cache`)."""
 
@@ -160,6 +160,11 @@ class RankEnvironment:
 def join_address(host: str, port: int | str) -> str:
     """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_verbose(environ: Mapping[str, str]) -> bool:
+    """Whether all that is said is shown."""
+    return bool(read(environ, VERBOSE) == "1")
 
 
 def simulation_level(environ: Mapping[str, str]) -> int | None:

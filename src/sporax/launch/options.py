@@ -201,7 +201,7 @@ def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
     add("--join", type=_switch, default=defaults.join, metavar="{True,False}", help="wait until the job has ended")
-    add("--verbose", action="store_true", help="errors with all frames, those of Sporax and JAX, too")
+    add("--verbose", action="store_true", help="errors with all frames, and what JAX and gloo say")
 
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:

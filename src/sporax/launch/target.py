@@ -23,8 +23,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
-from sporax.cluster.environment import VERBOSE
-from sporax.ir.variables import read
+from sporax.cluster.environment import is_verbose
 from sporax.launch import warning_lines
 from sporax.launch.script_run import run_recorded, run_resumed
 
@@ -210,7 +209,7 @@ def shorten(error: BaseException) -> bool:
     """Leave an error the frames of the user's files alone, unless ``SPORAX_VERBOSE=1``: a message of Sporax explains itself.
     Returns whether it has fewer now.
     """
-    if read(os.environ, VERBOSE) == "1":
+    if is_verbose(os.environ):
         return False
     own: list[TracebackType] = []
     entry, count = error.__traceback__, 0

@@ -13,8 +13,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TextIO
 
-from sporax.cluster.environment import VERBOSE
-from sporax.ir.variables import read
+from sporax.cluster.environment import is_verbose
 from sporax.launch.script_run import is_first
 
 _OURS = "For '"
@@ -22,7 +21,7 @@ _OURS = "For '"
 
 def install(environ: Mapping[str, str]) -> None:
     """Show warnings of this process so from now on; nothing is changed with ``SPORAX_VERBOSE=1``."""
-    if read(environ, VERBOSE) == "1":
+    if is_verbose(environ):
         return
     before, printed = warnings.showwarning, set[str]()
 

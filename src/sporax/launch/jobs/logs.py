@@ -1,14 +1,15 @@
 """Workers' log files: show them as they grow, and quote their last lines.
 
-When a rank is lost, JAX's coordinator ends the others with a C++ stack trace that says nothing of the cause. The files keep it;
-what is shown has one line in its place.
+When a rank is lost, JAX's coordinator ends the others with a C++ stack trace that says nothing of the cause, and gloo says at
+every start that ranks are connected. The files keep both; what is shown has one line in place of the trace, unless the job is
+verbose.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 _QUOTED_BYTES = 16384
 ENDED_BY_JAX = "sporax: JAX has ended this rank, since another one is lost"
@@ -20,9 +21,12 @@ _FURTHER_LINES = re.compile(
 )
 
 
+_CONNECTED = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\.")
+
+
 class _WithoutTraces:
     """Takes lines, and gives them back without what JAX's coordination service says when a rank is lost: complaints of several
-    lines, and a C++ stack trace, for which there is one line.
+    lines, and a C++ stack trace, for which there is one line. That gloo has connected ranks is left out, too.
     """
 
     def __init__(self) -> None:
@@ -36,7 +40,7 @@ class _WithoutTraces:
             # Only after such a complaint are the further lines a part of it.
             if is_the_end or _COORDINATION.match(line):
                 self._has_complained = True
-            elif not (self._has_complained and _FURTHER_LINES.match(line)):
+            elif not (_CONNECTED.match(line) or (self._has_complained and _FURTHER_LINES.match(line))):
                 yield line
 
 
@@ -47,14 +51,15 @@ class LogTail:
         path: the file; it must exist.
         label: put before each line.
         start: what is in it before this byte is not shown.
+        whole: what JAX and gloo say is shown, too.
     """
 
-    def __init__(self, path: str, label: str, start: int = 0) -> None:
+    def __init__(self, path: str, label: str, start: int = 0, whole: bool = False) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
         self._file.seek(start)
         self.label = label
         self._partial = b""
-        self._without_traces = _WithoutTraces()
+        self._shown: Callable[[Iterable[str]], Iterable[str]] = iter if whole else _WithoutTraces()
 
     def new_lines(self) -> Iterator[str]:
         """The whole lines that were written since the last call."""
@@ -70,7 +75,7 @@ class LogTail:
         self._file.close()
 
     def _labelled(self, lines: list[bytes]) -> Iterator[str]:
-        for line in self._without_traces(line.decode(errors="replace") for line in lines):
+        for line in self._shown(line.decode(errors="replace") for line in lines):
             yield f"{self.label}{line}"
 
 

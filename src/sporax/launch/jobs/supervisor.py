@@ -19,6 +19,7 @@ from typing import TextIO
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import private
+from sporax.cluster.environment import is_verbose
 from sporax.launch.jobs import cores, supervision
 from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
@@ -143,7 +144,7 @@ class Supervisor:
         self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
         if plan.local_rank in self._job.printed:
             label = plan.label if len(self._job.ranks) > 1 else ""
-            self._tails[plan.local_rank] = LogTail(plan.log_path, label, written)
+            self._tails[plan.local_rank] = LogTail(plan.log_path, label, written, is_verbose(os.environ))
         return process
 
     @property

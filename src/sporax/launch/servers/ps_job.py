@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
 from sporax.cluster import addresses, ports, private
+from sporax.cluster.environment import is_verbose
 from sporax.launch.jobs import supervision
 from sporax.launch.jobs.logs import LogTail, last_lines, show
 from sporax.launch.jobs.secrets import JobSecrets, make_secrets, note_scheduler
@@ -181,6 +182,7 @@ def _show(cluster: LocalCluster, log_dir: Path, tails: dict[int, LogTail]) -> No
     for rank in ranks:
         path = log_dir / f"worker_{rank}.log"
         if rank not in tails and path.exists():
-            tails[rank] = LogTail(str(path), f"[{rank}] " if len(ranks) > 1 else "")
+            label = f"[{rank}] " if len(ranks) > 1 else ""
+            tails[rank] = LogTail(str(path), label, whole=is_verbose(os.environ))
         if rank in tails:
             show(tails[rank].new_lines())
