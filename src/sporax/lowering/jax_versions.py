@@ -6,6 +6,8 @@ Primitives that only some versions have are in `sporax.ir.newer_primitives`.
   of its operands and results since. Sporax reads numbers (`scan_numbers`; the planner, `known_params`) and writes either form.
 * ``compute_on`` was a context, and is a function of a function since JAX 0.11.1. Sporax needs the context, since a derivative
   must be computed where its function is; it takes it from an equation that was traced inside of such a function.
+* XLA of JAX 0.11.2 crashes (SIGSEGV) when it compiles a scatter into a scalar in a `shard_map` over several CPU devices. Sporax
+  writes none: in planned programs (`execute.local_equations`) and between collectives (`runtime.ranks.collective_order`).
 """
 
 from __future__ import annotations

@@ -115,6 +115,21 @@ def test_places_are_traced(devices, name):
     assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{name} {rule} under {assignment}")
 
 
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("scatter", lambda x, y: x.at[()].set(y)),
+        ("scatter-mul", lambda x, y: x.at[()].multiply(y)),
+        ("scatter-add", lambda x, y: x.at[()].add(y)),
+    ],
+)
+def test_scalars_are_written_as_vectors(devices, name, function):
+    """XLA of JAX 0.11.2 crashes at scatters into scalars."""
+    sample = example(name, function, floats(), floats())
+    for assignment in assignments(rule_for(describe(sample.eqn)), MESH):
+        assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{name} under {assignment}")
+
+
 def test_keys_of_random_bits_are_not_spread():
     """The hash carries its keys through its rounds: at full size they would take three arrays more."""
     sample = example("random_bits", *SAMPLES["random_bits"][0])

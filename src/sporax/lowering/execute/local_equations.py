@@ -35,8 +35,9 @@ def run(task: LocalTask, position: Position, slices: Sequence[Array]) -> list[Ar
         SporaxValueError: the assignment is not legal.
     """
     local = local_operation(task.operation, task.rule, task.assignment, task.mesh)
-    # Without axes the slice is the whole: the plain form needs no offsets.
-    recipe = _RECIPES[task.rule.recipe] if any(task.assignment) else _plain
+    # Without axes the slice is the whole: the plain form needs no offsets. Scalars are written in a form of their own anyway.
+    is_plain = not any(task.assignment) and task.rule.recipe != "scatter"
+    recipe = _plain if is_plain else _RECIPES[task.rule.recipe]
     return recipe(task, local, position, list(slices))
 
 
@@ -194,6 +195,8 @@ def _scatter(task: LocalTask, local: Operation, position: Position, slices: list
     neutral = _NEUTRAL.get(local.name)
     if reduced and neutral is not None:
         operand = jnp.where(position.index(reduced) == 0, operand, jnp.full_like(operand, neutral))
+    if not operand.ndim:
+        return _scatter_into_scalar(task, operand, indices, updates, local)
     numbers = local.params["dimension_numbers"]
     placement = task.operand_placement(0)
     extents = _window_extents(task.operation)
@@ -221,6 +224,18 @@ def _scatter(task: LocalTask, local: Operation, position: Position, slices: list
         "unique_indices": False,
     }
     return task.bind([operand, indices, updates], params)
+
+
+def _scatter_into_scalar(
+    task: LocalTask, operand: Array, indices: Array, updates: Array, local: Operation
+) -> list[Array]:
+    """Write into a vector of one element: some compilers know no scatter into a scalar (`lowering.jax_versions`)."""
+    numbers = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
+    positions = jnp.zeros((*indices.shape[:-1], 1), jnp.int32)
+    (written,) = task.bind([operand[None], positions, updates], {**local.params, "dimension_numbers": numbers})
+    return [written[0]]
 
 
 _NEUTRAL = {"scatter-add": 0, "scatter-sub": 0, "scatter-mul": 1}

@@ -60,7 +60,8 @@ def follow(array: jax.Array) -> jax.Array:
     always = zero == 0
     previous = _latest()
     other = _converted(zero if previous is None else previous, array.dtype)
-    return array.at[first].set(jnp.where(always, array[first], other))
+    chosen = jnp.where(always, array[first], other)
+    return array.at[first].set(chosen) if first else chosen  # no scatter into a scalar: see `lowering.jax_versions`
 
 
 def happened(result: jax.Array | None) -> None:
