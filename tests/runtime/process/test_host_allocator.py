@@ -23,10 +23,12 @@ def step(x):
 x = Tensor(np.ones((4000, 8), np.float32))
 for _ in range(2):
     step(x).asnumpy()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(4):
+faults = []
+for _ in range(5):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step(x).asnumpy()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 4)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sorted(faults)[2])  # the heap may grow in one of them
 """
 
 

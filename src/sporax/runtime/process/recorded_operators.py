@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import bisect
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,7 +124,13 @@ def texts_of(executables: Iterable[Any]) -> list[str]:
 def read_recording(file: Path) -> Recorded:
     """Read a file of JAX's profiler, with the programs that this process has compiled."""
     known = instructions_of(texts_of(SESSION.executables))
-    planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
+    with warnings.catch_warnings():
+        # Python 3.13 warns of the types that JAX makes of a file, within C++: where warnings are errors, the process would abort.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return _read(list(jax.profiler.ProfileData.from_file(str(file)).planes), known)
+
+
+def _read(planes: Sequence[Any], known: Mapping[tuple[str, str], CompiledInstruction]) -> Recorded:
     tasks: dict[int, str] = {}
     host: list[tuple[str, float, float]] = []
     for plane in planes:
