@@ -27,16 +27,19 @@ quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
 
 NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_unknown_primitives.py \
-	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/mindspore/ops/_core
+	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/lowering/execute/test_local_equations.py \
+	tests/mindspore/ops/_core tests/runtime/process/test_recording.py
+NEWEST_JOBS := tests/docs/test_first_page.py tests/mindspore/communication/test_collectives.py
 
 $(BIN)/.tests-ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[test]'
 	@touch $@
 
-test-newest: $(BIN)/.tests-ready ## Run what a new Python or JAX breaks first: VENV and PYTHON say where (90 s of CPU time)
+test-newest: $(BIN)/.tests-ready ## Run what a new Python or JAX breaks first: VENV and PYTHON say where (5 minutes of CPU time)
 	@$(BIN)/python -c "import jax, platform; print('Python', platform.python_version(), 'with JAX', jax.__version__)"
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak" $(NEWEST)
+	$(BIN)/python -m pytest -n auto -m "not soak" $(NEWEST_JOBS)
 
 soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
 	$(BIN)/python tools/soak.py --cases 600
