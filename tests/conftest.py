@@ -62,6 +62,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with jobs that wait for networks and processes: at the end all workers would wait at the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/several_machines/", "tests/ps/")))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was skipped, and why: no fact of MindSpore and no job on several machines is left out in silence."""
     skipped = terminalreporter.stats.get("skipped", [])

@@ -22,17 +22,23 @@ NUMBERS = {
 """Of seed 0, with how each must end."""
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """What all jobs run: those of one size have the same losses on one machine, which are computed once."""
+    path = tmp_path_factory.mktemp("networks") / "job.py"
+    path.write_text(textwrap.dedent(soak_network.PROGRAM))
+    return path, {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_job_goes_on_with_the_same_numbers_or_names_the_cause_everywhere(tmp_path, number):
+def test_a_job_goes_on_with_the_same_numbers_or_names_the_cause_everywhere(program, number):
     if reason := machines.why_unavailable():
         pytest.skip(f"machines cannot be had here: {reason}")
     case = soak_network.case_of(0, number)
     kind, job, outcome = NUMBERS[number]
     assert (case.kind, case.job) == (kind, job)
-    program = tmp_path / "job.py"
-    program.write_text(textwrap.dedent(soak_network.PROGRAM))
-    assert soak_network.tried(case, program, {}) == outcome
+    assert soak_network.tried(case, *program) == outcome
 
 
 def test_cases_are_drawn_from_the_seed_and_cover_all_kinds():
