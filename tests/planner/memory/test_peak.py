@@ -6,7 +6,7 @@ import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, scan, training_step, with_role
 
 from sporax.ir.graph import Role
-from sporax.planner.memory.peak import Use, inlined_memory, live_ranges, memory_of, memory_over_time
+from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
@@ -66,17 +66,6 @@ def test_an_updated_weight_takes_the_place_of_the_old_one():
 
     assert left(graph) == 4  # the loss alone
     assert left(replace(graph, aliases=())) == 4 + 16 * 32 * 4  # and the new weight next to the old one
-
-
-def test_the_peak_and_the_memory_over_time_are_found_in_one():
-    """Searches measure hundreds of plans, and need both of many."""
-    graph = training_step(16, 16, 32)
-    plan = replicated_plan(graph, MESH)
-    expected = memory_of(graph, plan, XLA_CPU), memory_over_time(graph, plan, XLA_CPU)
-    compiled = []
-    backend = type("Counting", (), {"compiled": lambda self, step: compiled.append(step) or XLA_CPU.compiled(step)})()
-    assert inlined_memory(graph, plan, backend) == expected
-    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize(("role", "use"), [(Role.STATE, Use.STATE), (Role.CONSTANT, Use.DATA)])

@@ -15,7 +15,7 @@ Not modelled: workspace inside kernels, and rematerialization by the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -133,14 +133,10 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     out = inline_loops(graph)
     graph = _in_one_memory(out.graph) if with_host else out.graph
     ranges = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend)
-    return _peak(ranges, [*ranges.over_time()], out.owners)
-
-
-def _peak(ranges: _LiveRanges, history: Iterable[tuple[int, Mapping[Use, int]]], owners: Sequence[int]) -> MemoryUse:
     # The first of several equal peaks, so that messages are reproducible.
-    time, uses = max(history, key=lambda entry: sum(entry[1].values()))
+    time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
     position = ranges.position(time)
-    return MemoryUse(sum(uses.values()), owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
+    return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
 
 
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
@@ -148,28 +144,15 @@ def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-MemoryOverTime = tuple[tuple[int, Mapping[Use, int]], ...]
-"""Numbers of operators that have run, from which on so much memory of a device is in use. The first is -1, the start; the last
-one the number of all operators, at which only the results remain. If several values have one number, the largest counts.
-"""
+def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[tuple[int, Mapping[Use, int]], ...]:
+    """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
-
-def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> MemoryOverTime:
-    """Memory of one device that runs `plan`."""
+    The first is -1, the start; the last one the number of all, at which only the results remain. If several values
+    have one number, the largest counts.
+    """
     ranges = _LiveRanges(Timeline(graph, plan), backend)
-    return _by_operator(ranges, ranges.over_time())
-
-
-def inlined_memory(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[MemoryUse, MemoryOverTime]:
-    """`memory_of` and `memory_over_time` in one, of a graph without loops."""
-    ranges = _LiveRanges(Timeline(graph, plan), backend)
-    history = [*ranges.over_time()]
-    return _peak(ranges, history, range(len(graph.operators))), _by_operator(ranges, history)
-
-
-def _by_operator(ranges: _LiveRanges, history: Iterable[tuple[int, Mapping[Use, int]]]) -> MemoryOverTime:
     most: dict[int, Mapping[Use, int]] = {}
-    for time, present in history:
+    for time, present in ranges.over_time():
         count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
         # Several kernels may belong to one operator; the fullest of them counts.
         if count not in most or sum(present.values()) > sum(most[count].values()):

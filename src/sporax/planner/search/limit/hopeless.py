@@ -16,7 +16,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.peak import backend_of, memory_of
+from sporax.planner.memory.peak import backend_of, memory_of, memory_over_time
 from sporax.planner.search.bound.memory_lower_bound import MemoryLowerBound, memory_lower_bound
 from sporax.planner.search.limit.limit import nothing_fits
 from sporax.planner.search.limit.repair import reduce_memory
@@ -83,7 +83,10 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
         plans.append(measured(problem, choose(problem.with_costs(costs).cost_graph())))
         if plans[-1].peak_bytes <= enough:
             return plans[-1]
-        weights = {operator: float(sum(uses.values())) for operator, uses in plans[-1].over_time}
+        weights = {
+            operator: float(sum(uses.values()))
+            for operator, uses in memory_over_time(problem.graph, plans[-1].plan, backend_of(problem.options.platform))
+        }
     smallest = min(plans, key=lambda plan: plan.peak_bytes)
     return reduce_memory(problem, smallest, enough, num_operators=_OPERATORS)
 

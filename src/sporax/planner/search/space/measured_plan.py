@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sporax.ir.plan import Plan
-from sporax.planner.memory.peak import MemoryOverTime, MemoryUse, backend_of, inlined_memory
+from sporax.planner.memory.peak import MemoryUse, backend_of, memory_of
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem
 
@@ -19,14 +19,12 @@ class MeasuredPlan:
         chosen: one candidate per decision.
         plan: the plan.
         memory: predicted memory of the plan.
-        over_time: the same at every operator.
         rounds: how many problems were solved for it.
     """
 
     chosen: list[int]
     plan: Plan
     memory: MemoryUse
-    over_time: MemoryOverTime
     rounds: int
 
     @property
@@ -39,5 +37,6 @@ def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Measu
     """The plan of a choice, with its memory; nodes of a solver's graph after the decisions are left out."""
     chosen = [int(choice) for choice in choices[: len(problem.costs)]]
     plan = plan_of(problem, chosen)
-    memory, over_time = inlined_memory(problem.graph, plan, backend_of(problem.options.platform))
-    return MeasuredPlan(chosen, plan, memory, over_time, rounds)
+    return MeasuredPlan(
+        chosen, plan, memory_of(problem.graph, plan, backend=backend_of(problem.options.platform)), rounds
+    )
