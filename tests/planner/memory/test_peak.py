@@ -6,7 +6,8 @@ import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, scan, training_step, with_role
 
 from sporax.ir.graph import Role
-from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
+from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time, memory_with_history
+from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
@@ -121,3 +122,14 @@ def test_the_text_names_the_peak_and_its_uses():
     text = str(whole(product(8, 16, 32)))
     assert text.startswith("0.003584 MB at operator ")
     assert "parameters 0.002048" in text
+
+
+@pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
+def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(backend):
+    graph = training_step()
+    plan = replicated_plan(graph, mesh_of(2))
+    memory, history = memory_with_history(graph, plan, backend)
+    assert memory == memory_of(graph, plan, backend)
+    assert history == memory_over_time(graph, plan, backend)
+    assert max(sum(uses.values()) for _, uses in history) == memory.peak_bytes
+    assert [count for count, _ in history] == sorted(count for count, _ in history)

@@ -22,6 +22,9 @@ from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Event, Timeline
@@ -55,6 +58,7 @@ class Use(Enum):
     """Everything else, gradients and gaps between arrays included; what takes an argument's place counts as that argument."""
 
 
+_USES = (*Use,)
 _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.DATA, Role.CONSTANT: Use.DATA}
 """What inputs of each role are shown as; a constant is data to people."""
 
@@ -97,6 +101,9 @@ class MemoryUse:
         return f"{self.peak_bytes / 1e6:.4g} MB at operator {self.operator} ({parts})"
 
 
+History = tuple[tuple[int, Mapping[Use, int]], ...]
+"""What memory is used for, from when so many operators have run; see `memory_over_time`."""
+
 _TICKS = 2
 """Ticks of every kernel: it runs, and then what it has written over is gone."""
 
@@ -133,10 +140,7 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     out = inline_loops(graph)
     graph = _in_one_memory(out.graph) if with_host else out.graph
     ranges = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend)
-    # The first of several equal peaks, so that messages are reproducible.
-    time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
-    position = ranges.position(time)
-    return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
+    return _at_the_peak(ranges, ranges.usage(), out.owners)
 
 
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
@@ -144,20 +148,40 @@ def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[tuple[int, Mapping[Use, int]], ...]:
+def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> History:
     """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
     The first is -1, the start; the last one the number of all, at which only the results remain. If several values
     have one number, the largest counts.
     """
     ranges = _LiveRanges(Timeline(graph, plan), backend)
-    most: dict[int, Mapping[Use, int]] = {}
-    for time, present in ranges.over_time():
+    return _by_operator(ranges, ranges.usage())
+
+
+def memory_with_history(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[MemoryUse, History]:
+    """`memory_of`, and `memory_over_time` of the graph with its loops written out, in one look at the schedule."""
+    out = inline_loops(graph)
+    ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)), backend)
+    usage = ranges.usage()
+    return _at_the_peak(ranges, usage, out.owners), _by_operator(ranges, usage)
+
+
+def _at_the_peak(ranges: _LiveRanges, usage: _Usage, owners: Sequence[int]) -> MemoryUse:
+    # The first of several equal peaks, so that messages are reproducible.
+    row = int(usage.table.sum(axis=1).argmax())
+    position, uses = ranges.position(usage.times[row]), usage.uses(row)
+    return MemoryUse(sum(uses.values()), owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
+
+
+def _by_operator(ranges: _LiveRanges, usage: _Usage) -> History:
+    totals = usage.table.sum(axis=1).tolist()
+    most: dict[int, int] = {}
+    for row, time in enumerate(usage.times):
         count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
         # Several kernels may belong to one operator; the fullest of them counts.
-        if count not in most or sum(present.values()) > sum(most[count].values()):
-            most[count] = present
-    return tuple(most.items())
+        if count not in most or totals[row] > totals[most[count]]:
+            most[count] = row
+    return tuple((count, usage.uses(row)) for count, row in most.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,30 +194,42 @@ class _ArrayRange:
     use: Use
 
 
-def _over_time(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> Iterator[tuple[int, dict[Use, int]]]:
-    """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time.
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What memory is used for, from every tick on at which that changes.
+
+    Attributes:
+        times: the ticks, ascending; -1 is the start.
+        table: [times, `_USES`] bytes.
+    """
+
+    times: list[int]
+    table: NDArray[np.int64]
+
+    def uses(self, row: int) -> dict[Use, int]:
+        """Bytes by use at one of the times."""
+        return dict(zip(_USES, self.table[row].tolist(), strict=True))
+
+
+def _shared(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> _Usage:
+    """What is taken of the shared memory. What is lost to gaps is lost all the time.
 
     Args:
         ranges: arrays in the shared memory, with their bytes.
         height: bytes of the shared memory.
     """
-    changes: dict[int, dict[Use, int]] = {}
-    for span, num_bytes in ranges:
-        # One tick after the end: ranges include it.
-        for time, change in ((span.begin, num_bytes), (span.end + 1, -num_bytes)):
-            at = changes.setdefault(time, {})
-            at[span.use] = at.get(span.use, 0) + change
-    present = dict.fromkeys(Use, 0)
-    history: list[tuple[int, dict[Use, int]]] = []
-    for time in sorted(changes):
-        for use, change in changes[time].items():
-            present[use] += change
-        history.append((time, dict(present)))
+    # One tick after the end: ranges include it.
+    begins, ends = [span.begin for span, _ in ranges], [span.end + 1 for span, _ in ranges]
+    times = sorted({*begins, *ends})
+    row = {time: number for number, time in enumerate(times)}
+    changes = np.zeros((len(times), len(_USES)), np.int64)
+    sizes, columns = [num_bytes for _, num_bytes in ranges], [_USES.index(span.use) for span, _ in ranges]
+    np.add.at(changes, ([row[time] for time in begins], columns), sizes)
+    np.subtract.at(changes, ([row[time] for time in ends], columns), sizes)
+    table = np.cumsum(changes, axis=0)
     # What is lost to gaps between buffers is memory that nothing else can use.
-    gaps = max(height - max((sum(uses.values()) for _, uses in history), default=0), 0)
-    for time, uses in history:
-        uses[Use.TRANSIENTS] += gaps
-        yield time, uses
+    table[:, _USES.index(Use.TRANSIENTS)] += max(height - int(table.sum(axis=1).max(initial=0)), 0)
+    return _Usage(times, table)
 
 
 class _LiveRanges:
@@ -359,20 +395,24 @@ class _LiveRanges:
         return frozenset([*self.inputs, *self.results])
 
     @cached_property
+    def replaced_results(self) -> frozenset[int]:
+        """What takes an argument's place."""
+        return frozenset(self.replaced.values())
+
+    @cached_property
     def held_bytes(self) -> int:
         """Bytes of the arguments."""
         return sum(self.sizes[array] for array in {*self.inputs})
 
-    def over_time(self) -> Iterator[tuple[int, dict[Use, int]]]:
-        """Memory of one device from the start on, by use, at every tick at which it changes."""
-        held = dict.fromkeys(Use, 0)
+    def usage(self) -> _Usage:
+        """Memory of one device from the start on."""
+        held = np.zeros((1, len(_USES)), np.int64)
         for array in self.arrays():
-            if array.array in self.own and array.array not in self.replaced.values():
+            if array.array in self.own and array.array not in self.replaced_results:
                 # A result that replaces an argument is in the argument's buffer, which is counted already.
-                held[array.use] += self.sizes[array.array]
-        yield -1, held
-        for time, shared in _over_time(*self._heap()):
-            yield time, {use: held[use] + shared[use] for use in Use}
+                held[0, _USES.index(array.use)] += self.sizes[array.array]
+        shared = _shared(*self._heap())
+        return _Usage([-1, *shared.times], np.concatenate([held, held + shared.table]))
 
     def _heap(self) -> tuple[list[tuple[_ArrayRange, int]], int]:
         """Arrays in the shared memory with their bytes, and its size; what is written over another array is in the same place."""

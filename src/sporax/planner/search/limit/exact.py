@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.planner.budget import Budget
-from sporax.planner.memory.peak import backend_of, memory_over_time
 from sporax.planner.search.bound.bound_problem import bounding_graph
 from sporax.planner.search.limit.limit import fit, nothing_fits
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
@@ -152,7 +151,7 @@ def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan) -> Bytes:
     # An operator has two ticks; the fuller one counts.
     at_operator = np.concatenate([taken[:1], taken[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
     predicted = np.zeros(count + 2, np.int64)
-    for position, uses in memory_over_time(problem.graph, fitted.plan, backend_of(problem.options.platform)):
+    for position, uses in fitted.history:
         # From here on, until the next position sets it again: memory changes only at the positions listed.
         predicted[min(position + 1, count + 1) :] = sum(uses.values())
     rest: Bytes = np.maximum(predicted - at_operator, 0)

@@ -27,7 +27,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_over_time
+from sporax.planner.memory.peak import MemoryUse, Use
 from sporax.planner.search.limit.repair import improved, reduce_memory
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.problem import Problem
@@ -183,9 +183,7 @@ class _Relaxation:
 
     def _note(self, plan: MeasuredPlan) -> None:
         """Operators at which a plan is too large; those of earlier plans stay, since peaks move as memory is saved."""
-        for operator, uses in memory_over_time(
-            self.problem.graph, plan.plan, backend_of(self.problem.options.platform)
-        ):
+        for operator, uses in plan.history:
             excess = float(sum(uses.values()) - self.limit)
             if excess > 0:
                 self.excess[operator] = max(self.excess.get(operator, 0.0), excess)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -155,15 +156,34 @@ def _equal_groups(problem: Problem, chosen: Sequence[int], sizes: Sequence[Float
 
 def _others(
     problem: Problem, chosen: Sequence[int], members: Sequence[int], sizes: Sequence[Floats], few: int | None
-) -> list[int]:
+) -> Iterator[int]:
     """Other candidates by size and cost: a few that are smaller than the chosen one, or all there are."""
     # All members are in the same state, so the first one speaks for them.
     mine = sizes[members[0]]
     others = np.flatnonzero(mine < mine[chosen[members[0]]] if few else np.arange(len(mine)) != chosen[members[0]])
-    costs = {other: problem.seconds(_changed(chosen, members, other)) for other in others.tolist()}
+    costs = _costs_of_changes(problem, chosen, members)
+    order = sorted(others.tolist(), key=lambda entry: (mine[entry], costs[entry]))
     # An infinite cost means that some pair is forbidden; its plan would not exist.
-    possible = [candidate for candidate, cost in costs.items() if math.isfinite(cost)]
-    return sorted(possible, key=lambda entry: (mine[entry], costs[entry]))[:few]
+    possible = (entry for entry in order if math.isfinite(problem.seconds(_changed(chosen, members, entry))))
+    return islice(possible, few)
+
+
+def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence[int]) -> Floats:
+    """[candidates] what a choice costs in which all members have that candidate, but for what does not change."""
+    if "edges of decisions" not in problem.cache:
+        links: list[list[int]] = [[] for _ in problem.costs]
+        for number, (first, second, _) in enumerate(problem.edges):
+            links[first].append(number)
+            links[second].append(number)
+        problem.cache["edges of decisions"] = links
+    inside, total = {*members}, np.sum([problem.costs[member] for member in members], axis=0)
+    for number in dict.fromkeys(edge for member in members for edge in problem.cache["edges of decisions"][member]):
+        first, second, table = problem.edges[number]
+        if first in inside:
+            total = total + (table.diagonal() if second in inside else table[:, chosen[second]])
+        else:
+            total = total + table[chosen[first]]
+    return total
 
 
 def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
