@@ -133,11 +133,6 @@ class Instructions:
         """A new array of the same size."""
         return self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
 
-    def num_elements(self, array: int) -> int:
-        """Of an array."""
-        entry = self.arrays[array]
-        return entry.num_bytes // max(self.timeline.graph.tensors[entry.tensor].itemsize, 1)
-
     def _shape(self, value: Value) -> tuple[int, ...]:
         """Of a device's slice."""
         tensor, placement = value

@@ -34,7 +34,6 @@ from sporax.planner.memory.backend import (
     results_of,
 )
 from sporax.planner.memory.xla_cpu.instructions import Instructions
-from sporax.planner.memory.xla_cpu.library_fusion import write_shared_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,6 @@ class XlaCpu:
         instructions = Instructions(timeline)
         number = instructions.number
         results = results_of(timeline, number)
-        write_shared_constants(instructions, results)
         kernels = kernels_of(instructions, results)
         copied = copied_arguments(kernels, replaced_by(timeline, number))
         sizes = [array.num_bytes for array in instructions.arrays]
