@@ -54,6 +54,7 @@ CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane
 
 test-cluster: $(BIN)/.ready ## Build a Kubernetes control plane (once, 10 minutes) and run the operator's tests on it (root)
 	tools/build_control_plane.sh $(CONTROL_PLANE)
+	tools/build_definition_checker.sh $(CONTROL_PLANE)
 	SPORAX_KUBE_ASSETS=$(CONTROL_PLANE)/bin $(BIN)/python -m pytest -n 0 -m cluster tests/k8s
 
 lint: $(BIN)/.ready ## Style and formatting

@@ -207,6 +207,20 @@ def test_a_job_costs_few_calls_and_no_object_is_created_twice(play):
     play(story)
 
 
+def test_the_budget_of_servers_is_made_once_and_changed_once(play):
+    async def story(api, playground):
+        api.put("msjobs", job("first"))
+        await playground.until(playground.is_in("Running", "first"))
+        api.calls.clear()
+        api.put("msjobs", job(servers=2))
+        await playground.until(playground.is_in("Running"), 60)
+        await playground.until(lambda: api.get("poddisruptionbudgets", "job-ps")["spec"]["maxUnavailable"] == 1)
+        budgets = {method: count for (method, plural), count in api.calls.items() if plural == "poddisruptionbudgets"}
+        assert budgets == {"POST": 1, "PATCH": 1}
+
+    play(story)
+
+
 def test_counts_are_written_soon_although_not_at_once(play):
     async def story(api, playground):
         api.put("msjobs", job("job", workers=3))

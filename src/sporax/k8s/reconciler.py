@@ -211,7 +211,8 @@ class Reconciler:
             case DeletePodGroup() if gang is not None:
                 await self._cluster.delete_pod_group(job, gang)
             case LimitEvictions(allowed):
-                budget = await self._cluster.limit_evictions(job, allowed)
+                known = self._cache.shared(JobKey(job.namespace, job.name))
+                budget = await self._cluster.limit_evictions(job, known, allowed)
                 self._cache.put_shared(budget["kind"], budget)
             case ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)

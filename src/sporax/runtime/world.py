@@ -36,6 +36,8 @@ from sporax.runtime.state import frames
 if TYPE_CHECKING:
     from sporax.cluster.watchdog import Watchdog
 
+_PREEMPTION_SERVICE = "jax_enable_preemption_service"
+
 
 def world() -> World | None:
     """The world, or None before `start`."""
@@ -149,6 +151,9 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
     with carry_over():
         # XLA:CPU needs a transport named for exchanges between processes; GPUs and TPUs ignore it.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        # JAX's service for preemption swallows SIGTERM: a rank that Kubernetes or Slurm ends would train on until it is killed.
+        if _PREEMPTION_SERVICE.upper() not in os.environ:
+            jax.config.update(_PREEMPTION_SERVICE, False)
         try:
             jax.distributed.initialize(
                 place.coordinator_address,

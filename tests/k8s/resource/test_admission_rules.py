@@ -3,15 +3,16 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_k8s.expressions import refusals
+from support_k8s.expressions import NO_CHECKER, checked_by_server, checker, refusals
 from support_k8s.jobs import INVALID, job, role
 
 from sporax.k8s.resource.schema import custom_resource_definition
 from sporax.k8s.resource.spec import InvalidSpecError, read_job
 
-SCHEMA = custom_resource_definition(with_expressions=True)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+DEFINITION = custom_resource_definition(with_expressions=True)
+SCHEMA = DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 # Those that types and bounds of the schema do not refuse already; of the others the rules may say anything.
 BY_RULES = [
     "unknown role", "role twice", "no worker", "no worker wanted", "two schedulers", "servers without a scheduler",
@@ -85,3 +86,32 @@ def test_rules_and_operator_agree_on_every_job(body):
         is_refused = str(error)
     broken = refusals(SCHEMA, copy.deepcopy(body))
     assert bool(broken) == bool(is_refused), (is_refused, broken)
+
+
+with_a_server = pytest.mark.skipif(checker() is None, reason=NO_CHECKER)
+
+
+@pytest.mark.cluster
+@with_a_server
+def test_a_new_api_server_takes_the_definition_and_refuses_with_our_words():
+    said, answers = checked_by_server(DEFINITION, [copy.deepcopy(body) for _, body, _ in INVALID])
+    assert said == []
+    for (what, body, _), errors in zip(INVALID, answers, strict=True):
+        assert errors, what
+        if what in BY_RULES:
+            assert any(message in error for error in errors for message in refusals(SCHEMA, copy.deepcopy(body))), what
+
+
+@pytest.mark.cluster
+@with_a_server
+@settings(max_examples=5, deadline=None)
+@given(st.lists(jobs(), min_size=40, max_size=40))
+def test_a_new_api_server_and_the_operator_agree_on_every_job(bodies):
+    _, answers = checked_by_server(DEFINITION, [copy.deepcopy(body) for body in bodies])
+    for body, errors in zip(bodies, answers, strict=True):
+        try:
+            read_job(body)
+            refused = ""
+        except InvalidSpecError as error:
+            refused = str(error)
+        assert bool(errors) == bool(refused), (refused, errors)

@@ -124,10 +124,12 @@ class ControlPlane:
         for process in self.processes.values():
             process.wait()
 
-    def kubeconfig(self, token: str = ADMIN_TOKEN, name: str = "admin", namespace: str = "default") -> Path:
-        """A kubeconfig file for a token."""
+    def kubeconfig(
+        self, token: str = ADMIN_TOKEN, name: str = "admin", namespace: str = "default", server: str = ""
+    ) -> Path:
+        """A kubeconfig file for a token; without a server, for the API server itself."""
         path = self.folder / f"{name}.kubeconfig"
-        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
+        cluster = {"server": server or self.url, "insecure-skip-tls-verify": True}
         context = {"cluster": "test", "user": name, "namespace": namespace}
         content = {
             "apiVersion": "v1",

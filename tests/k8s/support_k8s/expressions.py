@@ -1,16 +1,39 @@
 """An API server's part in admission: the rules in a schema, run by an interpreter of the Common Expression Language.
 
 It knows the functions that Kubernetes adds to the language no more than our rules need them (those of strings). What an API
-server checks besides, the types and bounds of the schema and the cost of a rule, is not looked at here.
+server checks besides, the types and bounds of the schema and the cost of a rule, is not looked at here: `checked_by_server` runs an API
+server's own code, where `make test-cluster` has built it (`tools/build_definition_checker.sh`).
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
+
+NO_CHECKER = "no definition checker here: run `make test-cluster`, which builds one"
+
+
+def checker() -> Path | None:
+    """The program with a new API server's own checks; None if there is none."""
+    place = os.environ.get("SPORAX_KUBE_ASSETS")
+    binary = Path(place) / "definition-checker" if place else None
+    return binary if binary is not None and binary.exists() else None
+
+
+def checked_by_server(definition: dict[str, Any], objects: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """What an API server says of a custom resource definition, and of each object of its kind."""
+    question = json.dumps({"definition": definition, "objects": objects})
+    done = subprocess.run([str(checker())], input=question, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    return answer["definition"], answer["objects"]
 
 
 @cache

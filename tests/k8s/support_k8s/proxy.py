@@ -37,7 +37,12 @@ class FaultyProxy:
         self.watches_pass.set()
         self.url, self.port = "", 0
 
+    def release_watches(self) -> None:
+        """Let watches pass again; from any thread."""
+        self._loop.call_soon_threadsafe(self.watches_pass.set)
+
     async def __aenter__(self) -> FaultyProxy:
+        self._loop = asyncio.get_running_loop()
         tls = False if self._upstream.startswith("https") else None
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0),

@@ -53,7 +53,8 @@ class Site:
         self.operator: subprocess.Popen[bytes] | None = None
         self.start_operator()
 
-    def start_operator(self) -> None:
+    def start_operator(self, address: str = "") -> None:
+        """Start it as in its pod, or, with an address, behind a proxy there."""
         ports = ["--metrics_port", str(self.metrics_port), "--liveness_port", str(self.liveness_port)]
         command = [
             sys.executable,
@@ -61,7 +62,13 @@ class Site:
             "sporax",
             *manifests.deployment("")["spec"]["template"]["spec"]["containers"][0]["args"],
         ]
-        self.operator = start_as_in_its_pod([*command, *ports], self.plane, self.account)
+        if not address:
+            self.operator = start_as_in_its_pod([*command, *ports], self.plane, self.account)
+            return
+        config = self.plane.kubeconfig((self.account / "token").read_text(), "proxied", server=address)
+        with open(self.plane.folder / "operator.log", "ab") as log:
+            environment = os.environ | {"KUBECONFIG": str(config), "PYTHONUNBUFFERED": "1"}
+            self.operator = subprocess.Popen([*command, *ports], env=environment, stdout=log, stderr=log)
 
     def kill_operator(self) -> None:
         assert self.operator is not None

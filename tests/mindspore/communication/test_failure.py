@@ -20,6 +20,7 @@ SECONDS = 15
     ("how", "expected", "variables"),
     [
         ("killed", "rank 1 (process", {}),
+        ("ended", "rank 1 (process", {}),
         ("raises", "ValueError: the data is spoiled", {}),
         ("stops", "for rank 1, which is stopped", {}),
         (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -203,27 +204,37 @@ class KubernetesCluster:
         bodies = []
         for manifest in self._missing(job, known, allowed):
             is_budget = manifest["kind"] == "PodDisruptionBudget"
-            bodies.append(await (self.limit_evictions(job, allowed) if is_budget else self._restore(manifest)))
+            restored = self.limit_evictions(job, known, allowed) if is_budget else self._restore(manifest, known)
+            bodies.append(await restored)
         if gang is not None and gang_members is not None:
             await self._restore(children.pod_group(job, gang, gang_members))
         return bodies
 
-    async def _restore(self, manifest: Body) -> Body:
-        """Create an object, or change it back to what its manifest says."""
+    async def _restore(self, manifest: Body, known: Iterable[Body] = ()) -> Body:
+        """Create an object, or change it back to what its manifest says. One that is known is not created in vain."""
+        if (body := _found(manifest, known)) is not None:
+            with suppress(ConflictError):  # what is known is old
+                return await self._change_back(manifest, body)
         body = await self.create(manifest)
         if body is None:
             raise ConflictError
-        if children.is_as_made(manifest, body):
-            return {**body, "kind": manifest["kind"]}
-        change = children.change_back(manifest, body)
-        resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
-        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
-        try:
-            changed = await self._client.patch(resource, name, change, namespace=namespace, patch_type=PatchType.MERGE)
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code in (CONFLICT, NOT_FOUND):
-                raise ConflictError from error
-            raise _refusal(manifest, error) from error
+        return await self._change_back(manifest, body)
+
+    async def _change_back(self, manifest: Body, body: Body) -> Body:
+        """Make an object what its manifest says, unless it is that already."""
+        changed = body
+        if not children.is_as_made(manifest, body):
+            change = children.change_back(manifest, body)
+            resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
+            name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+            try:
+                changed = await self._client.patch(
+                    resource, name, change, namespace=namespace, patch_type=PatchType.MERGE
+                )
+            except httpx2.HTTPStatusError as error:
+                if error.response.status_code in (CONFLICT, NOT_FOUND):
+                    raise ConflictError from error
+                raise _refusal(manifest, error) from error
         return {**changed, "kind": manifest["kind"]}
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
@@ -255,21 +266,26 @@ class KubernetesCluster:
         if body is not None and controller_uid(body["metadata"]) == job.uid:
             await self._delete(_GANGS[gang], job.namespace, job.name, body["metadata"]["uid"])
 
-    async def limit_evictions(self, job: Job, allowed: bool) -> Body:
+    async def limit_evictions(self, job: Job, known: list[Body], allowed: bool) -> Body:
         """Set how many of a job's servers may be evicted at once: one or none; gives the budget.
+
+        Args:
+            job: the job.
+            known: what was last seen of what its pods share.
+            allowed: whether a server may be evicted.
 
         Raises:
             RefusedError: a budget of that name is not the job's.
             ConflictError: somebody has changed the budget since it was read.
         """
         try:
-            return await self._restore(children.disruption_budget(job, self._budget_version, allowed))
+            return await self._restore(children.disruption_budget(job, self._budget_version, allowed), known)
         except httpx2.HTTPStatusError as error:
             # Every cluster has this kind; only its version differs.
             if error.response.status_code != NOT_FOUND or self._budget_version == _OLD_BUDGET:
                 raise
         self._budget_version = _OLD_BUDGET
-        return await self._restore(children.disruption_budget(job, self._budget_version, allowed))
+        return await self._restore(children.disruption_budget(job, self._budget_version, allowed), known)
 
     def shared_is_complete(self, job: Job, bodies: list[Body], allowed: bool) -> bool:
         """Whether what a job's pods share is there, as it was made; no call."""
@@ -277,10 +293,9 @@ class KubernetesCluster:
 
     def _missing(self, job: Job, known: list[Body], allowed: bool) -> list[Body]:
         """Manifests of what a job's pods share and is not there, or not as it was made."""
-        found = {(body["kind"], body["metadata"]["name"]): body for body in known}
         missing = []
         for manifest in children.shared(job, self._budget_version, allowed):
-            body = found.get((manifest["kind"], manifest["metadata"]["name"]))
+            body = _found(manifest, known)
             if body is None or not children.is_as_made(manifest, body):
                 missing.append(manifest)
         return missing
@@ -377,6 +392,16 @@ class KubernetesCluster:
         request = generic.prepare_request(method, resource, None, name, namespace, params=options)
         request.data = body
         generic.raise_for_status(await generic.send(generic.build_adapter_request(request)))
+
+
+def _found(manifest: Body, known: Iterable[Body]) -> Body | None:
+    """The object of a manifest's kind and name that belongs to the same job, among those that were seen."""
+    metadata, owner = manifest["metadata"], controller_uid(manifest["metadata"])
+    for body in known:
+        is_named = (body["kind"], body["metadata"]["name"]) == (manifest["kind"], metadata["name"])
+        if is_named and controller_uid(body["metadata"]) == owner:
+            return body
+    return None
 
 
 def _refusal(manifest: Body, error: httpx2.HTTPStatusError) -> Exception:

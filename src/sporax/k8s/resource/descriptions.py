@@ -17,11 +17,11 @@ _SECURITY = "spec.securityPolicy"
 _RECORD = "status.pods.*"
 _SECRET = "A Secret in the job's namespace."
 _SECRET_NAME = "Its name."
+_OF_KUBERNETES = ("metadata",)  # an API server refuses a description of what it describes itself
 
 DESCRIPTIONS = {
     "apiVersion": "Version of this API: mindspore.gitee.com/v1.",
     "kind": "Kind of this object: MSJob.",
-    "metadata": "Name, namespace, labels and annotations. The name is a part of host names.",
     "spec": "What the user asks for.",
     "spec.msReplicaSpecs": (
         "Roles of the job: Scheduler, PS (parameter servers), Worker, in any letter case. Worker is required, and PS "
@@ -141,7 +141,9 @@ def described(schema: Schema, path: str = "") -> Schema:
     Raises:
         KeyError: a field has none.
     """
-    result: Schema = {"description": DESCRIPTIONS[path]} if path and not path.endswith("[]") else {}
+    result: Schema = (
+        {"description": DESCRIPTIONS[path]} if path and path not in _OF_KUBERNETES and path[-1] != "]" else {}
+    )
     result |= schema
     if "properties" in schema:
         names = {name: f"{path}.{name}" if path else name for name in schema["properties"]}

@@ -1,5 +1,5 @@
-"""Trains for ever; in the third step rank 1 is killed, raises, stands still, sleeps, waits for a lock that nobody gives
-back (and does not heed SIGTERM), leaves too early, or counts for ever.
+"""Trains for ever; in the third step rank 1 is killed, is asked to end (SIGTERM), raises, stands still, sleeps, waits for
+a lock that nobody gives back (and does not heed SIGTERM), leaves too early, or counts for ever.
 """
 
 import os
@@ -25,6 +25,8 @@ for number in range(10**9):
         print("the end begins at", time.time(), flush=True)
         if sys.argv[1] == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif sys.argv[1] == "ended":
+            os.kill(os.getpid(), signal.SIGTERM)
         elif sys.argv[1] == "raises":
             raise ValueError("the data is spoiled")
         elif sys.argv[1] == "sleeps":
