@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sporax.cluster.environment import ProcessRole
+from sporax.cluster.ports import UNANSWERED
 from sporax.cluster.rendezvous import (
     Announce,
     Await,
@@ -238,3 +239,52 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
 
 def test_natural_order():
     assert sorted(["w10", "w9", "w1", "v2", "w"], key=natural_key) == ["v2", "w", "w1", "w9", "w10"]
+
+
+def failed_with_launchers(failure: str, *, is_own_word: bool) -> Cluster:
+    """Of three ranks the last one, on the machine of the second launcher, has failed; launchers are connections 7 and 8."""
+    cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
+    for connection, node in ((7, "x"), (8, "y")):
+        cluster.handle(Watching(connection, node))
+    cluster.handle(Left(2, failure, is_own_word=is_own_word))
+    cluster.validate()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_own_word", "said"),
+    [
+        ("ended without saying goodbye", False, "rank 2 (worker 'c') on y ended with exit code 3"),
+        ("ended by sys.exit", True, "rank 2 (worker 'c') on y ended by sys.exit (ended with exit code 3)"),
+    ],
+)
+def test_launchers_hear_from_the_ranks_launcher_how_it_ended(failure: str, is_own_word: bool, said: str):
+    cluster = failed_with_launchers(failure, is_own_word=is_own_word)
+    assert cluster.is_open
+    told = cluster.handle(Left(8, "ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    assert told == [Announce(7, ClusterPhase.FAILED, said, "c", exit_code=3)]
+    cluster.validate()
+    # One that comes now hears the same; and there is only one such word.
+    assert cluster.handle(Watching(9, "z")) == [Announce(9, ClusterPhase.FAILED, said, "c", exit_code=3)]
+    assert cluster.handle(Left(7, "ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []
+
+
+def test_what_a_launcher_says_of_another_rank_than_the_cause_is_no_news():
+    cluster = failed_with_launchers("ended without saying goodbye", is_own_word=False)
+    assert cluster.handle(Left(7, "ended its ranks", 0, "ended with exit code 1", exit_code=1)) == []
+    assert cluster.is_open
+
+
+def test_the_launcher_of_a_machine_that_does_not_answer_is_not_waited_for():
+    cluster = failed_with_launchers(UNANSWERED, is_own_word=False)
+    assert not cluster.is_open
+    assert cluster.failure == f"rank 2 (worker 'c') on y {UNANSWERED}"
+
+
+def test_a_launcher_that_speaks_before_its_rank_is_missed_names_the_rank():
+    cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
+    cluster.handle(Watching(8, "y"))
+    told = cluster.handle(Left(8, "ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    reason = "rank 2 (worker 'c') on y ended with exit code 3: the launcher on y ended its ranks"
+    assert told == [Announce(connection, ClusterPhase.FAILED, reason, "c") for connection in range(3)]
+    assert cluster.exit_code == 3

@@ -184,6 +184,15 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
         assert os.listdir(folder) == []
 
 
+@pytest.mark.parametrize("ending", ["sys.exit(3)", "os._exit(3)"])
+def test_the_exit_code_of_a_worker_is_the_launchers(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "script.py").write_text(f"import os, sys\n{ending}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", "script.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert ran.returncode == 3, ran
+    assert "sporax run: worker 0 ended with exit code 3\n" in ran.stderr
+
+
 def listening_addresses(process: int) -> set[str]:
     """Interfaces on which a process takes TCP connections."""
     sockets = set()

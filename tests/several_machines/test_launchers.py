@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 PLACE = Path(__file__).parent / "programs" / "place.py"
+STEPS = Path(__file__).parent / "programs" / "steps.py"
 
 
 @pytest.mark.parametrize("numbered", [True, False])
@@ -28,18 +29,51 @@ def test_labels_and_logs_have_the_ranks_of_the_job(make_machines, start_job, tmp
 
 def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_machines, start_job):
     job = start_job(make_machines(2), 4, PLACE, 3, numbered=False)
-    assert job.codes() == [1, 7], job.output()
+    assert job.codes() == [7, 7], job.output()
     for number in range(2):
-        said = "".join(line for line in job.lines[number] if line.startswith("sporax run: "))
-        assert re.search(r"rank 3 \(.*\) (on 10\.77\.0\.11 ended without|ended with exit code 7)", said), job.output()
+        assert re.search(r"rank 3 \(.*\) (on 10\.77\.0\.11 )?ended with exit code 7", job.headline(number)), (
+            job.output()
+        )
     assert not re.search("local rank [01] ", job.output())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", [0, 2])
+@pytest.mark.parametrize(
+    ("ending", "code", "own_word", "how"),
+    [
+        ("os._exit(3)", 3, "", "ended with exit code 3"),
+        ("os.kill(os.getpid(), 9)", 137, "", "was killed by SIGKILL (signal 9)"),
+        ("sys.exit(3)", 3, "ended by sys.exit", "ended with exit code 3"),
+        ("raise ValueError", 1, "ended with an exception", "ended with exit code 1"),
+    ],
+)
+def test_every_machine_hears_how_a_rank_ended(make_machines, start_job, tmp_path, ending, code, own_word, how, failing):
+    """In the middle of training; the first machine has the scheduler, and the rank is on it or on another one."""
+    program = tmp_path / "ends.py"
+    program.write_text(STEPS.read_text().replace('raise ValueError("the data is spoiled")', f"import os; {ending}"))
+    made = make_machines(3)
+    job = start_job(made, 3, program, 400, 0.1, failing)
+    assert job.codes() == [code] * 3, job.output()
+    for number in range(3):
+        headline = job.headline(number)
+        if number == failing:
+            assert re.match(rf"sporax run: rank {failing} \(process \d+\) {re.escape(how)} after", headline), (
+                job.output()
+            )
+        else:
+            said = f"{own_word} ({how})" if own_word else how
+            assert headline == f"sporax run: rank {failing} (worker '{failing}') on 10.77.0.1{failing} {said}\n", (
+                job.output()
+            )
+    assert not any(machine.processes() for machine in made)
 
 
 def test_logs_of_all_machines_are_shown_from_any_of_them(make_machines, start_job, tmp_path):
     """Each has a folder of its own, which the others read over a remote shell; here one that enters the machine."""
     made = make_machines(2)
     job = start_job(made, 4, PLACE, 3)
-    assert job.codes() == [1, 7], job.output()
+    assert job.codes() == [7, 7], job.output()
     shell = tmp_path / "shell"
     numbers = " ".join(f"{machine.name}) number={machine._first};;" for machine in made)
     shell.write_text(
@@ -53,4 +87,4 @@ def test_logs_of_all_machines_are_shown_from_any_of_them(make_machines, start_jo
     assert heads[0] == "rank 3, the first to fail: node1:/tmp/logs/worker_3.log, 1 lines"
     assert [head.partition(":")[0] for head in heads[1:]] == ["rank 0", "rank 1", "rank 2"]
     assert "this is rank 3, of 2 here, local rank 1\n" in done.stdout
-    assert re.search(r"node0:/tmp/logs/scheduler.log: \S+ rank 3 \(.*\) on 10.77.0.11 ended", done.stdout)
+    assert re.search(r"node0:/tmp/logs/scheduler.log: \S+ rank 3 \(.*\) on 10.77.0.11 ended with", done.stdout)

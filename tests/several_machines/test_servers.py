@@ -46,6 +46,56 @@ def num_server_processes(machine) -> int:
     return sum("ps_process server" in command for command in machine.processes().values())
 
 
+PUSHES = """
+import os, sys, time
+import numpy as np
+from sporax.ps.client.store import Dense, ServerStore
+from sporax.ps.protocol.messages import OptimizerSpec
+store = ServerStore(sys.argv[1], timeout=60.0)
+store.declare([Dense("w", 5, 0)], [OptimizerSpec("sgd")])
+store.initialise([np.zeros(5)])
+peers = store._client._peers
+assert len(peers._direct) == 1 and not peers._remote
+for number in range(int(sys.argv[2])):
+    store.wait(store.push([-np.ones(5, np.float32)], [1.0]))
+    print("push", number, flush=True)
+    time.sleep(0.2)
+assert not peers._remote
+print("values", store.pull(newest=True)[0][0].tolist(), flush=True)
+store.close()
+"""
+ROLE = "import sys; from sporax.ps.process import main; sys.exit(main(sys.argv[1]))"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["10.77.0.10", "fd77::10"])
+def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make_machines, tmp_path, address):
+    """The cable is away for longer than a connection lives without an answer."""
+    made = make_machines(2)
+    variables = {
+        **os.environ, "MS_SCHED_HOST": address, "MS_SCHED_PORT": "8118", "MS_WORKER_NUM": "1", "MS_SERVER_NUM": "1",
+        "MS_PS_SLOTS": "1", "MS_PS_INSECURE": "1", "MS_PS_STALENESS": "-1", "MS_PS_LEASE": "60",
+    }  # fmt: skip
+    own = ["10.77.0.10", "10.77.0.11"] if "." in address else ["fd77::10", "fd77::11"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    for machine, role in ((made[0], "scheduler"), (made[1], "server")):
+        environ = {**variables, "MS_WORKER_IP": own[machine.number]}
+        machine.popen([sys.executable, "-c", ROLE, role], cwd=tmp_path, env=environ)
+    where = f"{address}:8119" if "." in address else f"[{address}]:8119"
+    worker = made[0].popen([sys.executable, "-c", PUSHES, where, "30"], cwd=tmp_path, env=variables, **pipes)
+    with worker.stdout as printed:
+        lines = [printed.readline()]
+        while "push 5" not in lines[-1]:
+            lines.append(printed.readline())
+            assert lines[-1], lines
+        made.unplug(1)
+        time.sleep(12)
+        made.plug(1)
+        output = "".join([*lines, *printed])
+    assert worker.wait(60) == 0, output
+    assert "values [30.0, 30.0, 30.0, 30.0, 30.0]" in output
+
+
 @pytest.mark.slow
 def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_path):
     """With the numbers of one machine, also while servers are added; any machine may ask for the state and change it."""
@@ -67,6 +117,21 @@ def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_p
     assert job.codes() == [0, 0], job.output()
     assert losses(job.output()) == losses(alone.output())
     assert len(losses(job.output())) == 16
+    assert not any(machine.processes() for machine in made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_the_exit_code_of_a_worker_is_that_of_every_launcher(make_machines, start_job, tmp_path, failing):
+    """Its machine has the scheduler, or another one has."""
+    program = tmp_path / "ends.py"
+    program.write_text(SERVED.read_text().replace('raise ValueError("the data is spoiled")', "sys.exit(3)"))
+    made = make_machines(2)
+    job = start_job(made, 2, program, 1000, 0.1, failing, flags=["--server_num", 2], **TOKEN)
+    assert job.codes() == [3, 3], job.output()
+    assert job.headline(failing) == f"sporax run: worker {failing} ended with exit code 3\n", job.output()
+    said = f"the launcher on node{failing} has ended its processes: worker {failing} ended with exit code 3"
+    assert said in job.headline(1 - failing), job.output()
     assert not any(machine.processes() for machine in made)
 
 

@@ -167,10 +167,29 @@ def watch_as_launcher(
         return stream
 
 
-def leave_as_launcher(stream: socket.socket, failure: str | None, *, final: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class EndedRank:
+    """How the process of a rank has ended, as its launcher says.
+
+    Attributes:
+        rank: its number; None where it has none yet.
+        problem: in words that follow its name.
+        exit_code: as shells have it.
+    """
+
+    rank: int | None = None
+    problem: str = ""
+    exit_code: int = 0
+
+
+def leave_as_launcher(
+    stream: socket.socket, failure: str | None, *, final: bool = False, ended: EndedRank | None = None
+) -> None:
     """Tell the scheduler that this node's ranks have ended, and how; a `final` failure is none to start again after."""
+    how = ended or EndedRank()
+    text = None if failure is None else messages.shortened(failure)
     with suppress(OSError):  # the scheduler may have ended before us
-        _send(stream, messages.Leave(None if failure is None else messages.shortened(failure), final=final))
+        _send(stream, messages.Leave(text, how.rank, how.problem, final, how.exit_code))
     stream.close()
 
 

@@ -32,6 +32,7 @@ _Text = Annotated[str, Meta(max_length=16384)]
 _Rank = Annotated[int, Meta(ge=0, lt=_MAX_RANKS)]
 _Count = Annotated[int, Meta(ge=1, le=_MAX_RANKS)]
 _Port = Annotated[int, Meta(ge=0, le=65535)]
+_ExitCode = Annotated[int, Meta(ge=0, le=255)]
 _Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
 
 
@@ -73,14 +74,16 @@ class Wait(_Record, tag="wait", frozen=True):
 class Leave(_Record, tag="leave", frozen=True):
     """The sender is done; `failure` says what went wrong, if anything did.
 
-    Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name. A `final` failure of a
-    launcher ends jobs that start again, too: someone has told it to stop.
+    Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name; a launcher also says
+    with which `exit_code` its rank has ended. A `final` failure of a launcher ends jobs that start again, too: someone has told
+    it to stop.
     """
 
     failure: _Text | None
     accused: _Rank | None = None
     problem: _Name = ""
     final: bool = False
+    exit_code: _ExitCode = 0
 
 
 class Challenge(_Record, tag="challenge", frozen=True):
@@ -118,7 +121,8 @@ class Numbered(_Record, tag="numbered", frozen=True):
 
 
 class Ended(_Record, tag="ended", frozen=True):
-    """The job is over; `node_id` is the name of the member that is the cause, where there is one. A `final` end is none to start
+    """The job is over; `node_id` is the name of the member that is the cause, where there is one, and `exit_code` that of its
+    process; where it `is_open`, its launcher will say it, and then there is a second message. A `final` end is none to start
     again after.
     """
 
@@ -126,6 +130,8 @@ class Ended(_Record, tag="ended", frozen=True):
     reason: _Text
     node_id: _Name = ""
     final: bool = False
+    exit_code: _ExitCode = 0
+    is_open: bool = False
 
 
 ToScheduler = Hello | Register | Watch | Wait | Leave

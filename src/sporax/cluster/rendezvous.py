@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sporax.cluster.environment import ProcessRole, join_address
+from sporax.cluster.ports import UNANSWERED
 
 
 class ClusterPhase(Enum):
@@ -87,6 +88,7 @@ class Left:
         problem: what the accused one did, after its name.
         is_own_word: it said so itself; False: its connection broke.
         final: a launcher was told to stop, so that the job is not to be started again.
+        exit_code: of the accused rank's process, where its launcher says it.
     """
 
     connection: int
@@ -95,6 +97,7 @@ class Left:
     problem: str = ""
     is_own_word: bool = True
     final: bool = False
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +137,17 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason, caused by member `node_id`."""
+    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason, caused by member `node_id`, whose
+    process has ended with `exit_code`; `is_open`: its launcher has not said it yet.
+    """
 
     connection: int
     phase: ClusterPhase
     reason: str = ""
     node_id: str = ""
     final: bool = False
+    exit_code: int = 0
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +183,11 @@ class Cluster:
         is_accused: another member says so of it, and it may be alive.
         is_own_word: the cause said itself that it failed, perhaps because of a member whose loss was not noticed yet.
         is_final: a launcher was told to stop, so that the job is not to be started again.
+        exit_code: what the process of the cause has ended with, as its launcher says; 0 is not known.
+        is_open: a member has failed, and its launcher will say how its process ended.
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
-        left: workers that have left in good order, by rank.
+        left: workers that have left or are lost, by rank.
         watchers: launchers that only listen: the host of each, by connection.
         asked: names of the processes whose ranks a launcher wants, by its connection.
         waiting: connections of workers that wait for others.
@@ -194,6 +203,8 @@ class Cluster:
     is_accused: bool = False
     is_own_word: bool = False
     is_final: bool = False
+    exit_code: int = 0
+    is_open: bool = False
     members: dict[int, Member] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     left: dict[int, Member] = field(default_factory=dict)
@@ -211,15 +222,11 @@ class Cluster:
                 # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
                 self.asked[connection] = names
-                ended = (
-                    [Announce(connection, self.phase, self.failure, self.cause, self.is_final)]
-                    if self.has_ended
-                    else []
-                )
-                return [*self._numbers(connection), *ended]
-            case Left(connection, failure, accused, problem, is_own_word, final):
+                return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
+            case Left(connection, failure, accused, problem, is_own_word):
                 before = self.phase
-                self.is_final |= final and connection in self.watchers and not self.has_ended
+                if failure is not None and (host := self.watchers.get(connection)) is not None:
+                    return [*self._leave(connection, None), *self.fail(f"the launcher on {host} {failure}", event)]
                 instructions = self._leave(connection, failure, accused, problem)
                 # Only the word that has ended the cluster counts.
                 self.is_own_word |= is_own_word and before is ClusterPhase.RUNNING and self.phase is ClusterPhase.FAILED
@@ -344,7 +351,7 @@ class Cluster:
         self, connection: int, failure: str | None, accused: int | None = None, problem: str = ""
     ) -> list[Instruction]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
-        node = self.watchers.pop(connection, None)
+        self.watchers.pop(connection, None)
         self.asked.pop(connection, None)
         member = self.members.pop(connection, None)
         rank = self.ranks.pop(connection, None)
@@ -353,19 +360,21 @@ class Cluster:
         if self.has_ended:
             return []
         # A peer that has not named itself speaks for none.
-        if member is None:  # a launcher speaks for its node; a peer that has not named itself speaks for none
-            return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
+        if member is None:
+            return []
+        if rank is not None and member.role is ProcessRole.WORKER:
+            # Still known by its rank: others, or its launcher, may speak of it later.
+            self.left[rank] = member
         if failure is not None and self.phase is ClusterPhase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"
             other = self._worker(accused)
             # A rank that ends because of another one accuses that one.
             if other is None:
+                # The launcher of a machine that does not answer cannot say anything either.
+                self.is_open = failure != UNANSWERED
                 return self._fail(reason, member.node_id)
             self.is_accused = True
             return self._fail(f"{_numbered_name(other, accused)} {problem}: {reason}", other.node_id)
-        if rank is not None and member.role is ProcessRole.WORKER:
-            # Still known by its rank: others may accuse it later.
-            self.left[rank] = member
         if self.phase is ClusterPhase.RUNNING and not self.members:
             return self.close()
         return []
@@ -384,10 +393,25 @@ class Cluster:
         self.phase = ClusterPhase.DONE
         return [Announce(connection, ClusterPhase.DONE) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, *, final: bool = False) -> list[Instruction]:
-        """End the cluster because of something that its holder has seen."""
-        self.is_final |= final and not self.has_ended
-        return [] if self.has_ended else self._fail(reason)
+    def fail(self, reason: str, said: Left | None = None) -> list[Instruction]:
+        """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
+        ended, launchers hear it, too.
+        """
+        said = said or Left(-1, reason)
+        member = self._worker(said.accused)
+        name = "" if member is None else f"{_numbered_name(member, said.accused)} {said.problem}"
+        if self.is_open and member is not None and member.node_id == self.cause:
+            self.is_open, self.exit_code = False, said.exit_code
+            self.failure = f"{self.failure} ({said.problem})" if self.is_own_word else name
+            return [self._announce(connection) for connection in sorted(self.watchers)]
+        if self.has_ended:
+            return []
+        self.is_final, self.exit_code = said.final, said.exit_code
+        return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
+
+    def _announce(self, watcher: int) -> Announce:
+        """What a launcher hears of the end."""
+        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open)
 
     def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""
@@ -397,10 +421,7 @@ class Cluster:
             Refuse(connection, reason) if waiting else Announce(connection, ClusterPhase.FAILED, reason, cause)
             for connection in sorted(self.members)
         ]
-        return to_members + [
-            Announce(connection, ClusterPhase.FAILED, reason, cause, self.is_final)
-            for connection in sorted(self.watchers)
-        ]
+        return to_members + [self._announce(connection) for connection in sorted(self.watchers)]
 
     def _who_is_missing(self) -> str:
         """The words for a cluster that did not gather in time."""

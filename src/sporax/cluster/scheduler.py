@@ -129,9 +129,9 @@ class Scheduler:
             self._deadline = None
             self._feed(TimeIsUp())
 
-    def fail(self, reason: str, *, final: bool = False) -> None:
-        """End the cluster and tell everyone why."""
-        self._carry_out(self.cluster.fail(reason, final=final))
+    def fail(self, reason: str, said: Left | None = None) -> None:
+        """End the cluster, for what the launcher here has said, and tell everyone why."""
+        self._carry_out(self.cluster.fail(reason, said))
 
     def close(self) -> None:
         """Tell the watchers that all went well, unless something failed, and close every connection."""
@@ -327,8 +327,8 @@ def _event(connection: int, message: messages.Register | messages.Watch | messag
             return Watching(connection, node, names)
         case messages.Wait(waits):
             return Waiting(connection, waits)
-        case messages.Leave(failure, accused, problem, final):
-            return Left(connection, failure, accused, problem, final=final)
+        case messages.Leave(failure, accused, problem, final, exit_code):
+            return Left(connection, failure, accused, problem, final=final, exit_code=exit_code)
 
 
 def _message(instruction: Instruction) -> messages.FromScheduler:
@@ -342,5 +342,6 @@ def _message(instruction: Instruction) -> messages.FromScheduler:
             return messages.Awaited(ranks)
         case Number(_, ranks):
             return messages.Numbered(ranks)
-        case Announce(_, phase, reason, node_id, final):
-            return messages.Ended(phase is ClusterPhase.DONE, messages.shortened(reason), node_id, final)
+        case Announce(_, phase, reason, node_id, final, exit_code, is_open):
+            well = phase is ClusterPhase.DONE
+            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open)

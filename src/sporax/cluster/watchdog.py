@@ -3,7 +3,8 @@
 Problem: in a collective every rank waits for all others, for ever if one of them never comes. Method: facts, and no guesses
 about the user's program.
 
-* A rank that raises tells the scheduler and ends at once, without waiting for the others.
+* A rank that raises tells the scheduler and ends at once, without waiting for the others; so does one that `sys.exit` ends with
+  another code than 0, where `sporax run` has started its script (Python tells no one else).
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
   none, by JAX's heartbeats.
 * Ranks of one machine share a *board* (`sporax.cluster.board`) with the exchanges that each has begun. From it a rank that waits
@@ -156,7 +157,7 @@ class Watchdog:
     def explain(self, name: str, error: Exception) -> Exception:
         """An error for an exchange that failed; gives the scheduler a moment to say who is lost."""
         # Other errors have nothing to do with the exchange.
-        if "gloo" not in str(error).lower() and "nccl" not in str(error).lower():
+        if not _is_of_exchange(error):
             return error
         reason = self._lost[0] if self._hears_of_a_loss() else str(error).splitlines()[0]
         return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
@@ -169,7 +170,9 @@ class Watchdog:
         return bool(self._lost)
 
     def say_goodbye(self) -> None:
-        """At the end of the process: after an exception that no one caught, leave without waiting for the others."""
+        """At the end of the process: after an exception that no one caught, or `sys.exit` with another code than 0, leave without
+        waiting for the others.
+        """
         if self._stopped:
             return
         self._board.leave()
@@ -179,11 +182,14 @@ class Watchdog:
             return
         if self._recovers and self._hears_of_a_loss():
             self._begin_again()
-        self._membership.leave()
         sys.stdout.flush()
         sys.stderr.flush()
+        error = getattr(sys, "last_value", None)
+        # A rank whose peer is gone is not the cause: where the scheduler says so, this process ends in `_job_has_failed`.
+        if not _is_of_exchange(error) or not self._hears_of_a_loss():
+            self._membership.leave("ended by sys.exit" if isinstance(error, SystemExit) else None)
         # A normal exit would run that shutdown, which waits for ranks that never come.
-        self._exit()  # JAX would wait for all ranks to shut down together
+        self._exit(_exit_code(error))  # JAX would wait for all ranks to shut down together
 
     def _begin_again(self) -> NoReturn:
         """Begin this process's program again; its coordinator, if it has that, outlives the news of the loss."""
@@ -191,11 +197,11 @@ class Watchdog:
             time.sleep(_LINGER_SECONDS)
         begin_again(f"rank {self._rank} begins again because {self._lost[0]}")
 
-    def _exit(self) -> None:
+    def _exit(self, code: int = _FAILED) -> None:
         """End this process; the others have been told."""
         if self._rank == 0:
             time.sleep(_LINGER_SECONDS)
-        os._exit(_FAILED)
+        os._exit(code)
 
     # ------------------------------------------------------------------------------------------ the thread that watches
 
@@ -205,7 +211,7 @@ class Watchdog:
             self._lost.append(reason)
             self._begin_again()
         if self._leaving:
-            os._exit(_FAILED)
+            self._exit()
         self._end_because(_Verdict(reason), _GRACE_SECONDS)
 
     def _look_after(self) -> None:
@@ -348,6 +354,18 @@ def begin_again(why: str) -> NoReturn:
 def report(text: str) -> None:
     """Say something in this rank's log."""
     print(f"sporax: {text}", file=sys.stderr, flush=True)
+
+
+def _is_of_exchange(error: object) -> bool:
+    """Whether an exchange between ranks has failed."""
+    text = str(error).lower()
+    return "gloo" in text or "nccl" in text
+
+
+def _exit_code(error: object) -> int:
+    """The code of a process that ends by an exception; of SystemExit it is the one that Python takes."""
+    code = error.code if isinstance(error, SystemExit) else _FAILED
+    return code & 0xFF if isinstance(code, int) else _FAILED
 
 
 def _is_ready(array: Any) -> bool:

@@ -180,14 +180,17 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
     """Call `run`; report an exception without the frames that lead up to the script. Returns the exit code."""
     try:
         run()
+    except SystemExit as end:
+        if end.code:
+            _note_uncaught(end)
+        raise
     except Exception as error:
         error.__traceback__ = _script_frames(error.__traceback__)
         explains_itself = isinstance(error, SporaxError) and not isinstance(error, SporaxDefectError)
         is_shorter = explains_itself and shorten(error)
         for name in PREPARATIONS:
             importlib.import_module(name).add_hint(error, error.__traceback__)
-        # Python sets these for errors that are not caught; exit handlers of Sporax read them.
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        _note_uncaught(error)
         # Before the traceback, so that the message stands last; other hooks show no frames, or their own way.
         if is_shorter and sys.excepthook is sys.__excepthook__:
             print(
@@ -196,6 +199,11 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
+
+
+def _note_uncaught(error: BaseException) -> None:
+    """Set what Python sets for errors that are not caught, and not for SystemExit; exit handlers of Sporax read it."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
 
 def _script_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -28,6 +28,7 @@ from sporax.ps.protocol.messages import GetStatus, StatusIs
 from sporax.ps.sockets.security import is_loopback, keys_for
 
 _START_SECONDS = 60.0
+"""Ray starts a Python process for each actor, and each imports Sporax."""
 
 
 class RayServers:
@@ -39,6 +40,7 @@ class RayServers:
         port: as MS_SCHED_PORT; the parameter server's scheduler listens on the next one.
         variables: of the environment of all actors, e.g. ``{"MS_PS_STALENESS": "-1"}``; see `sporax.ps.environment`.
         resources: Ray resources of one server, e.g. ``{"memory": 4e9}``.
+        start_seconds: in which the scheduler must answer; a busy machine needs more.
 
     Raises:
         SporaxImportError: Ray is not installed.
@@ -54,6 +56,7 @@ class RayServers:
         port: int,
         variables: Mapping[str, str] | None = None,
         resources: Mapping[str, float] | None = None,
+        start_seconds: float = _START_SECONDS,
     ) -> None:
         self._ray = _ray()
         if not self._ray.is_initialized():
@@ -81,7 +84,7 @@ class RayServers:
             # Round the nodes, so that the slots' copies are on different ones.
             for index, node in zip(range(servers), itertools.cycle(self._nodes()), strict=False):
                 self._start("server", index, _on_node(node, soft=True))
-            self._await_scheduler()
+            self._await_scheduler(start_seconds)
         except BaseException:
             self.close()
             raise
@@ -148,13 +151,13 @@ class RayServers:
         """The nodes that servers are dealt out to in turn; Ray's own "SPREAD" may put two servers on one."""
         return sorted(str(node["NodeID"]) for node in self._ray.nodes() if node["Alive"])
 
-    def _await_scheduler(self) -> None:
+    def _await_scheduler(self, seconds: float) -> None:
         requester = Requester(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
         try:
-            if requester.ask(GetStatus(), StatusIs, _START_SECONDS) is None:
+            if requester.ask(GetStatus(), StatusIs, seconds) is None:
                 raise SporaxRuntimeError(
                     f"For 'sporax.ps.ray', the scheduler at {self.address} must answer, but did not in "
-                    f"{_START_SECONDS:.0f} s."
+                    f"{seconds:.0f} s (start_seconds)."
                 )
         finally:
             requester.close()

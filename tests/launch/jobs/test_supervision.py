@@ -11,6 +11,7 @@ from sporax.launch.jobs.supervision import (
     ELSEWHERE,
     GRACE_SECONDS,
     LAST_WORDS_SECONDS,
+    OPEN_SECONDS,
     SIGNALS_SECONDS,
     BlameRank,
     ClusterEnded,
@@ -289,3 +290,28 @@ def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision)
     join_all(job)
     job.handle(RanksEnded({1: 5}))
     assert job.handle(SignalCame(signal.SIGINT))[0] == BlameRank(1, 5)
+
+
+def test_the_exit_code_of_a_rank_elsewhere_is_waited_for_and_becomes_the_launchers(job: Supervision):
+    """Ranks here end because of it meanwhile; its launcher speaks a moment later."""
+    join_all(job)
+    assert job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True)) == [StartGrace(OPEN_SECONDS)]
+    assert job.handle(RanksEnded({0: 1, 1: -signal.SIGABRT})) == []
+    instructions = job.handle(ClusterEnded("rank 7 ended with exit code 3", ELSEWHERE, exit_code=3))
+    assert instructions[:2] == [Tell("rank 7 ended with exit code 3"), TellOthers()]
+    assert job.handle(RanksEnded({2: -15})) == [Finish(3)]
+
+
+def test_a_launcher_elsewhere_that_says_nothing_more_is_waited_for_no_longer_than_the_grace(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True))
+    assert job.handle(RanksEnded({0: 1, 1: 1, 2: 1})) == []
+    assert job.handle(GraceOver()) == [Tell("rank 7 ended"), TellOthers(), Finish(1)]
+
+
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 ended by sys.exit", 1, is_own_word=True))
+    job.handle(RanksEnded({1: 3, 0: -signal.SIGABRT}))
+    assert BlameRank(1, 3) in job.handle(GraceOver())
+    assert job.handle(RanksEnded({2: 0})) == [Finish(3)]

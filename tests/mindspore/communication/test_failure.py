@@ -1,6 +1,7 @@
 """A rank that is killed, raises, stands still or hangs ends the job, which says which rank it was. One that works does not."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -44,6 +45,17 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
     assert "rank 1" in output
     begun = next(float(line.split()[-1]) for line in output.splitlines() if "the end begins at" in line)
     assert ended - begun < SECONDS, output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["exits", "ends"])
+def test_the_launcher_ends_with_the_code_of_the_rank_that_ended_first(run_ranks, how):
+    """It says so itself, or its process does: the other rank need not find out that it has left."""
+    job = run_ranks("failing.py", 2, how)
+    assert job.returncode == 3, job.stderr
+    headline = next(line for line in job.stderr.splitlines()[1:] if line.startswith("sporax run: "))
+    assert re.match(r"sporax run: rank 1 \(process \d+\) ended with exit code 3 after", headline)
+    assert "has left the job" not in job.stdout + job.stderr
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Connections between processes of one machine: whole messages in order, whatever pieces the kernel makes of them."""
+"""Connections without encryption: whole messages in order, whatever pieces the kernel makes of them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,25 @@ def pair() -> Iterator[tuple[socket.socket, Stream]]:
     raw.close()
 
 
-@pytest.fixture
-def hubs(tmp_path: Path) -> Iterator[tuple[Streams, Streams, str]]:
+@pytest.fixture(params=["Unix", "TCP", "TCP over IPv6"])
+def hubs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Streams, Streams, str]]:
+    """One that listens, one that connects, and where."""
     path = str(tmp_path / "s")
-    server, client = Streams(path), Streams()
-    yield server, client, path
+    host = {"TCP": "127.0.0.1", "TCP over IPv6": "::1"}.get(request.param, "")
+    server, client = Streams("" if host else path, host=host), Streams()
+    yield server, client, server.address or path
     client.close()
     server.close()
+
+
+def connected(where: str) -> socket.socket:
+    """A stranger's connection."""
+    if where.startswith("/"):
+        stranger = socket.socket(socket.AF_UNIX)
+        stranger.connect(where)
+        return stranger
+    host, _, port = where.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)))
 
 
 def test_messages_cut_anywhere_arrive_whole(pair: tuple[socket.socket, Stream]) -> None:
@@ -112,8 +124,7 @@ def test_two_processes_that_both_send_much_do_not_wait_for_each_other(hubs: tupl
 def test_what_is_no_message_ends_the_connection_and_is_counted(hubs: tuple[Streams, Streams, str], data: bytes) -> None:
     server, client, path = hubs
     good = client.connect(path, b"good")
-    bad = socket.socket(socket.AF_UNIX)
-    bad.connect(path)
+    bad = connected(path)
     bad.sendall(data)
     received = []
     until = time.monotonic() + 20
@@ -147,6 +158,20 @@ def test_a_name_belongs_to_its_newest_connection(hubs: tuple[Streams, Streams, s
     assert first is not None
     assert not first.is_open
     assert not server.reply(b"somebody else", Acked(1, 2, 3))
+
+
+def test_what_nobody_listens_to_any_more_ends_without_an_error(hubs: tuple[Streams, Streams, str]) -> None:
+    """Over TCP it is known only after the first message was queued."""
+    server, client, path = hubs
+    server.close()
+    connection = client.connect(path, b"me")
+    if connection is not None:
+        client.send(connection, *push(1, 10))
+    until = time.monotonic() + 20
+    while connection is not None and connection.is_open and time.monotonic() < until:
+        assert not list(client.receive(0.01))
+    assert connection is None or not connection.is_open
+    assert not client.has_unsent
 
 
 def test_arrays_go_to_the_memory_that_waits_for_them(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from sporax.cluster import membership
-from sporax.cluster.rendezvous import Cluster, ClusterPhase
+import msgspec
+
+from sporax.cluster import membership, messages
+from sporax.cluster.rendezvous import Cluster, ClusterPhase, Left
 from sporax.cluster.scheduler import Scheduler
 from sporax.launch.jobs.job import NodeJob
 from sporax.launch.jobs.supervision import ELSEWHERE, ClusterEnded, ClusterFormed, Event, RankJoined
@@ -48,8 +50,10 @@ class ClusterLink(Protocol):
     def is_final(self) -> bool:
         """Whether another node was told to stop, so that the job is not to be started again."""
 
-    def tell_failure(self, reason: str, *, final: bool) -> None:
-        """Let everyone else know that this node's ranks have failed. `reason` continues "the launcher on HOST …"."""
+    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
+        """Let everyone else know that this node's ranks have failed. `reason` continues "the launcher on HOST …"; `ended` is the
+        rank that has failed first, if it was one.
+        """
 
     def close(self) -> None:
         """Say goodbye."""
@@ -67,7 +71,7 @@ class SchedulerHere:
         self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
         self._joined: set[str] = set()
         self._ranks: dict[int, int] = {}
-        self._phase = ClusterPhase.GATHERING
+        self._phase, self._is_open = ClusterPhase.GATHERING, False
 
     def watched(self) -> int:
         """The scheduler's own selector."""
@@ -83,16 +87,20 @@ class SchedulerHere:
                 yield RankJoined(self._local_ranks[node_id])
         self._joined |= present
         before, self._phase = self._phase, self._cluster.phase
+        was_open, self._is_open = self._is_open, self._cluster.is_open
         if before is ClusterPhase.GATHERING and self._phase in (ClusterPhase.RUNNING, ClusterPhase.DONE):
             ranks = self._cluster.rank_of()
             self._ranks = {local: ranks[name] for name, local in self._local_ranks.items() if name in ranks}
             yield ClusterFormed()
-        if before is not self._phase and self._phase in (ClusterPhase.DONE, ClusterPhase.FAILED):
+        has_more = was_open and not self._is_open
+        if has_more or (before is not self._phase and self._phase in (ClusterPhase.DONE, ClusterPhase.FAILED)):
             yield ClusterEnded(
                 self._cluster.failure or None,
                 _local_cause(self._local_ranks, self._cluster.cause),
                 self._cluster.is_accused,
                 self._cluster.is_own_word and not self._cluster.is_accused,
+                self._cluster.exit_code,
+                self._cluster.is_open,
             )
 
     def ranks(self) -> Mapping[int, int]:
@@ -103,10 +111,12 @@ class SchedulerHere:
         """As a launcher has told."""
         return self._cluster.is_final
 
-    def tell_failure(self, reason: str, *, final: bool) -> None:
+    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
         """Announce it to all members and watchers."""
-        self._phase = ClusterPhase.FAILED  # what we say ourselves is no news to us
-        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", final=final)
+        self._phase, self._is_open = ClusterPhase.FAILED, False  # what we say ourselves is no news to us
+        how = ended or membership.EndedRank()
+        said = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", said)
 
     def close(self) -> None:
         """End the cluster."""
@@ -144,6 +154,8 @@ class SchedulerElsewhere:
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
         self._untold: str | None = None
+        self._ended: membership.EndedRank | None = None
+        self._open: messages.Ended | None = None
         self._is_final = False
 
     def watched(self) -> int | None:
@@ -164,10 +176,15 @@ class SchedulerElsewhere:
             if isinstance(heard, tuple):
                 self._ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
                 continue
-            self._is_final = heard.final
-            # The scheduler has nothing more to say after the end of the job.
-            self._leave(None)
-            yield ClusterEnded(None if heard.well else heard.reason, _local_cause(self._local_ranks, heard.node_id))
+            if self._open is not None and not heard.node_id:  # the scheduler has ended before it could say more
+                heard = msgspec.structs.replace(self._open, is_open=False)
+            self._is_final, self._open = heard.final, heard if heard.is_open else None
+            if self._open is None:
+                # The scheduler has nothing more to say after the end of the job.
+                self._leave(None)
+            cause = _local_cause(self._local_ranks, heard.node_id)
+            reason = None if heard.well else heard.reason
+            yield ClusterEnded(reason, cause, exit_code=heard.exit_code, is_open=heard.is_open)
 
     def ranks(self) -> Mapping[int, int]:
         """As the scheduler has told."""
@@ -177,11 +194,11 @@ class SchedulerElsewhere:
         """As the scheduler has told."""
         return self._is_final
 
-    def tell_failure(self, reason: str, *, final: bool) -> None:
+    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
         # Not connected yet: `close` tries again.
         self._untold = reason if self._stream is None and self._next_try is not None else None
-        self._is_final = final
+        self._is_final, self._ended = final, ended
         self._leave(reason)
 
     def close(self) -> None:
@@ -196,4 +213,4 @@ class SchedulerElsewhere:
         """Leave once."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            membership.leave_as_launcher(stream, failure, final=self._is_final)
+            membership.leave_as_launcher(stream, failure, final=self._is_final, ended=self._ended)

@@ -26,6 +26,8 @@ SIGNALS_SECONDS = 2.0
 """For which an exception is not believed while other ranks run. A rank that is killed takes the others' collectives with it, and
 on a busy machine their exceptions are seen before its own end.
 """
+OPEN_SECONDS = 5.0
+"""For which the launcher of another node may say how a rank has ended that has failed there; it may itself wait for the above."""
 FAILED = 1
 ELSEWHERE = -1
 """Stands for the local rank of a member of another node."""
@@ -63,12 +65,15 @@ class ClusterEnded:
     """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly, and `cause` is
     that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
     `is_accused`: other ranks say so of it; it has not failed itself. `is_own_word`: it has said so itself, by an exception.
+    `exit_code`: that rank's, 0 where it is not known; `is_open`: its launcher will say, and the event comes again.
     """
 
     failure: str | None
     cause: int | None = None
     is_accused: bool = False
     is_own_word: bool = False
+    exit_code: int = 0
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,8 @@ class Supervision:
         cause: local rank that is the cause, as the scheduler says, or ELSEWHERE; None where no rank is.
         is_accused: whether it is only other ranks that say so.
         is_own_word: whether it has said so itself, by an exception that may be a consequence.
+        cause_code: exit code of the rank that is the cause, on whatever node; 0 where it is not known.
+        is_open: the launcher of another node will say it in a moment.
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
@@ -165,6 +172,8 @@ class Supervision:
     cause: int | None = None
     is_accused: bool = False
     is_own_word: bool = False
+    cause_code: int = 0
+    is_open: bool = False
     blamed: frozenset[int] = frozenset()
     phase: RunPhase = RunPhase.RUNNING
     exit_code: int = 0
@@ -186,8 +195,9 @@ class Supervision:
                 self.gathering, self.formed, self.waits_for_others = False, True, True
                 return []
             case ClusterEnded(failure, cause, is_accused, is_own_word):
-                self.is_accused, self.is_own_word = is_accused, is_own_word
-                return self._cluster_ended(failure, cause)
+                self.is_accused, self.is_own_word, self.cause_code = is_accused, is_own_word, event.exit_code
+                was_open, self.is_open = self.is_open, event.is_open and cause == ELSEWHERE
+                return self._cluster_ended(failure, cause, is_last_word=was_open and not self.is_open)
             case SignalCame(signum):
                 return self._signal_came(signum)
             case GraceOver():
@@ -218,11 +228,13 @@ class Supervision:
         is_first = not self.doubtful
         self.doubtful |= failed
         if self._may_be_consequences():
-            return [StartGrace(SIGNALS_SECONDS)] if is_first else []
+            return [StartGrace(SIGNALS_SECONDS)] if is_first and not self.is_open else []
         return self._believe()
 
     def _may_be_consequences(self) -> bool:
         """Whether a rank that is killed just now, and whose end was not seen yet, could be the cause of all failures so far."""
+        if self.is_open:
+            return not killed_of(self.doubtful)
         # Who is the cause is known where the scheduler names another rank.
         is_named = self.cluster_failure is not None and not self.is_own_word
         is_known = is_named and (self.is_accused or self.cause not in self.doubtful)
@@ -248,7 +260,8 @@ class Supervision:
         self.blamed = frozenset(blamed)
         # The largest code: a rank that was killed by a signal, if there is one.
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
-        return [*instructions, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
+        exit_code = self.cause_code or max(map(exit_code_of, (blamed or failed).values()))
+        return [*instructions, *blame, *self._stop(exit_code)]
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
@@ -257,9 +270,9 @@ class Supervision:
         if self.phase is not RunPhase.RUNNING or not self.gathering or not absent:
             return []
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
-        return [Tell(text), *self._stop(FAILED, signal.SIGTERM)]
+        return [Tell(text), *self._stop(FAILED)]
 
-    def _cluster_ended(self, failure: str | None, cause: int | None) -> list[Instruction]:
+    def _cluster_ended(self, failure: str | None, cause: int | None, *, is_last_word: bool) -> list[Instruction]:
         """The scheduler has spoken. A local rank that failed will end in a moment and say more, so it gets that long."""
         self.gathering = self.waits_for_others = False
         if self.phase is not RunPhase.RUNNING:
@@ -267,6 +280,12 @@ class Supervision:
         if failure is None:
             return self._finish_if_complete()
         self.cluster_failure, self.cause = failure, cause
+        # A member is the cause only of what has been formed; launchers of other nodes hear of it only so.
+        self.formed = self.formed or cause is not None
+        if is_last_word:
+            return self._grace_over()
+        if self.is_open:
+            return [StartGrace(OPEN_SECONDS)]
         if self.doubtful:
             return [] if self._may_be_consequences() else self._believe()
         # A moment for the rank's own error, which explains more than its loss.
@@ -289,16 +308,17 @@ class Supervision:
 
     def _grace_over(self) -> list[Instruction]:
         """Go one step further in stopping the ranks."""
+        self.is_open = False
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.cluster_failure is not None:
-            return [Tell(self.cluster_failure), *self._stop(FAILED, signal.SIGTERM)]
+            return [Tell(self.cluster_failure), *self._stop(self.cause_code or FAILED)]
         # They have had their time to end by themselves.
         if self.phase is RunPhase.STOPPING and self.running:
             return [SignalRanks(self._still_running(), signal.SIGKILL)]
         return []
 
-    def _stop(self, exit_code: int, signum: int) -> list[Instruction]:
+    def _stop(self, exit_code: int, signum: int = signal.SIGTERM) -> list[Instruction]:
         """Ask the ranks to end, with time to do so, and let the other nodes know."""
         self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code, False
         asked: list[Instruction] = []

@@ -20,6 +20,7 @@ from typing import TextIO
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import private
 from sporax.cluster.environment import is_verbose
+from sporax.cluster.membership import EndedRank
 from sporax.launch.jobs import cores, supervision
 from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
@@ -77,6 +78,7 @@ class Supervisor:
         self._began = time.monotonic()
         self._grace_ends: float | None = None
         self._reason = ""
+        self._ended: EndedRank | None = None
         self._exit_code: int | None = None
 
     def __enter__(self) -> Supervisor:
@@ -226,12 +228,14 @@ class Supervisor:
                 case supervision.Tell(text):
                     self._tell(text)
                 case supervision.TellOthers():
-                    self._link.tell_failure(f"ended its ranks: {self._reason}", final=self.was_told_to_stop)
+                    reason = f"ended its ranks: {self._reason}"
+                    self._link.tell_failure(reason, final=self.was_told_to_stop, ended=self._ended)
                 case supervision.Finish(exit_code):
                     self._exit_code = exit_code
 
     def _blame(self, plan: RankPlan, status: int) -> None:
         """Name the rank that failed and quote its log."""
+        self._ended = self._ended or EndedRank(plan.rank, _ending(status), supervision.exit_code_of(status))
         seconds = time.monotonic() - self._began
         self._tell(f"{plan} (process {self._processes[plan.local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
         if (problem := write_problem(plan.log_path)) is not None:

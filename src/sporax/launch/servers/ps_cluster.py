@@ -26,6 +26,7 @@ from sporax.cluster.board import process_state
 from sporax.cluster.environment import join_address
 from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.rank import rank_command
+from sporax.launch.jobs.supervision import FAILED, exit_code_of
 from sporax.launch.target import Target
 from sporax.ps.client.requester import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
@@ -35,6 +36,7 @@ from sporax.ps.sockets.security import Keys, keys_for
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
+_ANSWER_SECONDS = 1.0
 _PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
 _QUIET_SECONDS = 5.0
 _LONGEST_BACKOFF = 2.0
@@ -128,6 +130,7 @@ class LocalCluster:
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None
         self.failure = ""
+        self.exit_code = 0
         self._num_notices = 0
         self._asked = 0.0
         self._over_since: float | None = None
@@ -215,14 +218,23 @@ class LocalCluster:
         elif child.role == "scheduler" and (error := self._error_of_job()):
             # An error of the job as a whole is named by the scheduler.
             self.fail(error)
+        elif child.role == "worker" and status > 0 and self._has_ended_elsewhere():
+            return
         elif child.starts > self._max_restarts or self._fails_at_start(child, status, now):
-            self.fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
+            text = f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts"
+            self.fail(text, exit_code_of(status))
         elif status > 0 and child.role in ("worker", "scheduler"):
             # A positive status is the program's own error, which a restart would repeat.
-            self.fail(f"{child.role} {child.index} ended with exit code {status}")
+            self.fail(f"{child.role} {child.index} ended with exit code {status}", status)
         else:
             # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
+
+    def _has_ended_elsewhere(self) -> bool:
+        """Whether another launcher has ended the job, so that a worker here has failed because of that."""
+        if self._share.num_nodes > 1:
+            self._follow(self._requester.ask(GetWanted(), Wanted, _ANSWER_SECONDS))
+        return bool(self.failure)
 
     @staticmethod
     def _fails_at_start(child: Child, status: int, now: float) -> bool:
@@ -277,7 +289,7 @@ class LocalCluster:
         self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
-            self.fail(target.error)
+            self.fail(target.error, target.exit_code or FAILED)
         if target.finished:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
@@ -301,9 +313,10 @@ class LocalCluster:
                 self._end(child)
                 child.exit_code = 0
 
-    def fail(self, reason: str) -> None:
-        """End the job for a reason; the first one counts."""
-        self.failure = self.failure or reason
+    def fail(self, reason: str, exit_code: int = FAILED) -> None:
+        """End the job for a reason, and with an exit code; the first one counts."""
+        if not self.failure:
+            self.failure, self.exit_code = reason, exit_code
 
     # ---------------------------------------------------------------------------------------------------- for commands
 
@@ -328,7 +341,7 @@ class LocalCluster:
         """Let the launchers of other machines know that this one ends its processes; waits a little until they have heard it."""
         if self._share.num_nodes == 1:
             return
-        self._requester.tell(LauncherFailed(reason))
+        self._requester.tell(LauncherFailed(reason, self.exit_code))
         # The scheduler passes it on and ends, or is on another machine, to which the message has to get.
         ends = time.monotonic() + _PARTING_SECONDS
         scheduler = self.children.get(("scheduler", 0))

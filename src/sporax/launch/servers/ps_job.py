@@ -155,7 +155,7 @@ def _watch(cluster: LocalCluster, log_dir: Path, link: LauncherLink | None) -> i
         return 128 + signum
     if cluster.failure:
         _tell(cluster, log_dir)
-    return 1 if cluster.failure else 0
+    return cluster.exit_code
 
 
 def _tell(cluster: LocalCluster, log_dir: Path) -> None:

@@ -104,13 +104,16 @@ class Holders(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ServerAddress(msgspec.Struct, frozen=True, array_like=True):
-    """Where a server listens, and which start of it this is."""
+    """Where a server listens, and which start of it this is: `tcp` by ZeroMQ, `ipc` for its machine, `plain` for others without
+    keys; "" where it does not.
+    """
 
     index: int
     incarnation: int
     host: str
     tcp: str
     ipc: str
+    plain: str = ""
 
 
 class Members(msgspec.Struct, frozen=True, array_like=True):
@@ -352,6 +355,7 @@ class RegisterProcess(ServerMessage, frozen=True, array_like=True, tag=40):
     host: str = ""
     tcp: str = ""
     ipc: str = ""
+    plain: str = ""
 
 
 class ProcessAccepted(ServerMessage, frozen=True, array_like=True, tag=41):
@@ -460,6 +464,7 @@ class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
         error: why the job cannot go on.
         notices: what people should hear of.
         joined: nodes of all workers that have ever taken part.
+        exit_code: of the process that is the cause of the error, 0 where it is not known.
     """
 
     workers: int
@@ -469,6 +474,7 @@ class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
     error: str
     notices: list[str] = []
     joined: list[str] = []
+    exit_code: int = 0
 
 
 class GetStatus(ServerMessage, frozen=True, array_like=True, tag=55):
@@ -567,9 +573,10 @@ class Broken(ServerMessage, frozen=True, array_like=True, tag=67):
 
 
 class LauncherFailed(ServerMessage, frozen=True, array_like=True, tag=70):
-    """The launcher of a machine has ended its processes: the job cannot go on."""
+    """The launcher of a machine has ended its processes, the first with `exit_code`: the job cannot go on."""
 
     reason: str
+    exit_code: int = 0
 
 
 class UpdatesLost(ServerMessage, frozen=True, array_like=True, tag=68):

@@ -85,6 +85,7 @@ class SchedulerState(CheckpointingScheduler):
         journal.epoch += bool(journal.slots)
         self.members = MembersState(options, journal, self.servers, self.workers)
         self.finished = False
+        self._exit_code = 0
         self._starting: dict[int, ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
         self._starting_senders: dict[int, bytes] = {}
@@ -152,7 +153,7 @@ class SchedulerState(CheckpointingScheduler):
                 self._lose_server(index)
         self._starting_senders[index] = sender
         self._incarnations[index] = incarnation
-        self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc)
+        self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc, message.plain)
         self._starting_nodes[index] = message.node
         self._reply(sender, ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now()))
 
@@ -310,6 +311,7 @@ class SchedulerState(CheckpointingScheduler):
 
     def _launcher_failed(self, sender: bytes, message: LauncherFailed) -> None:
         if not self.finished and not self.journal.error:
+            self._exit_code = message.exit_code
             self._fail(message.reason)
 
     def _fail(self, reason: str) -> None:
@@ -418,6 +420,7 @@ class SchedulerState(CheckpointingScheduler):
             journal.error,
             list(self.notices),
             joined,
+            self._exit_code,
         )
         self._reply(sender, target)
 

@@ -55,7 +55,7 @@ from sporax.ps.slots.recovery import Replay, damage_text, missing_text
 from sporax.ps.slots.slot import bytes_of
 from sporax.ps.slots.slot_files import read_slot, write_slot
 from sporax.ps.sockets.peers import Peers
-from sporax.ps.sockets.security import Keys
+from sporax.ps.sockets.security import Keys, is_loopback
 from sporax.ps.sockets.stream import Streams
 from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, listening_address, receive, send
 
@@ -108,7 +108,7 @@ class Server:
         self._index = index
         self._silent_seconds = silent_seconds
         self._local = LocalSocket()
-        self._streams = Streams(self._local.path)
+        self._streams = Streams(self._local.path, host="" if keys is not None or is_loopback(host) else host)
         self._router = self._transport.listen(f"tcp://{listening_address(host, '*', keys)}")
         self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
         self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
@@ -165,7 +165,13 @@ class Server:
         """Get a number, read back what the log has, and tell the scheduler."""
         hostname = socket.gethostname()
         register = RegisterProcess(
-            "server", self._node, self._index, hostname, join_address(self._host, self._port), self._local.path
+            "server",
+            self._node,
+            self._index,
+            hostname,
+            join_address(self._host, self._port),
+            self._local.path,
+            self._streams.address,
         )
         welcome: ProcessAccepted | None = None
         handshakes = self._transport.watch(self._scheduler)

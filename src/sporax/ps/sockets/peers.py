@@ -1,4 +1,6 @@
-"""Connections to servers, from workers and from other servers: through the file system on one machine, else over the network."""
+"""Connections to servers, from workers and from other servers: through the file system on one machine or over the network: by TCP
+alone where no keys are needed, by ZeroMQ where they are.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Peers:
         self._transport = transport
         self._streams = streams
         self._identity = identity
-        self._local: dict[tuple[int, int], Stream] = {}
+        self._direct: dict[tuple[int, int], Stream] = {}
         self._remote: dict[tuple[int, int], Any] = {}
         self._poller = zmq.Poller()
         self._poller.register(streams, zmq.POLLIN)
@@ -38,22 +40,22 @@ class Peers:
     def send(self, server: ServerAddress, message: ServerMessage, frames: Sequence[Frame] = ()) -> None:
         """Send without waiting; it is lost when the server is gone."""
         key = (server.index, server.incarnation)
-        stream = self._local.get(key)
-        # The quickest way first: both processes are on this machine.
+        stream = self._direct.get(key)
+        # The quickest way first.
         if stream is not None and stream.is_open:
             self._streams.send(stream, message, frames)
         elif key in self._remote:
             send(self._remote[key], message, frames)
         else:
             self._connect(key, server)
-            if key in self._local or key in self._remote:
+            if key in self._direct or key in self._remote:
                 self.send(server, message, frames)
 
     def receive(self, seconds: float) -> Iterable[tuple[ServerMessage, tuple[Frame, ...]]]:
         """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
-        if seconds and len(self._local) == 1 and not self._remote:
+        if seconds and len(self._direct) == 1 and not self._remote:
             # A worker with one server waits in the read itself, which saves a system call.
-            (stream,) = self._local.values()
+            (stream,) = self._direct.values()
             if stream.is_open and not stream.has_unsent:
                 incoming = self._streams.receive_from(stream)
                 return () if incoming is None else (incoming,)
@@ -63,7 +65,7 @@ class Peers:
         if self._remote:
             self._poller.poll(int(seconds * 1000))
             seconds = 0.0
-        elif not self._local:
+        elif not self._direct:
             # Nothing could wake a poll of no connections.
             time.sleep(min(seconds, _NO_CONNECTION_SECONDS))
         for _, message, frames in self._streams.receive(seconds):
@@ -79,24 +81,25 @@ class Peers:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether a message to a process of this machine has not left completely."""
+        """Whether a message to a process that no ZeroMQ is needed for has not left completely."""
         return self._streams.has_unsent
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""
         # Messages of an earlier start must not be taken for those of this one.
-        for earlier in [other for other in (*self._local, *self._remote) if other[0] == key[0]]:
-            if earlier in self._local:
-                self._streams.drop(self._local.pop(earlier))
+        for earlier in [other for other in (*self._direct, *self._remote) if other[0] == key[0]]:
+            if earlier in self._direct:
+                self._streams.drop(self._direct.pop(earlier))
             else:
                 dealer = self._remote.pop(earlier)
                 self._poller.unregister(dealer)
                 self._transport.drop(dealer)
         # The path counts on the same machine only, and the socket may not be there yet.
-        if server.ipc and server.host == socket.gethostname() and os.path.exists(server.ipc):
-            stream = self._streams.connect(server.ipc, self._identity)
+        is_here = server.ipc and server.host == socket.gethostname() and os.path.exists(server.ipc)
+        if where := server.ipc if is_here else server.plain if self._transport.is_plain else "":
+            stream = self._streams.connect(where, self._identity)
             if stream is not None:
-                self._local[key] = stream
+                self._direct[key] = stream
             return
         dealer = self._transport.connect(f"tcp://{server.tcp}", self._identity)
         self._remote[key] = dealer

@@ -1,4 +1,4 @@
-"""Connections between processes of one machine: whole messages over Unix sockets, read and written by the caller's own thread.
+"""Connections that nothing encrypts: whole messages over Unix sockets, or over TCP, read and written by the caller's own thread.
 
 Problem: through a messaging library every message changes threads four times (caller, its I/O thread, the peer's, the peer's
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
@@ -7,7 +7,8 @@ in a queue. A reader looks for a moment before it sleeps, because to be woken ta
 finds something (`_Patience`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
 own memory. Where messages have the sizes of the one before, as the pushes of a worker have, one system call brings all of it.
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
-Only this user's processes can enter the directory of the socket (`transport.LocalSocket`), so nothing is encrypted here.
+Only this user's processes can enter the directory of a Unix socket (`transport.LocalSocket`). TCP serves jobs on several machines
+whose user has said that they need no keys (MS_PS_INSECURE=1); the others have `transport` for that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from sporax.cluster import ports
+from sporax.cluster.environment import join_address
 from sporax.ps.protocol.messages import PeerHello, ServerMessage
 from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
 
@@ -97,8 +100,12 @@ class Stream:
         # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
-        # Set before the first message, since it bounds what one call takes.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        if connection.family == socket.AF_UNIX:
+            # Set before the first message, since it bounds what one call takes; TCP's grows by itself.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        else:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ports.notice_silence(connection)
         self._socket = connection
         self._place = place
         self.identity = b""
@@ -231,7 +238,7 @@ class Stream:
         try:
             if in_body:
                 # The rest of a message is on its way: to wait for it here is faster than to come back for each piece of it.
-                count = self._socket.recv_into(self._body[self._filled :])
+                count = self._socket.recv_into(self._body[self._filled :], 0, socket.MSG_WAITALL)
             elif wait:
                 count = self._read_after_looks()
             else:
@@ -311,11 +318,12 @@ class Streams:
     """The connections of one process, those it made and those that came in.
 
     Args:
-        path: where others connect to; "" to listen nowhere.
+        path: where others of this machine connect to; "" for nowhere.
         place: of all connections, see `Stream`.
+        host: address of this machine at which others connect to a free port; "" for nowhere.
     """
 
-    def __init__(self, path: str = "", place: Place | None = None) -> None:
+    def __init__(self, path: str = "", place: Place | None = None, host: str = "") -> None:
         self._place = place
         self._selector = selectors.DefaultSelector()
         self._streams: dict[int, Stream] = {}
@@ -323,18 +331,18 @@ class Streams:
         self._waiting: set[int] = set()
         # Descriptors whose next message has been read from the kernel already, which does not tell of it again.
         self._begun: set[int] = set()
-        self._listener: socket.socket | None = None
+        self._listeners: dict[int, socket.socket] = {}
         self.bad_messages = 0
         self.others_ready = False
         self._others: set[int] = set()
         self._patience = _Patience()
+        self.address = ""
+        """What listens for other machines, as ``host:port``."""
         if path:
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.setblocking(False)
-            self._listener.bind(path)
-            self._listener.listen(_BACKLOG)
-            # New connections come as events like all others.
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listen(socket.AF_UNIX, path)
+        if host:
+            family, address = ports.resolve_host(host)
+            self.address = join_address(address, self._listen(family, (address, 0)).getsockname()[1])
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
@@ -345,12 +353,19 @@ class Streams:
         self._others.add(descriptor)
         self._selector.register(descriptor, selectors.EVENT_READ)
 
-    def connect(self, path: str, identity: bytes) -> Stream | None:
-        """A connection to another process, None when it does not listen."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def connect(self, where: str, identity: bytes) -> Stream | None:
+        """A connection to another process, at a path or at ``host:port``; None when it does not listen."""
+        host, _, port = where.rpartition(":")
+        family, address = (socket.AF_UNIX, where) if where.startswith("/") else ports.resolve_host(host)
+        connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)  # a full backlog is an error, not a wait
         try:
-            connection.connect(path)
+            connection.connect(where if family == socket.AF_UNIX else (address, int(port)))
+        except BlockingIOError:
+            # Over TCP: messages wait in the queue until the other side has answered.
+            if family == socket.AF_UNIX:
+                connection.close()
+                return None
         except OSError:
             connection.close()
             return None
@@ -420,7 +435,7 @@ class Streams:
         if descriptor in self._others:
             self.others_ready = True
         else:
-            self._accept()
+            self._accept(self._listeners[descriptor])
 
     def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
         """What can be read or written now, or in so many seconds."""
@@ -452,8 +467,8 @@ class Streams:
 
     def close(self, seconds: float = 0.0) -> None:
         """Close all connections; what waits to be sent gets some time to leave."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
         for stream in list(self._streams.values()):
             # A connection that is broken must not stop the others from closing.
             if stream.has_unsent and seconds:
@@ -474,11 +489,20 @@ class Streams:
         stream.identity = identity
         self._senders[identity] = stream
 
-    def _accept(self) -> None:
-        assert self._listener is not None
+    def _listen(self, family: int, address: str | tuple[str, int]) -> socket.socket:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        # New connections come as events like all others.
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._listeners[listener.fileno()] = listener
+        return listener
+
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                self._add(self._listener.accept()[0])
+                self._add(listener.accept()[0])
 
     def _add(self, connection: socket.socket) -> Stream:
         stream = Stream(connection, self._place)

@@ -1,5 +1,5 @@
 """Sockets between machines: ROUTER for what listens, DEALER for what connects, both set up in one place. Between processes of one
-machine there is `stream`.
+machine, and where nothing is to be encrypted, there is `stream`.
 
 Everything that is sent may be sent again, so a full or vanished peer loses messages rather than blocking the loop.
 """
@@ -52,6 +52,11 @@ class Transport:
         self._authenticator: Any = None
         self._sockets: list[Any] = []
         self._watched: list[Any] = []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is encrypted."""
+        return self._keys is None
 
     def listen(self, address: str) -> Any:
         """A ROUTER bound to an address such as ``tcp://*:8118``."""

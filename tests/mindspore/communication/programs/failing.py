@@ -1,5 +1,6 @@
 """Trains for ever; in the third step rank 1 is killed, is asked to end (SIGTERM), raises, stands still, sleeps, waits for
-a lock that nobody gives back (and does not heed SIGTERM), leaves too early, or counts for ever.
+a lock that nobody gives back (and does not heed SIGTERM), leaves too early, ends by `sys.exit` or `os._exit`, or counts for
+ever.
 """
 
 import os
@@ -38,6 +39,10 @@ for number in range(10**9):
             lock.acquire()
         elif sys.argv[1] == "leaves":
             sys.exit()
+        elif sys.argv[1] == "exits":
+            sys.exit(3)
+        elif sys.argv[1] == "ends":
+            os._exit(3)
         elif sys.argv[1] == "counts":
             while True:
                 number += 1
