@@ -55,7 +55,7 @@ def test_what_gloo_says_of_its_connections_is_shown_in_verbose_jobs_alone(tmp_pa
     chatter = "[Gloo] Rank 1 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
     log.write_text(f"{chatter}\n[Gloo] of the user's\n{ABORTED}")
     assert [*LogTail(str(log), "").close()][:2] == ["[Gloo] of the user's", "step 3"]
-    assert [*LogTail(str(log), "", whole=True).close()] == log.read_text().splitlines()
+    assert [*LogTail(str(log), "", is_verbose=True).close()] == log.read_text().splitlines()
 
 
 def test_looking_for_a_problem_leaves_a_log_as_it_is(tmp_path):

@@ -51,15 +51,15 @@ class LogTail:
         path: the file; it must exist.
         label: put before each line.
         start: what is in it before this byte is not shown.
-        whole: what JAX and gloo say is shown, too.
+        is_verbose: what JAX and gloo say is shown, too.
     """
 
-    def __init__(self, path: str, label: str, start: int = 0, whole: bool = False) -> None:
+    def __init__(self, path: str, label: str, start: int = 0, is_verbose: bool = False) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
         self._file.seek(start)
         self.label = label
         self._partial = b""
-        self._shown: Callable[[Iterable[str]], Iterable[str]] = iter if whole else _WithoutTraces()
+        self._filter: Callable[[Iterable[str]], Iterable[str]] = iter if is_verbose else _WithoutTraces()
 
     def new_lines(self) -> Iterator[str]:
         """The whole lines that were written since the last call."""
@@ -75,7 +75,7 @@ class LogTail:
         self._file.close()
 
     def _labelled(self, lines: list[bytes]) -> Iterator[str]:
-        for line in self._shown(line.decode(errors="replace") for line in lines):
+        for line in self._filter(line.decode(errors="replace") for line in lines):
             yield f"{self.label}{line}"
 
 

@@ -183,6 +183,6 @@ def _show(cluster: LocalCluster, log_dir: Path, tails: dict[int, LogTail]) -> No
         path = log_dir / f"worker_{rank}.log"
         if rank not in tails and path.exists():
             label = f"[{rank}] " if len(ranks) > 1 else ""
-            tails[rank] = LogTail(str(path), label, whole=is_verbose(os.environ))
+            tails[rank] = LogTail(str(path), label, is_verbose=is_verbose(os.environ))
         if rank in tails:
             show(tails[rank].new_lines())

@@ -70,7 +70,7 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
     # The bound takes a second or two: it is asked for last.
     hopeless = plan.peak_bytes > _FAR * limit or least_bytes(problem) > limit
     if not hopeless and options.platform != "cpu":
-        # Of other compilers no bound is known. Where no layer repeats, prices on what is too much find smaller plans.
+        # Of other compilers no bound is known. Where no layer repeats, multipliers on what is too much find smaller plans.
         plan = plan if is_large(problem) else min(plan, _longer(problem, limit), key=lambda entry: entry.peak_bytes)
         hopeless = plan.peak_bytes > limit
     if hopeless:
