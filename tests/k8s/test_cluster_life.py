@@ -147,8 +147,7 @@ def test_a_definition_that_is_deleted_and_applied_again_is_served_again(site):
     site.until_in("old", "Running")
     site.plane.kubectl("delete", "-f", str(DEPLOY / "1-crd.yaml"))
     site.until(lambda: "apply deploy/1-crd.yaml" in log.read_text()[before:], 60, "the operator says so")
-    site.plane.kubectl("apply", "-f", str(DEPLOY / "1-crd.yaml"))
-    site.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
+    site.install()
     site.until(lambda: "created" in site.apply(sleeping(job("new"))) or site.status("new").conditions, 30)
     site.until_in("new", "Running", 90)
     assert "Traceback" not in log.read_text()[before:]
