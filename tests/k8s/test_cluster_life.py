@@ -121,6 +121,7 @@ def test_an_empty_text_in_a_status_is_no_null_for_this_control_plane(site):
 
 def test_fifty_jobs_at_once_are_created_once_each_and_cheaply(site, record_property):
     log = site.plane.folder / "audit.log"
+    site.until(log.exists, 30, "the operator's first call")
     before = len(log.read_text().splitlines())
     site.kubelet.is_idle = True
     try:
