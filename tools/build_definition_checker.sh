@@ -41,7 +41,6 @@ for package in "$scratch"/packages/*.deb; do dpkg-deb -x "$package" "$scratch/ro
 
 echo "== definition-checker"
 cp -r "$here/definition_checker" "$scratch/go/src/"
-# Debian patches paths into some sources that are there only when the packages are installed; code that we do not run.
 export GOROOT="$(ls -d "$scratch"/root/usr/lib/go-*)" GOPATH="$scratch/go:$scratch/root/usr/share/gocode"
 export GOCACHE="$scratch/go-cache" GO111MODULE=off GOTOOLCHAIN=local GOPROXY=off CGO_ENABLED=0
 (cd "$scratch/go/src/definition_checker" && "$GOROOT/bin/go" build -o "$binary" .)

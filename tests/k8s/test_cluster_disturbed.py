@@ -70,13 +70,13 @@ def uids(site: Site, name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.SWALLOWED])
-def test_a_job_lives_as_ever_when_two_of_five_changes_are_lost(site, fate):
+def test_a_job_lives_as_ever_when_one_of_four_changes_is_lost(site, fate):
     name, dice, fates = f"calls-{fate.name.lower()}", random.Random(3), []
 
     def judge(method: str, path: str) -> Fate:
         if method not in CHANGES:
             return Fate.ANSWERED
-        fates.append(dice.choices([fate, Fate.ANSWERED], [2, 3])[0])
+        fates.append(dice.choices([fate, Fate.ANSWERED], [1, 3])[0])
         return fates[-1]
 
     with behind_a_proxy(site) as proxy:
@@ -91,7 +91,7 @@ def test_a_job_lives_as_ever_when_two_of_five_changes_are_lost(site, fate):
         status, after = site.status(name), uids(site, name)
         assert (status.restarts, status.failures) == (1, 1)
         assert {pod for pod in after if after[pod] != before[pod]} == {f"{name}-ps-1"}
-        assert fates.count(fate) > 5
+        assert fates.count(fate) > 3
         proxy.judge = lambda method, path: Fate.ANSWERED
         site.delete(name)
 

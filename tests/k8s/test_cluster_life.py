@@ -121,6 +121,7 @@ def test_an_empty_text_in_a_status_is_no_null_for_this_control_plane(site):
 
 def test_fifty_jobs_at_once_are_created_once_each_and_cheaply(site, record_property):
     log = site.plane.folder / "audit.log"
+    site.until(log.exists, 30, "the operator's first call")
     before = len(log.read_text().splitlines())
     site.kubelet.is_idle = True
     try:
@@ -147,8 +148,7 @@ def test_a_definition_that_is_deleted_and_applied_again_is_served_again(site):
     site.until_in("old", "Running")
     site.plane.kubectl("delete", "-f", str(DEPLOY / "1-crd.yaml"))
     site.until(lambda: "apply deploy/1-crd.yaml" in log.read_text()[before:], 60, "the operator says so")
-    site.plane.kubectl("apply", "-f", str(DEPLOY / "1-crd.yaml"))
-    site.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
+    site.install()
     site.until(lambda: "created" in site.apply(sleeping(job("new"))) or site.status("new").conditions, 30)
     site.until_in("new", "Running", 90)
     assert "Traceback" not in log.read_text()[before:]

@@ -35,6 +35,7 @@ RARE: set[Right] = {
     ("", "services", "get"),
     ("", "persistentvolumeclaims", "get"),
     ("networking.k8s.io", "networkpolicies", "get"),
+    ("policy", "poddisruptionbudgets", "get"),
     ("", "services", "patch"),
     ("networking.k8s.io", "networkpolicies", "patch"),
     ("scheduling.volcano.sh", "podgroups", "patch"),

@@ -75,6 +75,14 @@ def test_a_place_that_the_user_set_is_replaced_and_other_variables_are_kept():
     assert (actual["MS_WORKER_NUM"], actual["GLOG_v"]) == ("4", "1")
 
 
+def test_a_variable_without_a_name_is_left_where_it_is_for_the_api_server_to_refuse():
+    body = job(workers=1, scheduler=False)
+    container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"value": "x"}]
+    made = children.pod(read_job(body), PodRole.WORKER, 0, {PodRole.WORKER: 1}, None)
+    assert made["spec"]["containers"][0]["env"][0] == {"value": "x"}
+
+
 RECOVERY = {"MS_ENABLE_RECOVERY": "1", "SPORAX_JOB_ID": "uid-job"}
 
 

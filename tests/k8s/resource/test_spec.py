@@ -1,7 +1,7 @@
 """What is read from a job, and what is refused."""
 
 import pytest
-from support_k8s.jobs import INVALID, job, role
+from support_k8s.jobs import INVALID, changed, job, role
 
 from sporax.k8s.resource import names
 from sporax.k8s.resource.spec import (
@@ -61,6 +61,16 @@ def test_a_spec_that_cannot_run_is_refused_and_the_field_named(body, field):
 def test_a_field_that_does_not_exist_is_refused():
     with pytest.raises(InvalidSpecError, match="spec.runPolicy.deadline: there is no such field"):
         read_job(job(runPolicy={"deadline": 3}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("spec/containers/0/env", "A=1"), ("spec/containers/0/volumeMounts", ["data"]), ("spec/volumes", {"data": {}})],
+)
+def test_what_the_operator_adds_to_must_be_a_list_of_tables(path, value):
+    body = changed(f"spec/msReplicaSpecs/Worker/template/{path}", value)
+    with pytest.raises(InvalidSpecError, match=f"{path.rpartition('/')[2]}: must be a list of tables, but is"):
+        read_job(body)
 
 
 def test_thirty_kinds_of_wrong_specs_are_listed():

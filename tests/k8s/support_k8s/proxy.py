@@ -72,9 +72,9 @@ class FaultyProxy:
             fate = self.judge(request.method, request.path)
         if fate is Fate.LOST:
             return _broken(request)
-        headers = {name: request.headers[name] for name in _HEADERS if name in request.headers}
+        headers = {name: ", ".join(request.headers.getall(name)) for name in _HEADERS if name in request.headers}
         call = self._session.request(
-            request.method, self._upstream + request.path_qs, data=await request.read(), headers=headers
+            request.method, self._upstream + request.path_qs, data=await request.read() or None, headers=headers
         )
         async with call as answer:
             if is_watch and answer.status == 200:

@@ -36,11 +36,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.plane = ControlPlane(folder)
         self.plane.start()
-        for name in ("1-crd.yaml", "2-rbac.yaml"):
-            self.plane.kubectl(
-                "apply", "--validate=false", "-f", str(DEPLOY / name)
-            )  # kubectl before 1.25 does not know rules
-        self.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
+        self.install()
         self.account = folder / "account"
         write_account(self.account, self.plane)
         environment = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
@@ -52,6 +48,13 @@ class Site:
         )
         self.operator: subprocess.Popen[bytes] | None = None
         self.start_operator()
+
+    def install(self) -> None:
+        """The definition and the operator's rights."""
+        for name in ("1-crd.yaml", "2-rbac.yaml"):
+            # kubectl before 1.25 does not know rules
+            self.plane.kubectl("apply", "--validate=false", "-f", str(DEPLOY / name))
+        self.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
 
     def start_operator(self, address: str = "") -> None:
         """Start it as in its pod, or, with an address, behind a proxy there."""

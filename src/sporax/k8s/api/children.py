@@ -322,8 +322,8 @@ def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
     """Set variables; one that the user set to something else is ours, since a wrong place breaks the job."""
     ours = {variable["name"] for variable in variables}
     # A wrong place in the job breaks it, so the user's values of these variables are dropped.
-    remaining = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
-    container["env"] = [*variables, *remaining]
+    remaining = [variable for variable in container.get("env") or [] if variable.get("name") not in ours]
+    container["env"] = [*remaining, *variables]  # so that the API server counts the user's as the user does
 
 
 def _add_recovery(job: Job, container: Manifest) -> None:

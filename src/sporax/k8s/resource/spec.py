@@ -414,6 +414,7 @@ def _check_template(where: str, part: ReplicaSpec) -> None:
             f"{where}.template.spec.containers: exactly one must be named '{names.CONTAINER}', but the names are {called}"
         )
     _check_trainer(f"{where}.template.spec.containers[{ours[0][0]}]", ours[0][1])
+    _check_tables(f"{where}.template.spec.volumes", part.template["spec"].get("volumes"))
 
 
 def _check_trainer(where: str, container: Mapping[str, Any]) -> None:
@@ -424,6 +425,14 @@ def _check_trainer(where: str, container: Mapping[str, Any]) -> None:
         number = port.get("containerPort") if isinstance(port, Mapping) else None
         if not isinstance(number, int) or not 0 < number < 65536:
             raise InvalidSpecError(f"{where}.ports[{position}].containerPort: must be from 1 to 65535, but is {number}")
+    for name in ("env", "volumeMounts"):
+        _check_tables(f"{where}.{name}", container.get(name))
+
+
+def _check_tables(where: str, value: object) -> None:
+    """What the operator adds to must be a list of tables; all else of them the API server checks."""
+    if value and not (isinstance(value, list) and all(isinstance(item, Mapping) for item in value)):
+        raise InvalidSpecError(f"{where}: must be a list of tables, but is {value!r:.60}")
 
 
 def scheduler_port(spec: JobSpec) -> int:
