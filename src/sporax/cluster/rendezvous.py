@@ -148,6 +148,7 @@ class Announce:
     final: bool = False
     exit_code: int = 0
     is_open: bool = False
+    is_own_word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +225,12 @@ class Cluster:
                 self.asked[connection] = names
                 return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
             case Left(connection, failure, accused, problem, is_own_word):
-                before = self.phase
                 if failure is not None and (host := self.watchers.get(connection)) is not None:
                     return [*self._leave(connection, None), *self.fail(f"the launcher on {host} {failure}", event)]
-                instructions = self._leave(connection, failure, accused, problem)
-                # Only the word that has ended the cluster counts.
-                self.is_own_word |= is_own_word and before is ClusterPhase.RUNNING and self.phase is ClusterPhase.FAILED
-                return instructions
+                # Only the word that ends the cluster counts.
+                if failure is not None and self.phase is ClusterPhase.RUNNING:
+                    self.is_own_word = is_own_word
+                return self._leave(connection, failure, accused, problem)
             case Waiting(connection, waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
@@ -411,7 +411,8 @@ class Cluster:
 
     def _announce(self, watcher: int) -> Announce:
         """What a launcher hears of the end."""
-        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open)
+        own = self.is_own_word and not self.is_accused
+        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
     def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""

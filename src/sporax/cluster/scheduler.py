@@ -342,6 +342,6 @@ def _message(instruction: Instruction) -> messages.FromScheduler:
             return messages.Awaited(ranks)
         case Number(_, ranks):
             return messages.Numbered(ranks)
-        case Announce(_, phase, reason, node_id, final, exit_code, is_open):
+        case Announce(_, phase, reason, node_id, final, exit_code, is_open, is_own_word):
             well = phase is ClusterPhase.DONE
-            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open)
+            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open, is_own_word)

@@ -184,7 +184,7 @@ class SchedulerElsewhere:
                 self._leave(None)
             cause = _local_cause(self._local_ranks, heard.node_id)
             reason = None if heard.well else heard.reason
-            yield ClusterEnded(reason, cause, exit_code=heard.exit_code, is_open=heard.is_open)
+            yield ClusterEnded(reason, cause, False, heard.is_own_word, heard.exit_code, heard.is_open)
 
     def ranks(self) -> Mapping[int, int]:
         """As the scheduler has told."""
