@@ -393,20 +393,20 @@ class Cluster:
         self.phase = ClusterPhase.DONE
         return [Announce(connection, ClusterPhase.DONE) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, said: Left | None = None) -> list[Instruction]:
+    def fail(self, reason: str, ending: Left | None = None) -> list[Instruction]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
         ended, launchers hear it, too.
         """
-        said = said or Left(-1, reason)
-        member = self._worker(said.accused)
-        name = "" if member is None else f"{_numbered_name(member, said.accused)} {said.problem}"
+        ending = ending or Left(-1, reason)
+        member = self._worker(ending.accused)
+        name = "" if member is None else f"{_numbered_name(member, ending.accused)} {ending.problem}"
         if self.is_open and member is not None and member.node_id == self.cause:
-            self.is_open, self.exit_code = False, said.exit_code
-            self.failure = f"{self.failure} ({said.problem})" if self.is_own_word else name
+            self.is_open, self.exit_code = False, ending.exit_code
+            self.failure = f"{self.failure} ({ending.problem})" if self.is_own_word else name
             return [self._announce(connection) for connection in sorted(self.watchers)]
         if self.has_ended:
             return []
-        self.is_final, self.exit_code = said.final, said.exit_code
+        self.is_final, self.exit_code = ending.final, ending.exit_code
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
     def _announce(self, watcher: int) -> Announce:

@@ -129,9 +129,9 @@ class Scheduler:
             self._deadline = None
             self._feed(TimeIsUp())
 
-    def fail(self, reason: str, said: Left | None = None) -> None:
+    def fail(self, reason: str, ending: Left | None = None) -> None:
         """End the cluster, for what the launcher here has said, and tell everyone why."""
-        self._carry_out(self.cluster.fail(reason, said))
+        self._carry_out(self.cluster.fail(reason, ending))
 
     def close(self) -> None:
         """Tell the watchers that all went well, unless something failed, and close every connection."""

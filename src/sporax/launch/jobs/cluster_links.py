@@ -115,8 +115,8 @@ class SchedulerHere:
         """Announce it to all members and watchers."""
         self._phase, self._is_open = ClusterPhase.FAILED, False  # what we say ourselves is no news to us
         how = ended or membership.EndedRank()
-        said = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
-        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", said)
+        ending = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", ending)
 
     def close(self) -> None:
         """End the cluster."""
