@@ -262,10 +262,12 @@ def test_launchers_hear_from_the_ranks_launcher_how_it_ended(failure: str, is_ow
     cluster = failed_with_launchers(failure, is_own_word=is_own_word)
     assert cluster.is_open
     told = cluster.handle(Left(8, "ended its ranks", 2, "ended with exit code 3", exit_code=3))
-    assert told == [Announce(7, ClusterPhase.FAILED, said, "c", exit_code=3)]
+    assert told == [Announce(7, ClusterPhase.FAILED, said, "c", exit_code=3, is_own_word=is_own_word)]
     cluster.validate()
     # One that comes now hears the same; and there is only one such word.
-    assert cluster.handle(Watching(9, "z")) == [Announce(9, ClusterPhase.FAILED, said, "c", exit_code=3)]
+    assert cluster.handle(Watching(9, "z")) == [
+        Announce(9, ClusterPhase.FAILED, said, "c", exit_code=3, is_own_word=is_own_word)
+    ]
     assert cluster.handle(Left(7, "ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []
 
 

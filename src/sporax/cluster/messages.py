@@ -122,8 +122,8 @@ class Numbered(_Record, tag="numbered", frozen=True):
 
 class Ended(_Record, tag="ended", frozen=True):
     """The job is over; `node_id` is the name of the member that is the cause, where there is one, and `exit_code` that of its
-    process; where it `is_open`, its launcher will say it, and then there is a second message. A `final` end is none to start
-    again after.
+    process; where it `is_open`, its launcher will say it, and then there is a second message. `is_own_word`: that member has said
+    so itself. A `final` end is none to start again after.
     """
 
     well: bool
@@ -132,6 +132,7 @@ class Ended(_Record, tag="ended", frozen=True):
     final: bool = False
     exit_code: _ExitCode = 0
     is_open: bool = False
+    is_own_word: bool = False
 
 
 ToScheduler = Hello | Register | Watch | Wait | Leave

@@ -148,6 +148,7 @@ class Announce:
     final: bool = False
     exit_code: int = 0
     is_open: bool = False
+    is_own_word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +225,12 @@ class Cluster:
                 self.asked[connection] = names
                 return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
             case Left(connection, failure, accused, problem, is_own_word):
-                before = self.phase
                 if failure is not None and (host := self.watchers.get(connection)) is not None:
                     return [*self._leave(connection, None), *self.fail(f"the launcher on {host} {failure}", event)]
-                instructions = self._leave(connection, failure, accused, problem)
-                # Only the word that has ended the cluster counts.
-                self.is_own_word |= is_own_word and before is ClusterPhase.RUNNING and self.phase is ClusterPhase.FAILED
-                return instructions
+                # Only the word that ends the cluster counts.
+                if failure is not None and self.phase is ClusterPhase.RUNNING:
+                    self.is_own_word = is_own_word
+                return self._leave(connection, failure, accused, problem)
             case Waiting(connection, waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
@@ -393,25 +393,26 @@ class Cluster:
         self.phase = ClusterPhase.DONE
         return [Announce(connection, ClusterPhase.DONE) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, event: Left | None = None) -> list[Instruction]:
+    def fail(self, reason: str, ending: Left | None = None) -> list[Instruction]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
         ended, launchers hear it, too.
         """
-        event = event or Left(-1, reason)
-        member = self._worker(event.accused)
-        name = "" if member is None else f"{_numbered_name(member, event.accused)} {event.problem}"
+        ending = ending or Left(-1, reason)
+        member = self._worker(ending.accused)
+        name = "" if member is None else f"{_numbered_name(member, ending.accused)} {ending.problem}"
         if self.is_open and member is not None and member.node_id == self.cause:
-            self.is_open, self.exit_code = False, event.exit_code
-            self.failure = f"{self.failure} ({event.problem})" if self.is_own_word else name
+            self.is_open, self.exit_code = False, ending.exit_code
+            self.failure = f"{self.failure} ({ending.problem})" if self.is_own_word else name
             return [self._announce(connection) for connection in sorted(self.watchers)]
         if self.has_ended:
             return []
-        self.is_final, self.exit_code = event.final, event.exit_code
+        self.is_final, self.exit_code = ending.final, ending.exit_code
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
     def _announce(self, watcher: int) -> Announce:
         """What a launcher hears of the end."""
-        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open)
+        own = self.is_own_word and not self.is_accused
+        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
     def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""

@@ -129,9 +129,9 @@ class Scheduler:
             self._deadline = None
             self._feed(TimeIsUp())
 
-    def fail(self, reason: str, event: Left | None = None) -> None:
+    def fail(self, reason: str, ending: Left | None = None) -> None:
         """End the cluster, for what the launcher here has said, and tell everyone why."""
-        self._carry_out(self.cluster.fail(reason, event))
+        self._carry_out(self.cluster.fail(reason, ending))
 
     def close(self) -> None:
         """Tell the watchers that all went well, unless something failed, and close every connection."""
@@ -342,6 +342,6 @@ def _message(instruction: Instruction) -> messages.FromScheduler:
             return messages.Awaited(ranks)
         case Number(_, ranks):
             return messages.Numbered(ranks)
-        case Announce(_, phase, reason, node_id, final, exit_code, is_open):
+        case Announce(_, phase, reason, node_id, final, exit_code, is_open, is_own_word):
             well = phase is ClusterPhase.DONE
-            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open)
+            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open, is_own_word)

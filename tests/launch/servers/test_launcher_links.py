@@ -80,6 +80,16 @@ def test_what_a_launcher_says_of_its_end_is_told_to_all_others(first, variables)
     assert until(bool, other) == reason
 
 
+@pytest.mark.parametrize("speaks", ["first", "other"])
+def test_launchers_hear_with_which_code_another_ends(first, variables, speaks):
+    one, other = others(first, variables)
+    (first if speaks == "first" else one).tell("has ended its processes: worker 1 ended with exit code 3", 3)
+    reason = f"the launcher on {socket.gethostname()} has ended its processes: worker 1 ended with exit code 3"
+    hear = [one, other] if speaks == "first" else [first, other]
+    assert [until(bool, link) for link in hear] == [reason, reason]
+    assert [link.exit_code for link in hear] == [3, 3]
+
+
 def test_a_first_launcher_that_is_gone_is_named(first, variables):
     one, other = others(first, variables)
     for connection in first._scheduler._connections.values():

@@ -115,8 +115,8 @@ class SchedulerHere:
         """Announce it to all members and watchers."""
         self._phase, self._is_open = ClusterPhase.FAILED, False  # what we say ourselves is no news to us
         how = ended or membership.EndedRank()
-        event = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
-        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", event)
+        ending = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", ending)
 
     def close(self) -> None:
         """End the cluster."""
@@ -184,7 +184,7 @@ class SchedulerElsewhere:
                 self._leave(None)
             cause = _local_cause(self._local_ranks, heard.node_id)
             reason = None if heard.well else heard.reason
-            yield ClusterEnded(reason, cause, exit_code=heard.exit_code, is_open=heard.is_open)
+            yield ClusterEnded(reason, cause, False, heard.is_own_word, heard.exit_code, heard.is_open)
 
     def ranks(self) -> Mapping[int, int]:
         """As the scheduler has told."""

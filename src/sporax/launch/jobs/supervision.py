@@ -153,6 +153,7 @@ class Supervision:
         is_own_word: whether it has said so itself, by an exception that may be a consequence.
         cause_code: exit code of the rank that is the cause, on whatever node; 0 where it is not known.
         is_open: the launcher of another node will say it in a moment.
+        is_told: the scheduler is on another node.
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
@@ -174,6 +175,7 @@ class Supervision:
     is_own_word: bool = False
     cause_code: int = 0
     is_open: bool = False
+    is_told: bool = False
     blamed: frozenset[int] = frozenset()
     phase: RunPhase = RunPhase.RUNNING
     exit_code: int = 0
@@ -254,6 +256,9 @@ class Supervision:
             blamed = {
                 self.cause: failed[self.cause]
             }  # its own end says more than the scheduler; the others are innocent
+            if self.is_told and self.is_own_word:  # as the launchers of other nodes say it
+                code = exit_code_of(failed[self.cause])
+                instructions = [Tell(f"{self.cluster_failure} (ended with exit code {code})")]
         elif self.cluster_failure is not None:
             instructions = [Tell(self.cluster_failure)]
             blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
@@ -280,7 +285,8 @@ class Supervision:
         if failure is None:
             return self._finish_if_complete()
         self.cluster_failure, self.cause = failure, cause
-        # A member is the cause only of what has been formed; launchers of other nodes hear of it only so.
+        # A member is the cause only of what has been formed; launchers without the scheduler hear of it only so.
+        self.is_told = self.is_told or (cause is not None and not self.formed)
         self.formed = self.formed or cause is not None
         if is_last_word:
             return self._grace_over()

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from sporax.cluster import membership, messages, ports, token
 from sporax.cluster.environment import RankEnvironment, join_address
-from sporax.cluster.rendezvous import Cluster
+from sporax.cluster.rendezvous import Cluster, Left
 from sporax.cluster.scheduler import Scheduler
+from sporax.launch.jobs.supervision import FAILED
 
 _RETRY_SECONDS = 1.0
 _LAUNCHER = "the launcher on "
@@ -25,6 +26,12 @@ _LAUNCHER = "the launcher on "
 
 class LauncherLink(Protocol):
     """A launcher's view of the others."""
+
+    exit_code: int
+    """Of the process that is the cause of the failure; 1 where it is not known."""
+
+    def tell(self, reason: str, exit_code: int) -> None:
+        """Let the others know that this launcher ends its processes. `reason` continues "the launcher on HOST …"."""
 
     def failure(self) -> str:
         """What has happened to one of the others; "" while all is well. To be called again and again."""
@@ -52,8 +59,13 @@ class FirstLauncher:
         listener = ports.listen(*place.scheduler_address)
         secret = token.token_from_environ(variables)
         self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=lambda _: None)
+        self.exit_code = FAILED
         self._num_others, self._timeout_seconds = num_others, timeout_seconds
         self._deadline: float | None = time.monotonic() + timeout_seconds
+
+    def tell(self, reason: str, exit_code: int) -> None:
+        """All that are connected hear it."""
+        self._scheduler.fail(f"{_LAUNCHER}{socket.gethostname()} {reason}", Left(-1, reason, exit_code=exit_code))
 
     def failure(self) -> str:
         """A launcher that is gone, or has not come."""
@@ -63,6 +75,7 @@ class FirstLauncher:
             self._deadline = None
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return f"only {num_here} of {self._num_others} launchers of other machines came within {self._timeout_seconds:g} s"
+        self.exit_code = self._cluster.exit_code or FAILED
         return self._cluster.failure if self._cluster.failure.startswith(_LAUNCHER) else ""
 
     def close(self) -> None:
@@ -79,12 +92,19 @@ class OtherLauncher:
     """
 
     def __init__(self, variables: Mapping[str, str], timeout_seconds: float) -> None:
+        self.exit_code = FAILED
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
         self._address = (variables["MS_SCHED_HOST"], int(variables["MS_SCHED_PORT"]))
         self._secret = token.token_from_environ(variables)
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
+
+    def tell(self, reason: str, exit_code: int) -> None:
+        """The first launcher hears it, and tells the others."""
+        if self._stream is not None:
+            membership.leave_as_launcher(self._stream, reason, ended=membership.EndedRank(exit_code=exit_code))
+        self._stream, self._next_try = None, None
 
     def failure(self) -> str:
         """The first launcher's machine is gone, or it says that another one is."""
@@ -99,6 +119,7 @@ class OtherLauncher:
         heard = membership.hear_as_launcher(self._stream, self._address)
         self.close()
         reason = "" if not isinstance(heard, messages.Ended) or heard.well else heard.reason
+        self.exit_code = heard.exit_code or FAILED if isinstance(heard, messages.Ended) else FAILED
         # It ends in good order, or says what has happened; what it says of ranks is no matter of launchers.
         return reason if reason.startswith((_LAUNCHER, "the scheduler at")) else ""
 

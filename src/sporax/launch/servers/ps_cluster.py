@@ -36,7 +36,6 @@ from sporax.ps.sockets.security import Keys, keys_for
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
-_ANSWER_SECONDS = 1.0
 _PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
 _QUIET_SECONDS = 5.0
 _LONGEST_BACKOFF = 2.0
@@ -218,8 +217,6 @@ class LocalCluster:
         elif child.role == "scheduler" and (error := self._error_of_job()):
             # An error of the job as a whole is named by the scheduler.
             self.fail(error)
-        elif child.role == "worker" and status > 0 and self._has_ended_elsewhere():
-            return
         elif child.starts > self._max_restarts or self._fails_at_start(child, status, now):
             text = f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts"
             self.fail(text, exit_code_of(status))
@@ -229,12 +226,6 @@ class LocalCluster:
         else:
             # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
-
-    def _has_ended_elsewhere(self) -> bool:
-        """Whether another launcher has ended the job, so that a worker here has failed because of that."""
-        if self._share.num_nodes > 1:
-            self._follow(self._requester.ask(GetWanted(), Wanted, _ANSWER_SECONDS))
-        return bool(self.failure)
 
     @staticmethod
     def _fails_at_start(child: Child, status: int, now: float) -> bool:
@@ -317,6 +308,10 @@ class LocalCluster:
         """End the job for a reason, and with an exit code; the first one counts."""
         if not self.failure:
             self.failure, self.exit_code = reason, exit_code
+
+    def fail_elsewhere(self, reason: str, exit_code: int) -> None:
+        """End the job because another launcher has; what has failed here meanwhile has failed because of that."""
+        self.failure, self.exit_code = reason, exit_code
 
     # ---------------------------------------------------------------------------------------------------- for commands
 

@@ -138,13 +138,17 @@ def _watch(cluster: LocalCluster, log_dir: Path, link: LauncherLink | None) -> i
             running = True
             while running and not signum:
                 running = cluster.step()
-                if running and link is not None and (lost := link.failure()):
-                    cluster.fail(lost)
+                if link is not None and (lost := link.failure()):
+                    running = False
+                    cluster.fail_elsewhere(lost, link.exit_code)
                 _show(cluster, log_dir, tails)
                 signum = stop_signal(signals, _PAUSE_SECONDS)
         finally:
             if cluster.failure or signum:
                 reason = cluster.failure or f"got {supervision.signal_name(signum)}"
+                # First: workers elsewhere hear it from the scheduler, and may end before their launcher hears it from there.
+                if link is not None:
+                    link.tell(f"has ended its processes: {reason}", cluster.exit_code)
                 cluster.tell_others(f"the launcher on {socket.gethostname()} has ended its processes: {reason}")
             cluster.close()
             if link is not None:
