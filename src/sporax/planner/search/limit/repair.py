@@ -176,7 +176,8 @@ def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence
             links[first].append(number)
             links[second].append(number)
         problem.cache["edges of decisions"] = links
-    inside, total = {*members}, np.sum([problem.costs[member] for member in members], axis=0)
+    inside = {*members}
+    total: Floats = np.sum([problem.costs[member] for member in members], axis=0)
     for number in dict.fromkeys(edge for member in members for edge in problem.cache["edges of decisions"][member]):
         first, second, table = problem.edges[number]
         if first in inside:
