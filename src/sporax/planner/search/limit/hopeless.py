@@ -8,7 +8,7 @@ nothing is done. Otherwise the plan of least memory is looked for alone: argmin_
 tensors at operator t and w_t the bytes that are measured there, and a short local search from it (`repair`). The limit is
 hopeless where a lower bound on all plans is above it (`memory_lower_bound`), or where that plan needs `_FAR` times as much: the
 whole search brings it down by 1.6 at most on the networks of the tests. Of devices other than CPUs the bound knows little;
-there a limit is hopeless where neither that plan keeps it nor, in small problems, one of the Lagrangian loop (`relaxed`).
+there a limit is hopeless where neither that plan keeps it nor, in small problems, one of the Lagrangian loop (`squeezed`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.search.bound.memory_lower_bound import MemoryLowerBound, memory_lower_bound
-from sporax.planner.search.limit.limit import is_large, nothing_fits, relaxed
+from sporax.planner.search.limit.limit import is_large, nothing_fits, squeezed
 from sporax.planner.search.limit.repair import reduce_memory
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import replicated_plan
@@ -33,10 +33,10 @@ _FAR = 2.0
 """Times of the limit that the smallest plan of the short search needs where a long search would find none that fits."""
 _OPERATORS = 10_000
 """Operators of all plans together that the local search measures, a sixth of the long one's: a second or two."""
-_MORE_OPERATORS = 20_000
-"""The same of the longer search."""
+_MORE_OPERATORS = 5_000
+"""The same of the longer search, which begins nearer to the limit."""
 _ROUNDS = 4
-"""Choices of least memory: the second one weighs operators by what they need under the first, later ones by what is too much."""
+"""Choices of least memory at most: each weighs operators by what they need under those before it."""
 _BYTE = 1e3
 """Cost of a byte next to a nanosecond: time decides between plans of equal memory alone."""
 _MOMENTS = 4
@@ -67,9 +67,11 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
     plan = small_plan(problem, limit)
     if plan.peak_bytes <= limit:
         return
-    # The bound takes a second or two: it is asked for last.
-    hopeless = plan.peak_bytes > _FAR * limit or least_bytes(problem) > limit
-    if not hopeless and options.platform != "cpu":
+    hopeless = plan.peak_bytes > _FAR * limit
+    if not hopeless and options.platform == "cpu":
+        # The bound takes a second or two: it is asked for last.
+        hopeless = least_bytes(problem) > limit
+    elif not hopeless:
         # Of other compilers no bound is known. Where no layer repeats, multipliers on what is too much find smaller plans.
         plan = plan if is_large(problem) else min(plan, _longer(problem, limit), key=lambda entry: entry.peak_bytes)
         hopeless = plan.peak_bytes > limit
@@ -85,9 +87,9 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
         enough: bytes of one device at which the search ends.
     """
     weights = dict.fromkeys(range(len(problem.graph.operators)), 1.0)
-    excess: dict[int, float] = {}
+    needed: dict[int, float] = {}
     plans: list[MeasuredPlan] = []
-    for number in range(_ROUNDS):
+    for _ in range(_ROUNDS):
         total = sum(weights.values())
         sizes = weighted_bytes(problem, {operator: weight / total for operator, weight in weights.items()})
         costs = [cost + _BYTE * size for cost, size in zip(problem.costs, sizes, strict=True)]
@@ -97,17 +99,17 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
         if any(plan.chosen == other.chosen for other in plans):
             break
         plans.append(plan)
-        taken = {operator: float(sum(uses.values())) for operator, uses in plan.history}
-        excess |= {at: max(excess.get(at, 0.0), size - enough) for at, size in taken.items() if size > enough}
-        # First what each operator needs; then, where that did not help, what it needs too much.
-        weights = excess if number else taken
+        # The most that each operator needs of all plans: peaks move as memory is saved.
+        for operator, uses in plan.history:
+            needed[operator] = max(needed.get(operator, 0.0), float(sum(uses.values())))
+        weights = needed
     smallest = min(plans, key=lambda plan: plan.peak_bytes)
     return reduce_memory(problem, smallest, enough, num_operators=_OPERATORS)
 
 
 def _longer(problem: Problem, limit: int) -> MeasuredPlan:
-    """The smallest plan of a longer search, whose plans cost as little as the limit allows."""
-    return reduce_memory(problem, relaxed(problem, limit), limit, num_operators=_MORE_OPERATORS)
+    """The smallest plan of a search that prices what is above the limit."""
+    return reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS)
 
 
 def least_bytes(problem: Problem) -> int:

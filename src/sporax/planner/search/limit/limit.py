@@ -44,6 +44,8 @@ _CLOSE = 1.05
 """Factor between a multiplier that is too small and one that is enough, at which the loop ends."""
 _MULTIPLIERS = 14
 """Most multipliers: 4 ** 8 above the first one, memory is all that counts."""
+_MEMORY_ALONE, _FEW_MULTIPLIERS = _FACTOR**6, 3
+"""Factor of the first multiplier, and how many there are, where a plan that fits is enough, whatever it costs."""
 _NEAR = 1.1
 """Share of the limit up to which a plan that is too large is worth a repair of its own."""
 _LARGE = 400
@@ -142,6 +144,11 @@ def relaxed(problem: Problem, limit: int, *, tied: bool = False, turns: int = TU
     return cached
 
 
+def squeezed(problem: Problem, limit: int) -> MeasuredPlan:
+    """As `relaxed` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
+    return _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+
+
 def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, float]:
     """Plans that fit by their cost, and behind them those that do not by their memory; forbidden ones last."""
     cost = problem.seconds(plan.chosen)
@@ -160,13 +167,13 @@ class _Relaxation:
         for number, label in enumerate(labels(problem)) if turns else ():
             self.isomorphic.setdefault(label, []).append(number)
 
-    def run(self) -> MeasuredPlan:
+    def run(self, first: float = 1.0, multipliers: int = _MULTIPLIERS) -> MeasuredPlan:
         plan = self._plan(self.problem)
         if plan.peak_bytes <= self.limit:
             return plan
-        multiplier = _FIRST_SHARE * self.problem.seconds(plan.chosen) * self.problem.scale / plan.peak_bytes
+        multiplier = first * _FIRST_SHARE * self.problem.seconds(plan.chosen) * self.problem.scale / plan.peak_bytes
         least, most = 0.0, math.inf
-        for _ in range(_MULTIPLIERS):
+        for _ in range(multipliers):
             if most <= _CLOSE * least:
                 break
             if plan.peak_bytes > self.limit:
