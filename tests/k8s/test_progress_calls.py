@@ -1,6 +1,7 @@
 """The operator asks rank 0 how far a job is, and says it in the job's status and in its figures."""
 
 import asyncio
+import ssl
 from datetime import UTC, datetime
 
 import pytest
@@ -71,6 +72,16 @@ def test_a_job_is_asked_seldom_and_one_that_is_silent_more_and_more_seldom(rank_
         assert silent.seconds_left(KEY) == 0
 
     asyncio.run(story())
+
+
+def test_a_question_loads_no_certificates(rank_0, monkeypatch):
+    """It takes 40 ms, more than all else that a look at a job costs."""
+    loaded = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *places, **more: loaded.append(more))
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *places, **more: loaded.append(more))
+    rank_0.last = ProgressReport(step=1)
+    assert asyncio.run(ProgressClient(rank_0.port).read(KEY, HERE, NOW)).step == 1
+    assert loaded == []
 
 
 @pytest.mark.parametrize(
