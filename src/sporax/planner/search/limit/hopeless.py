@@ -108,7 +108,7 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
 
 
 def _longer(problem: Problem, limit: int) -> MeasuredPlan:
-    """The smallest plan of a search that prices what is above the limit."""
+    """The smallest plan of a search with multipliers on what is above the limit."""
     return reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS)
 
 
