@@ -72,7 +72,7 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
         # The bound takes a second or two: it is asked for last.
         hopeless = least_bytes(problem) > limit
     elif not hopeless:
-        # Of other compilers no bound is known. Where no layer repeats, multipliers on what is too much find smaller plans.
+        # Of other compilers no bound is known. In small problems, multipliers on what is too much find smaller plans.
         plan = plan if is_large(problem) else min(plan, _longer(problem, limit), key=lambda entry: entry.peak_bytes)
         hopeless = plan.peak_bytes > limit
     if hopeless:
@@ -108,7 +108,7 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
 
 
 def _longer(problem: Problem, limit: int) -> MeasuredPlan:
-    """The smallest plan of a search with multipliers on what is above the limit."""
+    """The smallest plan of a search in which bytes above the limit cost time."""
     return reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS)
 
 
