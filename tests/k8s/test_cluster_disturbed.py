@@ -138,11 +138,11 @@ def losses(site: Site, name: str) -> list[list[str]]:
 @pytest.mark.timeout(3000)
 def test_an_operator_that_is_killed_at_fifty_random_moments_changes_no_loss(site, record_property):
     """Jobs train one after another, and one server of each is killed, until the operator has died often enough."""
-    site.create(training("calm", 0.0))
-    site.until_in("calm", "Succeeded", 400)
-    expected = losses(site, "calm")
+    site.create(training("undisturbed", 0.0))
+    site.until_in("undisturbed", "Succeeded", 400)
+    expected = losses(site, "undisturbed")
     assert [len(lines) for lines in expected] == [STEPS, STEPS]
-    site.delete("calm")
+    site.delete("undisturbed")
     chance, kills, servers, number = random.Random(23), 0, 0, 0
     while kills < KILLS:
         name, number, killed = f"orphan-{number}", number + 1, 0

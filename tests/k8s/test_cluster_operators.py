@@ -81,23 +81,23 @@ def test_of_two_operators_the_second_takes_over_when_the_first_is_killed(site):
 
 
 def test_an_operator_of_one_namespace_needs_rights_in_no_other(site):
-    for name in ("team", "team-operator"):
+    for name in ("crew", "crew-operator"):
         site.plane.kubectl("create", "namespace", name)
-    apply(site, [manifests.account("team-operator"), *manifests.namespaced_rights("team", "team-operator")])
-    token = site.plane.account_token("team-operator", manifests.OPERATOR)
+    apply(site, [manifests.account("crew-operator"), *manifests.namespaced_rights("crew", "crew-operator")])
+    token = site.plane.account_token("crew-operator", manifests.OPERATOR)
     site.kill_operator()
-    process = start(site, "of-team", "--namespaces", "team", token=token)
+    process = start(site, "of-crew", "--namespaces", "crew", token=token)
     try:
-        for namespace in ("default", "team"):
+        for namespace in ("default", "crew"):
             body = sleeping(job("placed", workers=1, scheduler=False))
             body["metadata"] = {"name": "placed", "namespace": namespace}
             site.plane.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(body))
         state = lambda: site.plane.kubectl(
-            "get", "msjob", "placed", "-n", "team", "-o", "jsonpath={.status.conditions[-1:].type}"
+            "get", "msjob", "placed", "-n", "crew", "-o", "jsonpath={.status.conditions[-1:].type}"
         )
         site.until(lambda: state() == "Running", 60, "the job of the namespace")
         assert site.status("placed").conditions == []  # that of the other namespace
-        site.plane.kubectl("delete", "msjob", "placed", "-n", "team")
+        site.plane.kubectl("delete", "msjob", "placed", "-n", "crew")
     finally:
         process.kill()
         site.start_operator()
