@@ -1,5 +1,6 @@
 """This process among the ranks: who feeds which device, and that tensors keep their values through a new backend."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -80,3 +81,10 @@ def test_each_process_gives_its_first_device(monkeypatch):
     devices = [SimpleNamespace(process_index=process, name=f"{process}.{n}") for process in (1, 0) for n in range(2)]
     monkeypatch.setattr(jax, "devices", lambda: devices)
     assert [device.name for device in distributed._devices_by_rank(2)] == ["0.0", "1.0"]
+
+
+def test_ranks_of_engines_have_a_device_of_their_own_unless_the_user_says_which():
+    started = RankEnvironment(rank=3, size=4, local_rank=1, local_size=2, coordinator_address="10.0.0.1:9")
+    assert distributed._own_device(started, {}) == 1
+    assert distributed._own_device(started, {"JAX_LOCAL_DEVICE_IDS": "0"}) is None
+    assert distributed._own_device(replace(started, scheduler_address=("10.0.0.1", 8)), {}) is None

@@ -159,6 +159,9 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
                 place.coordinator_address,
                 place.size,
                 place.rank,
+                _own_device(place, os.environ),
+                # Everything is known: JAX would ask Open MPI by mpi4py, and take all ranks of a launcher below srun for one.
+                "deactivate",
                 coordinator_bind_address=_bind_address(place),
                 initialization_timeout=int(place.timeout_seconds),
                 heartbeat_timeout_seconds=cluster.HEARTBEAT_SECONDS,
@@ -171,6 +174,13 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
             ) from error
     # Exit handlers run last to first, so this one runs before JAX closes its service.
     atexit.register(watchdog.say_goodbye)
+
+
+def _own_device(place: RankEnvironment, environ: Mapping[str, str]) -> int | None:
+    """The GPU of a process that an engine or a rank table has started for one device of its node; None: all that it sees, or
+    those of JAX_LOCAL_DEVICE_IDS.
+    """
+    return None if place.scheduler_address is not None or "JAX_LOCAL_DEVICE_IDS" in environ else place.local_rank
 
 
 def _bind_address(place: RankEnvironment) -> str | None:
