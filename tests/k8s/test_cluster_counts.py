@@ -8,7 +8,6 @@ pushes on their way, of which nobody can say whether they arrived; that is the o
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import time
@@ -17,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.site import Site
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane(900)
 
 PUSHES_ON_THEIR_WAY = 2
 SCRIPT = Path(__file__).parent / "support_k8s" / "counting.py"

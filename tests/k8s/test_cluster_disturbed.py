@@ -17,18 +17,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.proxy import Fate, FaultyProxy
 from support_k8s.site import Site, sleeping
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 CHANGES = ("POST", "PATCH", "DELETE")
 KILLS = int(os.environ.get("SPORAX_OPERATOR_KILLS", "50"))

@@ -5,19 +5,10 @@ Run by `make test-cluster`, as `test_cluster_training`.
 
 from __future__ import annotations
 
-import os
-
-import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.invalid import PAGE, SPECS, rows_of, send
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 MOST_SECONDS = 10.0  # on a busy machine
 

@@ -6,7 +6,6 @@ Run by `make test-cluster`, as `test_cluster_training`.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -14,17 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.site import DEPLOY, Site, sleeping
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 SCRIPT = Path(__file__).parent / "support_k8s" / "checkpointed.py"
 STEPS = 24

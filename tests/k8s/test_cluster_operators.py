@@ -12,21 +12,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
 import yaml
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.site import sleeping
 
 from sporax.k8s.api import manifests
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 
 def apply(site, objects):

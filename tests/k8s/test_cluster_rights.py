@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from typing import Any
 
 import httpx2
 import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.site import Site, sleeping
 
 from sporax.k8s.api import manifests
 from sporax.ps.sockets.security import write_keys
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 GROUPS = {"scheduling.volcano.sh": "v1beta1", "scheduling.x-k8s.io": "v1alpha1"}
 Right = tuple[str, str, str]  # group, resource, verb
@@ -98,9 +91,8 @@ def test_every_right_is_used_and_none_is_missing(site, tmp_path):
     )
     conflict(site)
     used = {right for right, code in calls(site) if code < 500}
-    of_several_operators = granted(
-        manifests.lease_rights()[0]["rules"]
-    )  # other tests of this control plane may use them
+    # Other tests of this control plane run several operators.
+    of_several_operators = granted(manifests.lease_rights()[0]["rules"])
     assert used - of_several_operators | RARE == granted(manifests.rules())
     assert [right for right, code in calls(site) if code == 403] == []
 

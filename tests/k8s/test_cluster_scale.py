@@ -14,18 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support_k8s.control_plane import HOW_TO, assets, resident_bytes
+from support_k8s.control_plane import on_control_plane, resident_bytes
 from support_k8s.jobs import job
 from support_k8s.site import Site, sleeping
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.soak,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = [pytest.mark.soak, *on_control_plane(900)]
 
 SIZES = (25, 50, 100, 200)
 PROBES = 8

@@ -10,16 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import assets, on_control_plane
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
-]
+pytestmark = on_control_plane()
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## From an empty cluster to a finished job"

@@ -7,21 +7,14 @@ token of the account that `deploy/` installs, so a right that is missing there f
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import INVALID, job
 from support_k8s.site import example, sleeping
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets to a killed API server
-    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),  # figures in a report of pytest's newer kind
-]
+pytestmark = on_control_plane()
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "08-kubernetes"

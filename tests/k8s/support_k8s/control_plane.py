@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx2
+import pytest
 import yaml
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -189,3 +190,14 @@ class ControlPlane:
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def on_control_plane(seconds: int = 600) -> list[pytest.MarkDecorator]:
+    """Marks of tests that need a control plane, and may take so many seconds each."""
+    return [
+        pytest.mark.cluster,
+        pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
+        pytest.mark.timeout(seconds),
+        pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets to a killed API server
+        pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),  # figures in a report of pytest's newer kind
+    ]

@@ -3,8 +3,8 @@
 Problem: a search takes seconds, and a second run of a script asks for the plan of the first.
 Method: a file for each request, named by the key of all that the plan depends on (`planner.request_text`), version included. It
 has the plan as text behind a line with the key and a checksum, and appears in one step. A plan that a compiler was asked about
-depends on the version of JAX, too. A file that is damaged, or not ours, is
-ignored, and one line says so. The process that searches for all others (`agreed_plan`) reads and writes.
+depends on the version of JAX, too. A file that is damaged, or not ours, is ignored, and one line says so. The process that
+searches for all others (`agreed_plan`) reads and writes.
 """
 
 from __future__ import annotations
