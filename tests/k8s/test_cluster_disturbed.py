@@ -5,26 +5,22 @@ Run by `make test-cluster`, as `test_cluster_training`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import re
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
-from support_k8s.proxy import Fate, FaultyProxy
+from support_k8s.proxy import CHANGES, Fate, FaultyProxy, running_proxy
 from support_k8s.site import Site, sleeping
 
 pytestmark = on_control_plane()
 
-CHANGES = ("POST", "PATCH", "DELETE")
 KILLS = int(os.environ.get("SPORAX_OPERATOR_KILLS", "50"))
 STEPS = 40
 SCRIPT = "/opt/sporax/examples/08-kubernetes/train.py"
@@ -33,27 +29,14 @@ SCRIPT = "/opt/sporax/examples/08-kubernetes/train.py"
 @contextmanager
 def behind_a_proxy(site: Site) -> Iterator[FaultyProxy]:
     """The operator of the site, started again, reaches the API server through a proxy only."""
-    proxy, started, loop = FaultyProxy(site.plane.url), Future[str](), asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with proxy:
-            started.set_result(proxy.url)
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    site.kill_operator()
-    site.start_operator(started.result(30))
-    try:
-        yield proxy
-    finally:
+    with running_proxy(site.plane.url) as proxy:
         site.kill_operator()
-        proxy.release_watches()
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
-        site.start_operator()
+        site.start_operator(proxy.url)
+        try:
+            yield proxy
+        finally:
+            site.kill_operator()
+    site.start_operator()
 
 
 def uids(site: Site, name: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
@@ -83,6 +84,30 @@ def test_the_whole_job_starts_again_from_its_newest_checkpoint(site, expected, t
     body = site.client.get("/apis/mindspore.gitee.com/v1/namespaces/default/msjobs/restarted").json()
     assert (body["status"]["jobRestarts"], body["status"]["failures"]) == (1, 1)
     site.delete("restarted")
+
+
+REPORTING = """
+import time, sporax
+for step in range(1, 2000):
+    sporax.report_progress(step, epoch=3, loss=1 / step, samples_per_second=12.5)
+    time.sleep(0.1)
+"""
+
+
+def test_how_far_a_job_is_stands_in_its_status_and_in_the_figures_of_the_operator(site):
+    body = job("reporting", workers=2, scheduler=False)
+    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["python", "-c", REPORTING]
+    site.create(body)
+    site.until(lambda: site.status("reporting").progress, 120, "a first progress")
+    first = site.status("reporting").progress
+    site.until(lambda: site.status("reporting").progress.step >= first.step + 50, 60, "more progress")
+    now = site.status("reporting").progress
+    assert (now.epoch, now.loss, now.samples_per_second) == (3, f"{1 / now.step:.6g}", "12.5")
+    figures = httpx2.get(f"http://127.0.0.1:{site.metrics_port}/metrics").text
+    step = re.search(r'^sporax_operator_job_step\{job="reporting",namespace="default"\} (\S+)$', figures, re.M)
+    assert step is not None
+    assert float(step[1]) >= now.step
+    site.delete("reporting")
 
 
 def test_a_spec_that_was_refused_and_is_right_again_runs(site):

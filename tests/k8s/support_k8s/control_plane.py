@@ -1,12 +1,14 @@
 """A real etcd, kube-apiserver and kube-controller-manager on this machine, for tests.
 
 The binaries come from the folder that SPORAX_KUBE_ASSETS or KUBEBUILDER_ASSETS names (envtest's layout); `make test-cluster`
-builds them and sets it. There is no scheduler and no kubelet: `kubelet.ProcessKubelet` plays both.
+builds them and sets it. Versions 1.20 and 1.36 were tried. There is no scheduler and no kubelet: `kubelet.ProcessKubelet`
+plays both.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -49,6 +51,11 @@ class ControlPlane:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.etcd_port, self.etcd_peer_port, self.port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
+        version = subprocess.run(
+            [self._binary("kube-apiserver"), "--version"], capture_output=True, text=True, check=True
+        )
+        major, minor = re.findall(r"v(\d+)\.(\d+)", version.stdout)[0]
+        self.version = int(major), int(minor)
         self._write_credentials()
 
     def start(self) -> None:
@@ -90,7 +97,13 @@ class ControlPlane:
         )
         self.wait_ready(timeout)
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether the API server holds objects to the rules (CEL) of their definition."""
+        return self.version >= (1, 25)
+
     def start_controller_manager(self) -> None:
+        no_second_port = ["--port=0"] if self.version < (1, 23) else []
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig()}",
@@ -99,8 +112,8 @@ class ControlPlane:
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={free_port()}",
-            "--port=0",
             f"--cert-dir={self.folder / 'certificates-manager'}",
+            *no_second_port,
         )
 
     def wait_ready(self, timeout: float = 90.0) -> None:
@@ -145,37 +158,36 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
         """Run kubectl as the administrator; returns what it prints."""
-        assert self.assets is not None
-        binary = self.assets / "kubectl" if (self.assets / "kubectl").exists() else "kubectl"
-        command = [str(binary), f"--kubeconfig={self.kubeconfig()}", *arguments]
+        command = [self._binary("kubectl"), f"--kubeconfig={self.kubeconfig()}", *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
     def account_token(self, namespace: str, name: str) -> str:
-        """The token of a service account, once the controller manager has made it."""
-        import base64
-        import json
-
-        for _ in range(200):
-            secrets = json.loads(self.kubectl("get", "secrets", "-n", namespace, "-o", "json"))["items"]
-            for secret in secrets:
-                annotations = secret["metadata"].get("annotations", {})
-                if annotations.get("kubernetes.io/service-account.name") == name and "token" in secret.get("data", {}):
-                    return base64.b64decode(secret["data"]["token"]).decode()
-            time.sleep(0.1)
-        raise TimeoutError(name)
+        """A token of a service account, good for a day."""
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86400},
+        }
+        path = f"{self.url}/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        with httpx2.Client(verify=False, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}) as client:
+            answer = client.post(path, json=request, timeout=20)
+        answer.raise_for_status()
+        return str(answer.json()["status"]["token"])
 
     def memory_bytes(self, name: str) -> int:
         """Resident memory of one of the processes."""
         return resident_bytes(self.processes[name].pid)
 
     def _run(self, name: str, *arguments: str) -> None:
-        assert self.assets is not None
-        binary = self.assets / name if (self.assets / name).exists() else Path(str(shutil.which(name)))
         with open(self.folder / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen([str(binary), *arguments], stdout=log, stderr=log)
+            self.processes[name] = subprocess.Popen([self._binary(name), *arguments], stdout=log, stderr=log)
+
+    def _binary(self, name: str) -> str:
+        assert self.assets is not None
+        return str(self.assets / name) if (self.assets / name).exists() else name
 
     def _write_credentials(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

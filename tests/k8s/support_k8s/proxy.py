@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from enum import Enum, auto
 
 import aiohttp
 from aiohttp import web
 
+CHANGES = ("POST", "PATCH", "DELETE")
 _HEADERS = ("Authorization", "Content-Type", "Accept")
 
 
@@ -35,11 +40,24 @@ class FaultyProxy:
         self.calls: list[tuple[str, str]] = []  # all but watches
         self.watches_pass = asyncio.Event()  # while it is not set, what watches say is held back
         self.watches_pass.set()
+        self.delay: Callable[[], float] = lambda: 0.0  # seconds by which the next line of a watch comes late
         self.url, self.port = "", 0
 
     def release_watches(self) -> None:
         """Let watches pass again; from any thread."""
         self._loop.call_soon_threadsafe(self.watches_pass.set)
+
+    def disturb(self, seed: int) -> None:
+        """From now on lose one in five changes, half of them on the way back, one in twenty reads, and be up to a second late."""
+        chance = random.Random(seed)
+        fates = [Fate.ANSWERED] * 8 + [Fate.LOST, Fate.SWALLOWED]
+
+        def judge(method: str, path: str) -> Fate:
+            if method in CHANGES:
+                return chance.choice(fates)
+            return Fate.LOST if chance.random() < 0.05 else Fate.ANSWERED
+
+        self.judge, self.delay = judge, chance.random
 
     async def __aenter__(self) -> FaultyProxy:
         self._loop = asyncio.get_running_loop()
@@ -91,8 +109,32 @@ class FaultyProxy:
         await response.prepare(request)
         while line := await answer.content.readline():
             await self.watches_pass.wait()
+            await asyncio.sleep(self.delay())
             await response.write(line)
         return response
+
+
+@contextmanager
+def running_proxy(upstream: str) -> Iterator[FaultyProxy]:
+    """A proxy that serves from a thread of its own."""
+    proxy, started, loop = FaultyProxy(upstream), Future[str](), asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with proxy:
+            started.set_result(proxy.url)
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    started.result(30)
+    try:
+        yield proxy
+    finally:
+        proxy.release_watches()
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
 
 
 def _broken(request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sporax.k8s.scheduler_calls import read_membership
 from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
 from .kubelet import ProcessKubelet
 from .operator_pod import start_as_in_its_pod, write_account
+from .proxy import running_proxy
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "08-kubernetes"
@@ -31,9 +33,13 @@ JOBS = "/apis/mindspore.gitee.com/v1/namespaces/default/msjobs"
 
 
 class Site:
-    """A control plane, a kubelet and an operator, with the calls that tests need."""
+    """A control plane, a kubelet and an operator, with the calls that tests need.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        seed: of what a proxy between operator and API server does wrong all the time; None: there is no proxy.
+    """
+
+    def __init__(self, folder: Path, seed: int | None = None) -> None:
         self.plane = ControlPlane(folder)
         self.plane.start()
         self.install()
@@ -47,6 +53,11 @@ class Site:
             base_url=self.plane.url, verify=False, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}, timeout=20
         )
         self.operator: subprocess.Popen[bytes] | None = None
+        self._at_end, self._address = ExitStack(), ""
+        if seed is not None:
+            proxy = self._at_end.enter_context(running_proxy(self.plane.url))
+            proxy.disturb(seed)
+            self._address = proxy.url
         self.start_operator()
 
     def install(self) -> None:
@@ -65,6 +76,7 @@ class Site:
             "sporax",
             *manifests.deployment("")["spec"]["template"]["spec"]["containers"][0]["args"],
         ]
+        address = address or self._address
         if not address:
             self.operator = start_as_in_its_pod([*command, *ports], self.plane, self.account)
             return
@@ -82,6 +94,7 @@ class Site:
         if self.operator is not None:
             self.operator.send_signal(signal.SIGTERM)
             self.operator.wait(timeout=20)
+        self._at_end.close()
         self.client.close()
         self.kubelet.stop()
         self.plane.stop()
