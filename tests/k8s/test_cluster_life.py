@@ -96,7 +96,11 @@ for step in range(1, 2000):
 
 def test_how_far_a_job_is_stands_in_its_status_and_in_the_figures_of_the_operator(site):
     body = job("reporting", workers=2, scheduler=False)
-    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = ["python", "-c", REPORTING]
+    body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"] = [
+        "python",
+        "-c",
+        REPORTING,
+    ]
     site.create(body)
     site.until(lambda: site.status("reporting").progress, 120, "a first progress")
     first = site.status("reporting").progress
@@ -110,18 +114,30 @@ def test_how_far_a_job_is_stands_in_its_status_and_in_the_figures_of_the_operato
     site.delete("reporting")
 
 
-def test_a_spec_that_was_refused_and_is_right_again_runs(site):
+def test_a_size_that_was_refused_and_is_right_again_runs(site):
     """The size, edited to what cannot be and back; messages may be empty, which the server must not take for null."""
+    if site.plane.has_rules:
+        pytest.skip("this API server refuses such a size itself")
     body = sleeping(job("mended", workers=2))
     body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 0
+    runs_once_right(site, body, "Worker.replicas", {"msReplicaSpecs": {"Worker": {"replicas": 2}}})
+
+
+def test_a_field_that_was_refused_and_is_gone_again_runs(site):
+    body = sleeping(job("spelled", workers=2, sucessPolicy="AllWorkers"))
+    runs_once_right(site, body, "sucessPolicy", {"sucessPolicy": None})
+
+
+def runs_once_right(site: Site, body: dict[str, Any], field: str, change: dict[str, Any]) -> None:
+    """A job that the operator refuses for one field runs after a change of its spec."""
+    name = body["metadata"]["name"]
     site.apply(body)
-    site.until(lambda: site.status("mended").is_true("Failed"), 30)
-    assert "Worker.replicas" in site.status("mended").condition("Failed").message
-    patch = {"spec": {"msReplicaSpecs": {"Worker": {"replicas": 2}}}}
-    site.plane.kubectl("patch", "msjob", "mended", "--type=merge", "-p", json.dumps(patch))
-    site.until(lambda: site.status("mended").is_true("Running"), 60, "it runs")
-    assert not site.status("mended").is_true("Failed")
-    site.delete("mended")
+    site.until(lambda: site.status(name).is_true("Failed"), 30)
+    assert field in site.status(name).condition("Failed").message
+    site.plane.kubectl("patch", "msjob", name, "--type=merge", "-p", json.dumps({"spec": change}))
+    site.until(lambda: site.status(name).is_true("Running"), 60, "it runs")
+    assert not site.status(name).is_true("Failed")
+    site.delete(name)
 
 
 def test_an_empty_text_in_a_status_is_no_null_for_this_control_plane(site):

@@ -64,10 +64,10 @@ def test_an_example_with_servers_trains_and_succeeds_unchanged(site, name):
 
 def test_killed_servers_change_no_loss_and_lose_no_update(site, record_property):
     steps, pause = 60, 0.8  # long enough for four kills with their copies, on a busy machine too
-    site.apply(served_training("calm", steps=steps, pause=0.0))
-    site.until_in("calm", "Succeeded", 200)
-    expected = {pod: losses(site, f"calm-{pod}") for pod in ("worker-0", "worker-1")}
-    site.delete("calm")
+    site.apply(served_training("unshaken", steps=steps, pause=0.0))
+    site.until_in("unshaken", "Succeeded", 200)
+    expected = {pod: losses(site, f"unshaken-{pod}") for pod in ("worker-0", "worker-1")}
+    site.delete("unshaken")
     site.apply(served_training("shaken", steps=steps, pause=pause))
     site.until(lambda: steps_done(site, "shaken") >= 3, 120)
     pauses = []

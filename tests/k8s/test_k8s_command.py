@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 from rich.console import Console
-from support_k8s.invalid import PAGE, SPECS, rows_of
+from support_k8s.invalid import MISSPELLED, PAGE, SPECS, rows_of
 from support_k8s.jobs import changed, job
 from support_k8s.simulation import Simulation
 
@@ -269,5 +269,6 @@ def test_ages_have_one_unit(seconds, text):
 
 
 def test_the_page_of_invalid_specs_has_each_of_them():
-    assert [row.what for row in rows_of(PAGE.read_text())] == [what for what, _ in SPECS]
+    stated = [[row.what for row in rows_of(PAGE.read_text(), has_rules)] for has_rules in (False, True)]
+    assert stated == [[what for what, _ in SPECS], [what for what, _ in [*SPECS, *MISSPELLED]]]
     assert len(SPECS) >= 60

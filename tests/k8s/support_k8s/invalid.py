@@ -1,11 +1,13 @@
 """Specs that cannot run, as a table: what was sent, what the user sees, after how many seconds, by which layer.
 
-`python -m support_k8s.invalid` (in tests/k8s, as root, with SPORAX_KUBE_ASSETS) measures and writes docs/kubernetes_invalid_specs.md.
+`python -m support_k8s.invalid` (in tests/k8s, as root, with SPORAX_KUBE_ASSETS) measures on that control plane and writes its table of
+docs/kubernetes_invalid_specs.md.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sporax.k8s.resource.job_status import Condition
+from sporax.k8s.resource.schema import custom_resource_definition
 
 from .jobs import INVALID, job
 from .site import JOBS, Site
@@ -21,17 +24,24 @@ from .site import JOBS, Site
 PAGE = Path(__file__).parents[3] / "docs" / "kubernetes_invalid_specs.md"
 HEAD = """# Specs that cannot run
 
-What each of these shows its user, on a real control plane (Kubernetes 1.20.2, which has no strict field validation: from 1.25 on unknown
-fields of pods are refused as well). Written by `python -m support_k8s.invalid` in `tests/k8s`; `test_cluster_invalid.py` sends them all again. Layers:
-the *schema* of the CRD refuses the object at `kubectl apply`; the *operator* reads it and sets `Failed`/`InvalidSpec`; the operator's *dry run* asks
-the API server about the pod, and `Failed`/`InvalidSpec` has its words; at *creation* of the pod something that may change is missing: `Admitted` is
-False, and the job starts once it is there. Seconds are those from
-sending to seeing. The words "The API server does not take Pod …" are left out here.
+What each of these shows its user, on real control planes. Written by `python -m support_k8s.invalid` in `tests/k8s`; `test_cluster_invalid.py`
+sends them all again. Layers: the *schema* of the CRD refuses the object at `kubectl apply`, and so do its *rules* from Kubernetes 1.25 on; the *operator*
+reads it and sets `Failed`/`InvalidSpec`; the operator's *dry run* asks the API server about the pod, and `Failed`/`InvalidSpec` has its words; at
+*creation* of the pod something that may change is missing: `Admitted` is False, and the job starts once it is there. Seconds are those from
+sending to seeing. The words "The API server does not take Pod …" and "Pod in version …" are left out here.
 
+## Kubernetes 1.20
+"""
+NEWER = """
+## What differs on Kubernetes 1.36
+
+Rules are checked, fields of pods that no one knows are refused, and variables may have any name.
+"""
+COLUMNS = """
 | what is wrong | layer | seconds | what the user sees |
 |---|---|---|---|
 """
-_MOST_CHARACTERS = 160
+_MOST_CHARACTERS = 100
 
 
 class Row(NamedTuple):
@@ -120,21 +130,38 @@ PODS = [
     ("label that is none", _with(metadata={"labels": {"team": "not a label!"}})),
     ("annotation whose key is none", _with(metadata={"annotations": {"a b": "x"}})),
 ]
+MISSPELLED = [
+    ("misspelled field of a container", _with({"imagePullPolice": "Always"})),
+    ("misspelled field of resources", _with({"resources": {"limit": {"memory": "2Gi"}}})),
+    ("misspelled field of a pod", _with(nodeSelectors={"gpu": "a"})),
+    ("field of a container in the pod", _with(workingDir="/data")),
+    ("misspelled kind of a volume", _mounting({"name": "v", "emptyDirectory": {}})),
+]
+"""Which API servers before 1.25 drop without a word."""
 SPECS = [*((what, body) for what, body, _ in INVALID), *PODS]
+_RULES = re.findall(r'"message": "([^"]*)"', json.dumps(custom_resource_definition(with_expressions=True)))
+
+
+def specs(site: Site) -> list[tuple[str, dict[str, Any]]]:
+    """What is wrong on this control plane."""
+    return [*SPECS, *(MISSPELLED if site.plane.has_rules else [])]
 
 
 def send(site: Site, number: int, what: str, body: dict[str, Any]) -> Row:
-    """Send one spec and wait until its user sees what is wrong with it; then it is deleted."""
+    """Send one spec and wait until its user sees what is wrong with it, or it runs; then it is deleted."""
     name = body["metadata"]["name"]
     name = name if name != "job" else f"wrong-{number}"
     start = time.monotonic()
     answer = site.client.post(JOBS, json={**body, "metadata": {"name": name}})
     if answer.status_code >= 400:
-        return Row(what, "schema", time.monotonic() - start, _short(answer.json()["message"]))
+        message = answer.json()["message"]
+        layer = "rules" if any(rule in message for rule in _RULES) else "schema"
+        return Row(what, layer, time.monotonic() - start, _short(message))
     try:
-        site.until(lambda: _told(site, name) is not None, 30, what, pause=0.02)
+        site.until(lambda: _told(site, name) or site.status(name).is_true("Running"), 30, what, pause=0.02)
         seconds, condition = time.monotonic() - start, _told(site, name)
-        assert condition is not None
+        if condition is None:
+            return Row(what, "none", seconds, "it runs: this server takes it")
         if condition.type == "Admitted":
             return Row(what, "creation", seconds, _short(f"{condition.reason}: {condition.message}"))
         assert condition.reason == "InvalidSpec"
@@ -158,21 +185,41 @@ def _short(words: str) -> str:
     words = re.sub(r'MSJob.mindspore.gitee.com "[^"]*" is invalid: ', "", " ".join(words.split()))
     words = re.sub(r"wrong-\d+", "NAME", words).replace("|", "/")
     words = re.sub(r"(NAME-\w+-0-)\w*", r"\1", words)
-    words = words.replace("The API server does not take Pod 'NAME-worker-0': ", "").replace(
-        'Pod "NAME-worker-0-" is invalid: ', ""
-    )
+    for common in (
+        "The API server does not take Pod 'NAME-worker-0': ",
+        'Pod "NAME-worker-0-" is invalid: ',
+        'Pod in version "v1" cannot be handled as a Pod: ',
+    ):
+        words = words.replace(common, "")
     return words if len(words) <= _MOST_CHARACTERS else f"{words[:_MOST_CHARACTERS]} …"
 
 
-def page(rows: list[Row]) -> str:
-    """The page of the documentation."""
+def page(old: list[Row], new: list[Row]) -> str:
+    """The page of the documentation: all rows of an old server, and those of a new one whose layer differs."""
+    return f"{HEAD}{_table(old)}{NEWER}{_table(differing(old, new))}"
+
+
+def differing(old: list[Row], new: list[Row]) -> list[Row]:
+    """The new rows that another layer refuses, and those of specs that an old server takes."""
+    before = {row.what: row.layer for row in old}
+    return [row for row in new if before.get(row.what) != row.layer]
+
+
+def rows_of(text: str, has_rules: bool) -> list[Row]:
+    """The rows of a page for an old server, or for a new one, whose words are stated only where its layer is another."""
+    old, new = map(_read_table, text.split(NEWER))
+    if not has_rules:
+        return old
+    return list({row.what: row for row in [*(row._replace(words="") for row in old), *new]}.values())
+
+
+def _table(rows: list[Row]) -> str:
     lines = (f"| {row.what} | {row.layer} | {row.seconds:.2f} | {row.words} |\n" for row in rows)
-    return HEAD + "".join(lines)
+    return COLUMNS + "".join(lines)
 
 
-def rows_of(text: str) -> list[Row]:
-    """The rows of a page."""
-    table = text.partition("|---|---|---|---|\n")[2].splitlines()
+def _read_table(text: str) -> list[Row]:
+    table = text.partition(COLUMNS)[2].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if line.startswith("|")]
     return [Row(what, layer, float(seconds), words) for what, layer, seconds, words in cells]
 
@@ -182,7 +229,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site")
         try:
-            PAGE.write_text(page([send(site, number, *spec) for number, spec in enumerate(SPECS)]))
+            measured = [send(site, number, *spec) for number, spec in enumerate(specs(site))]
+            old, new = (rows_of(PAGE.read_text(), has_rules) for has_rules in (False, True))
+            PAGE.write_text(page(old, measured) if site.plane.has_rules else page(measured, new))
         finally:
             site.stop()
 
