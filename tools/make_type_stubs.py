@@ -230,6 +230,8 @@ def tensor_stub() -> str:
     """The stub of the module with `Tensor`: its own members, and the operators and methods that the families give it."""
     module = importlib.import_module(TENSOR)
     tensor: Any = module.Tensor
+    for name in [*vars(tensor)]:
+        getattr(tensor, name)  # methods of operators are made when they are first used
     lines = ["class Tensor:"]
     skipped = {"__module__", "__doc__", "__slots__", "__annotations__", "__weakref__", "__getattr__", "__reduce__"}
     for name, value in sorted(vars(tensor).items()):

@@ -135,6 +135,15 @@ def resolved(home: str) -> Any:
     return getattr(loaded, attribute) if attribute else loaded
 
 
+def late(home: str) -> Callable[..., Any]:
+    """A function that calls the one at ``"module:attribute"``, and imports its module no sooner."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return resolved(home)(*args, **kwargs)
+
+    return call
+
+
 def missing_module(name: str) -> SporaxModuleNotFoundError:
     """The error for importing the module `name`, which Sporax does not have."""
     error = SporaxModuleNotFoundError(
