@@ -100,6 +100,46 @@ def test_importing_the_facade_starts_no_backend_and_loads_nothing_heavy():
     assert [name for name in loaded if name.startswith(HEAVY)] == []
 
 
+LEFT_TO_THEIR_USERS = (
+    "jax.scipy.special",
+    "sporax.ir.plan.",
+    "sporax.mindspore.context._strategy_files",
+    "sporax.mindspore.dataset.",
+    "sporax.mindspore.nn.",
+    "sporax.mindspore.parallel",
+    "sporax.mindspore.train",
+    "statistics",
+)
+"""What Tensor, nn and ops load when a name of theirs needs it."""
+MOST_MODULES = {"Tensor, ms.nn, ms.ops": 290, "Tensor, ms.nn, ms.ops, ms.Model, ms.dataset": 370}
+"""Modules of ours that these may load; 355 and 530 when packages loaded all of their modules."""
+
+
+@pytest.mark.parametrize("names", MOST_MODULES)
+def test_an_import_loads_few_modules(names):
+    code = f"import sys, sporax.mindspore as ms; ms.{names}; print(*sys.modules, sep='\\n')"
+    loaded = run(code).splitlines()
+    assert len([name for name in loaded if name.startswith("sporax")]) <= MOST_MODULES[names]
+    if "Model" not in names:
+        assert [name for name in loaded if name.startswith(LEFT_TO_THEIR_USERS)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        ("nn.Dense(2, 3)", "sporax.mindspore.nn.convolution"),
+        ("nn.Momentum", "sporax.mindspore.nn.optim.adam"),
+        ("train.Accuracy", "sporax.mindspore.train.model"),
+        ("Model", "sporax.mindspore.train.checkpoint.loading"),
+        ("Model", "sporax.mindspore.context._strategy_files.files"),
+        ("dataset.NumpySlicesDataset([1])", "sporax.mindspore.dataset._sources.images"),
+        ("dataset.NumpySlicesDataset([1])", "jax"),
+    ],
+)
+def test_a_name_loads_no_module_of_its_neighbours(line, module):
+    assert run(f"import sys, sporax.mindspore as ms; ms.{line}; print('{module}' in sys.modules)").strip() == "False"
+
+
 @pytest.mark.parametrize("package", [sporax, sporax.mindspore])
 def test_every_listed_name_is_there(package):
     for name in package.__all__:

@@ -58,6 +58,8 @@ def entry(name: str, value: object) -> str:
 
 def methods(kind: type) -> Iterator[tuple[str, object]]:
     """Public methods and properties that a class defines itself, with a docstring; `construct` is called by its class."""
+    for name in [*vars(kind)]:
+        getattr(kind, name, None)  # methods of operators are made when they are first used
     for name, value in vars(kind).items():
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if (

@@ -22,6 +22,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import sporax.mindspore.ops  # gives Tensors their operators
+from sporax.mindspore._names.missing import LISTED
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.mindspore.ops._core.primitive import Primitive
@@ -29,7 +30,14 @@ from sporax.mindspore.ops._core.primitive import Primitive
 SOURCE = Path(sporax.mindspore.ops.__file__).parents[3]
 MODULES = (
     "sporax.mindspore",
+    "sporax.mindspore.dataset",
+    "sporax.mindspore.nn",
+    "sporax.mindspore.nn.optim",
     "sporax.mindspore.ops",
+    "sporax.mindspore.train",
+    "sporax.mindspore.train.callback",
+    "sporax.mindspore.train.checkpoint",
+    "sporax.mindspore.train.metrics",
     "sporax.mindspore.mint",
     "sporax.mindspore.mint.nn.functional",
     "sporax.mindspore.numpy",
@@ -86,7 +94,10 @@ def module_stub(module: ModuleType) -> str:
             continue
         value = getattr(module, name)
         home = getattr(value, "__module__", None)
-        if isinstance(value, ModuleType):
+        listed, _, attribute = LISTED.get(module.__name__, {}).get(name, "").partition(":")
+        if attribute and listed.startswith(f"{module.__name__}."):
+            imports.append(f"from {listed} import {attribute} as {name}")
+        elif isinstance(value, ModuleType):
             if value.__name__ == f"{module.__name__}.{name}":
                 imports.append(f"from {module.__name__} import {name} as {name}")
             else:
@@ -219,6 +230,8 @@ def tensor_stub() -> str:
     """The stub of the module with `Tensor`: its own members, and the operators and methods that the families give it."""
     module = importlib.import_module(TENSOR)
     tensor: Any = module.Tensor
+    for name in [*vars(tensor)]:
+        getattr(tensor, name)  # methods of operators are made when they are first used
     lines = ["class Tensor:"]
     skipped = {"__module__", "__doc__", "__slots__", "__annotations__", "__weakref__", "__getattr__", "__reduce__"}
     for name, value in sorted(vars(tensor).items()):

@@ -161,8 +161,8 @@ from sporax.mindspore.train.dataset_helper import DatasetHelper as DatasetHelper
 from sporax.mindspore.train.dataset_helper import connect_network_with_dataset as connect_network_with_dataset
 from sporax.mindspore.train.export import export as export
 from sporax.mindspore.train.export import load as load
-from sporax.mindspore.train.metrics import get_metric_fn as get_metric_fn
-from sporax.mindspore.train.metrics import names as names
+from sporax.mindspore.train.metrics._by_name import get_metric_fn as get_metric_fn
+from sporax.mindspore.train.metrics._by_name import names as names
 from sporax.mindspore.train.metrics._classes import F1 as F1
 from sporax.mindspore.train.metrics._classes import Fbeta as Fbeta
 from sporax.mindspore.train.metrics._classes import Precision as Precision

@@ -11,6 +11,8 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 _FEWEST_MODULES = 200
@@ -20,15 +22,26 @@ _MOST_OBJECTS = 50_000
 the modules, as cycles among them could not be freed."""
 
 
-def import_module(name: str) -> ModuleType:
-    """`importlib.import_module`; the collector rests where many modules are loaded."""
-    if name in sys.modules or not gc.isenabled():  # disabled: by the program, or by an import that led here
-        return importlib.import_module(name)
-    modules, few = len(sys.modules), len(gc.get_objects()) < _MOST_OBJECTS
+@contextmanager
+def collector_rests() -> Iterator[None]:
+    """No search for garbage inside; nor after it, where the program has switched the collector off."""
+    if not gc.isenabled():  # by the program, or by an import that led here
+        yield
+        return
     gc.disable()
     try:
-        return importlib.import_module(name)
+        yield
     finally:
+        gc.enable()
+
+
+def import_module(name: str) -> ModuleType:
+    """`importlib.import_module`; the collector rests, and passes over what is there where many modules were loaded."""
+    if name in sys.modules or not gc.isenabled():
+        return importlib.import_module(name)
+    modules, few = len(sys.modules), len(gc.get_objects()) < _MOST_OBJECTS
+    with collector_rests():
+        module = importlib.import_module(name)
         if few and len(sys.modules) - modules >= _FEWEST_MODULES:
             gc.freeze()
-        gc.enable()
+    return module

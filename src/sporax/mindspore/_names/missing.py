@@ -51,6 +51,9 @@ _LEAST_SIMILARITY = 0.75
 SUBMODULES: set[str] = set()
 """Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
 
+LISTED: dict[str, Mapping[str, str]] = {}
+"""Full names of packages that load names when they are first used (`doors`), and where each name is defined."""
+
 
 class MissingNameError(SporaxAttributeError):
     """A module does not have a name.
@@ -132,6 +135,15 @@ def resolved(home: str) -> Any:
     return getattr(loaded, attribute) if attribute else loaded
 
 
+def late(home: str) -> Callable[..., Any]:
+    """A function that calls the one at ``"module:attribute"``, and imports its module no sooner."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return resolved(home)(*args, **kwargs)
+
+    return call
+
+
 def missing_module(name: str) -> SporaxModuleNotFoundError:
     """The error for importing the module `name`, which Sporax does not have."""
     error = SporaxModuleNotFoundError(
@@ -182,7 +194,8 @@ def suggestion(module: str, name: str) -> str:
         path
         for path, other in list(sys.modules.items())
         # The original only: the same module may be registered under several names.
-        if path.startswith(_NAMED_MODULES) and "._" not in path and name in vars(other) and other.__name__ == path
+        if path.startswith(_NAMED_MODULES) and "._" not in path and other.__name__ == path
+        if name in vars(other) or name in LISTED.get(path, ())
     )
     if elsewhere and not name.startswith("_"):
         return f" Did you mean '{elsewhere[0]}.{name}'?"

@@ -21,19 +21,24 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 
-# MindSpore's published lists. Products and convolutions gain most from half precision and accumulate in float32.
-_WHITE_CELLS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.Conv1dTranspose,
-    nn.Conv2dTranspose,
-    nn.Conv3dTranspose,
-    nn.Dense,
-    nn.LSTMCell,
-    nn.RNNCell,
-    nn.GRUCell,
-)
+
+@functools.cache
+def _white_cells() -> tuple[type[Cell], ...]:
+    """MindSpore's published list: products and convolutions gain most from half precision and accumulate in float32."""
+    return (
+        nn.Conv1d,
+        nn.Conv2d,
+        nn.Conv3d,
+        nn.Conv1dTranspose,
+        nn.Conv2dTranspose,
+        nn.Conv3dTranspose,
+        nn.Dense,
+        nn.LSTMCell,
+        nn.RNNCell,
+        nn.GRUCell,
+    )
+
+
 _WHITE_PRIMITIVES = (
     ops.Conv2D,
     ops.Conv3D,
@@ -46,18 +51,22 @@ _WHITE_PRIMITIVES = (
     ops.ReLU,
     ops.Ger,
 )
-# Statistics over many elements lose too many bits in half precision, so level O2 leaves these Cells out.
-_BLACK_CELLS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm)
+
+
+@functools.cache
+def _black_cells() -> tuple[type[Cell], ...]:
+    """Statistics over many elements lose too many bits in half precision, so level O2 leaves these Cells out."""
+    return (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm)
 
 
 def get_white_list() -> list[type]:
     """Cells and primitives that level O1 computes in half precision; a new list."""
-    return [*_WHITE_CELLS, *_WHITE_PRIMITIVES]
+    return [*_white_cells(), *_WHITE_PRIMITIVES]
 
 
 def get_black_list() -> list[type]:
     """Cells that level O2 keeps in float32; a new list."""
-    return list(_BLACK_CELLS)
+    return list(_black_cells())
 
 
 def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dtypes.float16) -> Any:
@@ -99,7 +108,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
         _lower_listed(network, tuple(get_white_list()), dtype)
     # Level O3 is level O2 with an empty black list.
     elif amp_level != "O0":
-        _lower_others(network, _BLACK_CELLS if amp_level == "O2" else (), dtype)
+        _lower_others(network, _black_cells() if amp_level == "O2" else (), dtype)
     return network
 
 

@@ -20,13 +20,13 @@ from sporax.ir.config.placement_config import OffloadConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.reuse_limit import VARIABLE, wants_loops, warn_of_limit
 from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
+from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.mindspore.context._input_shardings import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
 from sporax.mindspore.context._parallel import PARALLEL_GUARD, gives_device_num, parallel_mode, snapshot, world_size
 from sporax.mindspore.context._ps import ps_snapshot
 from sporax.mindspore.context._search import search_snapshot
-from sporax.mindspore.context._strategy_files import files
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.dry_run_report import say
@@ -38,8 +38,8 @@ from sporax.runtime.storage.block_files import DiskSettings
 # Entries of `dataset_strategy` fit the inputs of a step; files that the settings name give strategies, and are written when it is
 # planned.
 SESSION.input_checks.append(check_inputs)
-SESSION.strategy_sources.append(files.loaded)
-SESSION.step_listeners.append(files.save)
+SESSION.strategy_sources.append(late("sporax.mindspore.context._strategy_files.files:loaded"))
+SESSION.step_listeners.append(late("sporax.mindspore.context._strategy_files.files:save"))
 
 
 def check_supported(config: ParallelConfig, num_devices: int) -> None:

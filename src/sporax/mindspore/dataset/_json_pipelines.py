@@ -134,9 +134,10 @@ def _workers(workers: int | None) -> Document:
     }
 
 
-def _operations() -> dict[str, Any]:
-    """Classes and functions of the package by name; it is built on this module."""
-    return vars(importlib.import_module("sporax.mindspore.dataset"))
+def _operation(name: str) -> Any:
+    """The class or function of the package, which is built on this module; None where it offers no such name."""
+    package = importlib.import_module("sporax.mindspore.dataset")
+    return getattr(package, name) if name in package.__all__ else None
 
 
 def _source(dataset: Dataset) -> Document:
@@ -147,8 +148,7 @@ def _source(dataset: Dataset) -> Document:
             "For 'serialize', a source in the program's memory leaves only its place, so it cannot be read again."
         )
         return {"op_type": "GeneratorDataset", **workers}
-    operations = _operations()
-    kind = next(base for base in type(dataset).__mro__ if operations.get(base.__name__) is base)
+    kind = next(base for base in type(dataset).__mro__ if _operation(base.__name__) is base)
     arguments = recorded_arguments(dataset, kind)
     by_files = isinstance(dataset, FileDataset)
     left_out = {"num_parallel_workers", *_NOT_WRITTEN, *(() if by_files else _SAMPLING)}
@@ -359,7 +359,7 @@ def _asked(document: Document) -> int | None:
 
 def _decoded_source(name: str, document: Document) -> Dataset:
     name = _WRITTEN_AS.get(name, name)
-    kind = _operations().get(name)
+    kind = _operation(name)
     if name == "GeneratorDataset" or not (isinstance(kind, type) and issubclass(kind, Dataset)):
         reason = "reads an object in the program's memory, which JSON does not hold" if kind else "is not known"
         raise SporaxRuntimeError(f"For 'deserialize', the step {name!r} {reason}.")

@@ -10,7 +10,9 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._dataset import Dataset, steps, zip_datasets
+from sporax.mindspore.dataset._dataset import Dataset as Dataset  # offered from here, together with what its steps make
+from sporax.mindspore.dataset._dataset import steps
+from sporax.mindspore.dataset._dataset import zip_datasets as zip_datasets
 from sporax.mindspore.dataset._nodes.batches import Batch
 from sporax.mindspore.dataset._nodes.node import Concat, Repeat, Source, first_pass
 from sporax.mindspore.dataset._streams import ENDLESS

@@ -43,7 +43,9 @@ from sporax.mindspore.train.callback._model_checkpoint import save_on_exception
 from sporax.mindspore.train.callback._own_files import job_id
 from sporax.mindspore.train.callback._resumable import check_resume
 from sporax.mindspore.train.callback._resuming import asked_to_resume, in_recovery
-from sporax.mindspore.train.metrics import Loss, Metric, get_metrics
+from sporax.mindspore.train.metrics._by_name import get_metrics
+from sporax.mindspore.train.metrics._metric import Metric
+from sporax.mindspore.train.metrics._simple import Loss
 
 
 class Model:

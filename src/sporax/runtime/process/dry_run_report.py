@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 import sys
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from sporax.base.progress import activity, reported
 
@@ -59,7 +59,7 @@ class CompiledStep:
                 f"{_megabytes(self.temporary_bytes)} in between)"
             )
         if self.run_seconds:
-            words.append(f"ran {len(self.run_seconds)} times, {statistics.median(self.run_seconds) * 1e3:.3g} ms each")
+            words.append(f"ran {len(self.run_seconds)} times, {np.median(self.run_seconds) * 1e3:.3g} ms each")
         return ", ".join(words)
 
 

@@ -20,9 +20,9 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index
-from sporax.ir.plan import Plan
 
 if TYPE_CHECKING:
+    from sporax.ir.plan import Plan
     from sporax.lowering.ingest.ingest import Ingested
     from sporax.lowering.passes.uneven_tables import Blocked
 

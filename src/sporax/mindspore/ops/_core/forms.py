@@ -19,10 +19,14 @@ class FunctionalForm(Protocol):
 
     name: str
     composed: bool
-    operands: frozenset[int | str]
     parameters: Parameters
     dims: OperatorDims
     __signature__: inspect.Signature
+
+    @property
+    def operands(self) -> frozenset[int | str]:
+        """Positions and names at which a bare number is a value of the program."""
+        ...
 
     def place_of(self, name: str) -> int:
         """Position of a parameter."""

@@ -36,7 +36,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ from sporax.mindspore.ops._core.forms import ClassForm
 from sporax.mindspore.ops._core.marking import between_marks
 from sporax.mindspore.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.mindspore.ops._core.primitive import Primitive
-from sporax.mindspore.ops._core.signatures import as_method, renamed, with_parameters
+from sporax.mindspore.ops._core.signatures import MadeLater, add_method, renamed, with_parameters
 from sporax.mindspore.runtime import _blocking
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note
@@ -89,6 +89,17 @@ Result = TypeVar("Result", covariant=True)
 """What callers of an operator get: Tensors where its kernel returns arrays."""
 
 
+class _OwnSignature:
+    """The signature of each operator; the class itself has that of its constructor."""
+
+    def __get__(self, instance: Operator[Any] | None, owner: type[Any]) -> inspect.Signature:
+        if instance is None:
+            raise AttributeError("__signature__")
+        # In the instance, where it is found first.
+        signature = vars(instance)["__signature__"] = instance.parameters.signature
+        return signature
+
+
 class Operator(Generic[Result]):
     """Functional form of an operator. Called with Tensors, numbers and attributes; returns Tensors.
 
@@ -111,12 +122,20 @@ class Operator(Generic[Result]):
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__module__ = kernel.__module__
-        # Made once per operator: reading signatures takes longer than a small operator.
+        # Read once per operator, by the first who asks: reading a signature takes longer than a small operator.
         self.parameters = Parameters(name, kernel)
-        self.__signature__ = self.parameters.signature
-        self.operands = self.parameters.operands
         # One compiled function for each combination of attributes and kinds of arguments.
         self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    if TYPE_CHECKING:
+        __signature__: inspect.Signature
+    else:
+        __signature__ = _OwnSignature()
+
+    @functools.cached_property
+    def operands(self) -> frozenset[int | str]:
+        """Positions and names at which a bare number is a value of the program."""
+        return self.parameters.operands
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.__signature__}>"
@@ -490,7 +509,7 @@ def operator(
             (PRIMITIVES if classes is None else classes)[class_name] = _class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
-            setattr(Tensor, own, as_method(result, own, _pairs(renames)))
+            add_method(Tensor, own, result, _pairs(renames))
         for path in filter(None, (mint or "").split(";")):
             dotted, renames = _parse(path.strip())
             MINT[dotted] = renamed(result, _pairs(renames))
@@ -513,25 +532,25 @@ def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
 
 
 def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[Any]) -> type[Primitive]:
-    parameters = target.__signature__.parameters
-    attributes = target.parameters.attributes if constructor is None else constructor
+    def made() -> dict[str, Any]:
+        parameters = target.__signature__.parameters
+        attributes = target.parameters.attributes if constructor is None else constructor
+        values = [parameter for parameter in parameters.values() if parameter.name not in attributes]
+        return {
+            "attribute_names": attributes,
+            "defaults": {
+                attribute: parameters[attribute].default
+                for attribute in attributes
+                if parameters[attribute].default is not _NOTHING
+            },
+            # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
+            "__init__": with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
+            "__call__": with_parameters(Primitive.__call__, values),
+        }
+
+    later = {part: MadeLater(made) for part in ("attribute_names", "defaults", "__init__", "__call__")}
     # Class attributes in place of a constructor for each primitive: all differ in these only.
-    body = {
-        "operator": target,
-        "attribute_names": attributes,
-        "defaults": {
-            attribute: parameters[attribute].default
-            for attribute in attributes
-            if parameters[attribute].default is not _NOTHING
-        },
-        # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
-        "__init__": with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
-        "__call__": with_parameters(
-            Primitive.__call__, [parameter for parameter in parameters.values() if parameter.name not in attributes]
-        ),
-        "__doc__": target.__doc__,
-        "__module__": "sporax.mindspore.ops",
-    }
+    body = {"operator": target, **later, "__doc__": target.__doc__, "__module__": "sporax.mindspore.ops"}
     return type(name, (Primitive,), body)
 
 
@@ -544,7 +563,7 @@ def export(*functions: Callable[..., Any], mint: str = "", method: bool = False)
         name = function.__name__
         FUNCTIONS[name] = function
         if method:
-            setattr(Tensor, name, as_method(function, name))
+            add_method(Tensor, name, function, {})
         # A dotted name that ends with the function's is the whole name, otherwise a prefix.
         if mint:
             MINT[mint if mint.split(".")[-1] == name else f"{mint}{name}"] = function

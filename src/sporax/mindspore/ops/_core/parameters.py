@@ -55,8 +55,13 @@ class Parameters:
 
     def __init__(self, operator: str, kernel: Callable[..., Any]) -> None:
         self.operator = operator
-        self.signature = inspect.signature(kernel)
+        self._kernel = kernel
         self._globals = getattr(kernel, "__globals__", {})
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The kernel's, with annotations as text."""
+        return inspect.signature(self._kernel)
 
     @cached_property
     def operands(self) -> frozenset[int | str]:

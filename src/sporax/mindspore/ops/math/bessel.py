@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import Any
 
 import jax.numpy as jnp
+import jax.scipy
 import numpy as np
-from jax.scipy import special
 
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
@@ -157,7 +157,7 @@ def _decaying(order: int, scaled: bool) -> Callable[[Array], Array]:
 
     def near(x: Array) -> Array:
         smooth = _at(f"k{order} near", jnp.square(x / _NEAR_K))
-        grown = special.i1(x) if order else special.i0(x)
+        grown = jax.scipy.special.i1(x) if order else jax.scipy.special.i0(x)
         value = smooth / x + jnp.log(x / 2) * grown if order else smooth - jnp.log(x / 2) * grown
         return value * jnp.exp(x) if scaled else value
 

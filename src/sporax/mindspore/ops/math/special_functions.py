@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.scipy import special
+import jax.scipy
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
@@ -14,15 +15,27 @@ from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 
+
+def _special(name: str) -> Callable[..., Array]:
+    """A function of `jax.scipy.special`, which JAX loads when it is first asked for."""
+
+    def compute(*inputs: Array) -> Array:
+        result: Array = getattr(jax.scipy.special, name)(*inputs)
+        return result
+
+    compute.__name__ = name
+    return compute
+
+
 # ------------------------------------------------------------------------------------------------------ one operand
 
 # primitive, function on arrays, names of function and methods, mint, what it computes
 for _primitive, _compute, _names, _mint, _doc in (
-    ("BesselI0", special.i0, "bessel_i0", "", "Modified Bessel function of the first kind, order 0."),
-    ("BesselI0e", special.i0e, "bessel_i0e", "", "exp(-|x|) times the modified Bessel function of order 0."),
-    ("BesselI1", special.i1, "bessel_i1", "", "Modified Bessel function of the first kind, order 1."),
-    ("BesselI1e", special.i1e, "bessel_i1e", "", "exp(-|x|) times the modified Bessel function of order 1."),
-    (None, special.i0, "i0", "", "Modified Bessel function of the first kind, order 0."),
+    ("BesselI0", _special("i0"), "bessel_i0", "", "Modified Bessel function of the first kind, order 0."),
+    ("BesselI0e", _special("i0e"), "bessel_i0e", "", "exp(-|x|) times the modified Bessel function of order 0."),
+    ("BesselI1", _special("i1"), "bessel_i1", "", "Modified Bessel function of the first kind, order 1."),
+    ("BesselI1e", _special("i1e"), "bessel_i1e", "", "exp(-|x|) times the modified Bessel function of order 1."),
+    (None, _special("i0"), "i0", "", "Modified Bessel function of the first kind, order 0."),
     ("Lgamma", jax.lax.lgamma, "lgamma", "", "Logarithm of the absolute value of the gamma function."),
     ("Digamma", jax.lax.digamma, "digamma", "", "Derivative of `lgamma`."),
     (None, jnp.exp2, "exp2", "exp2", "2 to the power of the input."),
@@ -78,25 +91,25 @@ def mvlgamma(input: Array, p: int) -> Array:
 # ----------------------------------------------------------------------------------------------------- two operands
 
 pointwise(
-    "Igamma", special.gammainc, "Regularised lower incomplete gamma function P(input, other).",
+    "Igamma", _special("gammainc"), "Regularised lower incomplete gamma function P(input, other).",
     function="igamma", parameters=("input", "other"), method="igamma",
 )  # fmt: skip
 
 
 pointwise(
-    "Igammac", special.gammaincc, "Regularised upper incomplete gamma function Q(input, other).",
+    "Igammac", _special("gammaincc"), "Regularised upper incomplete gamma function Q(input, other).",
     function="igammac", parameters=("input", "other"), method="igammac",
 )  # fmt: skip
 
 
 pointwise(
-    "Zeta", special.zeta, "Hurwitz zeta function: the sum over k >= 0 of (k + other) to the power of -input.",
+    "Zeta", _special("zeta"), "Hurwitz zeta function: the sum over k >= 0 of (k + other) to the power of -input.",
     function="zeta", parameters=("input", "other"),
 )  # fmt: skip
 
 
 pointwise(
-    "Xlogy", special.xlogy, "input · log(other), and 0 where input is 0.",
+    "Xlogy", _special("xlogy"), "input · log(other), and 0 where input is 0.",
     function="xlogy", parameters=("input", "other"), method="xlogy", mint="xlogy",
 )  # fmt: skip
 
@@ -118,7 +131,7 @@ def _betainc(a: Array, b: Array, x: Array) -> Array:
     """Regularised incomplete beta function of tensors of one shape."""
     check.floating("Betainc", a=a, b=b, x=x)
     check.same_dtype("Betainc", a=a, b=b, x=x)
-    return special.betainc(a, b, x)
+    return jax.scipy.special.betainc(a, b, x)
 
 
 @operator("Polygamma()", function="polygamma")
@@ -143,14 +156,16 @@ def polygamma(n: Array | int, input: Array) -> Array:
 
 def _higher_polygamma(order: Array, values: Array) -> Array:
     """``(-1)^(n+1) n! zeta(n + 1, x)`` for n >= 1 (Abramowitz & Stegun 6.4.10)."""
-    return special.polygamma(jnp.broadcast_to(order, values.shape), values)
+    return jax.scipy.special.polygamma(jnp.broadcast_to(order, values.shape), values)
 
 
 @operator(function="logsumexp", method="logsumexp", mint="logsumexp")
 def logsumexp(input: Array, dim: int | tuple[int, ...], keepdim: bool = False) -> Array:
     """Logarithm of the sum of exponentials over `dim`, computed without overflow."""
     check.tensor("logsumexp", input=input)
-    return special.logsumexp(promote.inexact(input), check.axes("logsumexp", dim, input.ndim, "dim"), keepdims=keepdim)
+    return jax.scipy.special.logsumexp(
+        promote.inexact(input), check.axes("logsumexp", dim, input.ndim, "dim"), keepdims=keepdim
+    )
 
 
 @operator(function="float_power", method="float_power(other=exponent)", mint="float_power")

@@ -11,7 +11,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlogy
+import jax.scipy
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
@@ -275,7 +275,7 @@ def _kl_div(logits: Array, labels: Array, reduction: str) -> Array:
     check.floating("KLDivLoss", logits=logits, labels=labels)
     check_equal_shapes("KLDivLoss", logits, labels)
     # 0 · log 0 is 0, and the inner `where` keeps the gradient finite.
-    loss = jnp.where(labels > 0, xlogy(labels, jnp.where(labels > 0, labels, 1)) - labels * logits, 0)
+    loss = jnp.where(labels > 0, jax.scipy.special.xlogy(labels, jnp.where(labels > 0, labels, 1)) - labels * logits, 0)
     if reduction == "batchmean":
         # By the samples and not by the elements: this is the divergence's definition.
         return jnp.sum(loss) / logits.shape[0]

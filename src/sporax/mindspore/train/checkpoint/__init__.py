@@ -15,29 +15,26 @@
 Files of tensors, slices and blocks know nothing of Parameters: they are in `sporax.runtime.storage`.
 """
 
-from sporax.mindspore.train.checkpoint.loading import load_distributed_checkpoint, load_segmented_checkpoints
-from sporax.mindspore.train.checkpoint.merging import merge_sliced_parameter
-from sporax.mindspore.train.checkpoint.strategy import (
-    build_searched_strategy,
-    merge_pipeline_strategys,
-    restore_group_info_list,
-)
-from sporax.mindspore.train.checkpoint.transform import (
-    rank_list_for_transform,
-    transform_checkpoint_by_rank,
-    transform_checkpoints,
-)
-from sporax.mindspore.train.checkpoint.unified import unified_safetensors
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes
 
-__all__ = [
-    "build_searched_strategy",
-    "load_distributed_checkpoint",
-    "load_segmented_checkpoints",
-    "merge_pipeline_strategys",
-    "merge_sliced_parameter",
-    "rank_list_for_transform",
-    "restore_group_info_list",
-    "transform_checkpoint_by_rank",
-    "transform_checkpoints",
-    "unified_safetensors",
-]
+_HOMES = {
+    **homes("sporax.mindspore.train.checkpoint.loading", "load_distributed_checkpoint load_segmented_checkpoints"),
+    **homes("sporax.mindspore.train.checkpoint.merging", "merge_sliced_parameter"),
+    **homes(
+        "sporax.mindspore.train.checkpoint.strategy",
+        """
+        build_searched_strategy merge_pipeline_strategys restore_group_info_list
+        """,
+    ),
+    **homes(
+        "sporax.mindspore.train.checkpoint.transform",
+        """
+        rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
+        """,
+    ),
+    **homes("sporax.mindspore.train.checkpoint.unified", "unified_safetensors"),
+}
+
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import jax
 
+from sporax.mindspore._names.missing import late
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
@@ -25,9 +26,11 @@ from sporax.mindspore.train.checkpoint.directory import (
     latest_checkpoint,
     remove_incomplete,
 )
-from sporax.mindspore.train.checkpoint.loading import load_source_into_net
 from sporax.runtime.storage.slice_directory import open_directory, write_slices
 from sporax.runtime.storage.slices import held_slices, this_rank
+
+# `Model` asks for this module; a run that starts afresh needs no reader of strategies and slices.
+load_source_into_net = late("sporax.mindspore.train.checkpoint.loading:load_source_into_net")
 
 Facts = dict[str, Any]
 """What is kept besides Parameters, as JSON."""

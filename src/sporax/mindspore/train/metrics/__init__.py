@@ -1,127 +1,30 @@
 """Metrics: what `Model.eval` computes. Numbers equal MindSpore's."""
 
-from typing import TYPE_CHECKING, Any
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError
-from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.train.metrics._classes import F1, Fbeta, Precision, Recall
-from sporax.mindspore.train.metrics._confusion import ConfusionMatrix, ConfusionMatrixMetric
-from sporax.mindspore.train.metrics._curves import ROC, auc
-from sporax.mindspore.train.metrics._metric import Metric, rearrange_inputs
-from sporax.mindspore.train.metrics._occlusion import OcclusionSensitivity
-from sporax.mindspore.train.metrics._simple import (
-    MAE,
-    MSE,
-    Accuracy,
-    CosineSimilarity,
-    Loss,
-    Perplexity,
-    Top1CategoricalAccuracy,
-    Top5CategoricalAccuracy,
-    TopKCategoricalAccuracy,
-)
-from sporax.mindspore.train.metrics._surfaces import (
-    Dice,
-    HausdorffDistance,
-    MeanSurfaceDistance,
-    RootMeanSquareDistance,
-)
-from sporax.mindspore.train.metrics._text import BleuScore
-
-_BY_NAME: dict[str, Any] = {
-    "accuracy": Accuracy,
-    "acc": Accuracy,
-    "precision": Precision,
-    "recall": Recall,
-    "F1": F1,
-    "cosine_similarity": CosineSimilarity,
-    "topk": TopKCategoricalAccuracy,
-    "top_1_accuracy": Top1CategoricalAccuracy,
-    "top_5_accuracy": Top5CategoricalAccuracy,
-    "mae": MAE,
-    "mse": MSE,
-    "loss": Loss,
-    "perplexity": Perplexity,
-    "confusion_matrix": ConfusionMatrix,
-    "confusion_matrix_metric": ConfusionMatrixMetric,
-    "roc": ROC,
-    "auc": auc,
-    "bleu_score": BleuScore,
-    "dice": Dice,
-    "hausdorff_distance": HausdorffDistance,
-    "mean_surface_distance": MeanSurfaceDistance,
-    "root_mean_square_distance": RootMeanSquareDistance,
-    "occlusion_sensitivity": OcclusionSensitivity,
+_HOMES = {
+    **homes("sporax.mindspore.train.metrics._by_name", "names get_metric_fn get_metrics"),
+    **homes("sporax.mindspore.train.metrics._classes", "F1 Fbeta Precision Recall"),
+    **homes("sporax.mindspore.train.metrics._confusion", "ConfusionMatrix ConfusionMatrixMetric"),
+    **homes("sporax.mindspore.train.metrics._curves", "ROC auc"),
+    **homes("sporax.mindspore.train.metrics._metric", "Metric rearrange_inputs"),
+    **homes("sporax.mindspore.train.metrics._occlusion", "OcclusionSensitivity"),
+    **homes(
+        "sporax.mindspore.train.metrics._simple",
+        """
+        MAE MSE Accuracy CosineSimilarity Loss Perplexity Top1CategoricalAccuracy Top5CategoricalAccuracy
+        TopKCategoricalAccuracy
+        """,
+    ),
+    **homes(
+        "sporax.mindspore.train.metrics._surfaces",
+        """
+        Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance
+        """,
+    ),
+    **homes("sporax.mindspore.train.metrics._text", "BleuScore"),
 }
 
-
-def names() -> list[str]:
-    """Names that `Model(metrics={...})` and `get_metric_fn` know."""
-    return sorted(_BY_NAME)
-
-
-def get_metric_fn(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The metric called `name`, made with these arguments.
-
-    Raises:
-        SporaxKeyError: there is none.
-    """
-    if name not in _BY_NAME:
-        raise SporaxKeyError(f"For 'get_metric_fn', the name must be one of {names()}, but got {name!r}.")
-    return _BY_NAME[name](*args, **kwargs)
-
-
-def get_metrics(metrics: Any) -> dict[str, Metric] | None:
-    """A set of names, or a dict of metrics, as a dict of metrics.
-
-    Raises:
-        SporaxTypeError: something else.
-        SporaxKeyError: a name is unknown.
-    """
-    if metrics is None:
-        return None
-    if isinstance(metrics, set):
-        # Sorted, so that results are printed in the same order in each run.
-        return {name: get_metric_fn(name) for name in sorted(metrics)}
-    if not isinstance(metrics, dict):
-        raise SporaxTypeError(f"For 'Model', 'metrics' must be None, a dict or a set, but got {metrics!r}.")
-    for name, metric in metrics.items():
-        if not isinstance(name, str) or not isinstance(metric, Metric):
-            raise SporaxTypeError(
-                f"For 'Model', 'metrics' must map strings to Metrics, but got {type(name).__name__} -> "
-                f"{type(metric).__name__}."
-            )
-    return metrics
-
-
-__all__ = [
-    "names",
-    "get_metric_fn",
-    "Metric",
-    "rearrange_inputs",
-    "Accuracy",
-    "Loss",
-    "MAE",
-    "MSE",
-    "TopKCategoricalAccuracy",
-    "Top1CategoricalAccuracy",
-    "Top5CategoricalAccuracy",
-    "Precision",
-    "Recall",
-    "Fbeta",
-    "F1",
-    "Perplexity",
-    "CosineSimilarity",
-    "ConfusionMatrix",
-    "ConfusionMatrixMetric",
-    "ROC",
-    "auc",
-    "BleuScore",
-    "Dice",
-    "HausdorffDistance",
-    "MeanSurfaceDistance",
-    "RootMeanSquareDistance",
-    "OcclusionSensitivity",
-]
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+__all__ = [name for name in _HOMES if name != "get_metrics"]
+__getattr__, __dir__ = door(__name__, _HOMES)

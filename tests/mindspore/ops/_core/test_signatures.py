@@ -1,0 +1,83 @@
+"""Members of classes that are made when they are first used."""
+
+import inspect
+
+import pytest
+
+from sporax.mindspore import Tensor, ops
+from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operator, operator
+from sporax.mindspore.ops._core.signatures import MadeLater
+
+
+def test_a_member_is_made_once_together_with_its_others():
+    calls = []
+
+    def made():
+        calls.append(1)
+        return {"size": 3, "double": lambda self: 2 * self.size}
+
+    class Some:
+        size = MadeLater(made)
+        double = MadeLater(made)
+
+    class Other(Some):
+        pass
+
+    assert Other().double() == 6
+    assert Some.size == 3 == vars(Some)["size"]
+    assert calls == [1]
+
+
+def test_what_was_put_in_its_place_stays():
+    class Some:
+        first = MadeLater(lambda: {"first": 1, "second": 2})
+        second = MadeLater(lambda: {"first": 1, "second": 2})
+
+    Some.second = 5
+    assert (Some.first, Some.second) == (1, 5)
+
+
+@pytest.fixture
+def fresh():
+    """An operator whose forms nobody has used."""
+
+    @operator("NeverUsed(scale)", function="", method="never_used(by=scale)")
+    def kernel(input: Array, scale: float = 2.0) -> Array:
+        """Times `scale`."""
+        return input * scale
+
+    yield kernel, PRIMITIVES["NeverUsed"]
+    del OPERATORS["NeverUsed"], PRIMITIVES["NeverUsed"], Tensor.never_used
+
+
+def test_defining_an_operator_reads_no_signature(fresh):
+    kernel, primitive = fresh
+    assert not {"__signature__", "operands"} & vars(kernel).keys()
+    assert isinstance(vars(primitive)["__init__"], MadeLater)
+    assert isinstance(vars(Tensor)["never_used"], MadeLater)
+
+
+def test_the_forms_of_an_operator_have_their_signatures_and_work(fresh):
+    kernel, primitive = fresh
+    assert list(inspect.signature(kernel).parameters) == ["input", "scale"]
+    assert list(inspect.signature(Operator).parameters) == ["name", "kernel"]
+    assert list(inspect.signature(primitive).parameters) == ["scale"]
+    assert list(inspect.signature(primitive.__call__).parameters) == ["self", "input"]
+    assert list(inspect.signature(Tensor.never_used).parameters) == ["self", "by"]
+    assert primitive.attribute_names == ("scale",)
+    assert primitive.defaults == {"scale": 2.0}
+    assert float(Tensor(3.0).never_used(by=4.0)) == float(primitive(4.0)(Tensor(3.0))) == 12
+
+
+def test_a_class_that_is_derived_before_the_first_use_calls_the_constructor(fresh):
+    _, primitive = fresh
+
+    class Tripled(primitive):
+        def __init__(self):
+            super().__init__(3.0)
+
+        def __call__(self, x):
+            return super().__call__(x) + 1
+
+    assert float(Tripled()(Tensor(2.0))) == 7
+    assert ops.ReLU()(Tensor(1.0)) == 1
