@@ -13,6 +13,7 @@ for about K / 2 decisions, and its costs are their sum. The number of variables 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -273,19 +274,25 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------------- tying
 
 
-def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
-    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven."""
+def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -> list[int]:
+    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
+
+    Args:
+        problem: the problem.
+        turns: after how many tied blocks the choice repeats.
+        known: seconds of a choice from elsewhere; where this one can hardly be better, less time is spent on it.
+    """
     repeats = find_repeats(labels(problem), problem.edges)
     # Without blocks there is nothing to tie, and the problem is solved as it is.
     if repeats is None:
-        return choose(problem.cost_graph())
-    return tied_choice(problem, repeats, turns)[0]
+        return choose(problem.cost_graph(), known=known * problem.scale)
+    return tied_choice(problem, repeats, turns, known)[0]
 
 
-def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
-    """A choice in which blocks are decided equally, and how many variables it took."""
+def tied_choice(problem: Problem, repeats: Repeats, turns: int, known: float = math.inf) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, and how many variables it took; `known` as in `choose_tied`."""
     small, variable = tied_problem(problem.costs, repeats, turns)
-    decided = choose(small)
+    decided = choose(small, known=known * problem.scale)
     return [decided[entry] for entry in variable], small.num_nodes
 
 
