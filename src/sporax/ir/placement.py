@@ -166,7 +166,11 @@ def placed(dims: tuple[Axes, ...], partial: Axes = (), reduction: str = "") -> P
 
 def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:
     """Number of ranks along `axes` together."""
-    return math.prod(mesh.shape[axis] for axis in axes)
+    parts, shape = 1, mesh.shape
+    # A loop and no `math.prod` over a generator, which takes twice as long: searches ask a hundred thousand times.
+    for axis in axes:
+        parts *= shape[axis]
+    return parts
 
 
 def axes_index(mesh: DeviceMatrix, axes: Axes, rank: int) -> int:

@@ -39,6 +39,8 @@ _GAP = 0.01
 """Share of the cost that may be left open without a second look."""
 _RISE = 1e-4
 """Share of the bound by which a sweep must raise it to be worth another one."""
+_MORE_SWEEPS = 12
+"""Sweeps that may raise the bound towards the cost of a choice from elsewhere."""
 _BALLS = 32
 """Most balls that are decided again."""
 _BALL = 40
@@ -130,6 +132,9 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.i
         if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
             break
     bound += core.constant
+    if known < least:
+        # The bound may still rise, and some sweeps cost less than to decide balls again in vain.
+        bound = max(bound, converge(messages, known, _MORE_SWEEPS))
     if min(least, known) <= (1 + _GAP) * bound:
         return best, bound
     balls = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
