@@ -12,7 +12,6 @@ reduced. Such a tensor is called partial.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -324,7 +324,7 @@ class ProblemBuilder:
         return found[2]
 
     def _costs_of_tensors(self, late_communication: float) -> tuple[list[float], list[int]]:
-        """For every tensor the weight of its transfers, with the unit, and a number that is equal where transfers cost the same."""
+        """For every tensor the weight of its transfers, with the unit, and a number: equal where transfers cost the same."""
         decisions, numbers = self.decisions, dict[Hashable, int]()
         weights = [
             self.scale * rounds * (late_communication if tensor in decisions.late_tensors else 1.0)

@@ -262,7 +262,7 @@ class _Row:
         )
 
     def _ends(self, inside: range) -> Iterator[tuple[int, Wire, bool, int]]:
-        """The edges between the row and the blocks around it, each as the wire that has the same end inside and the same table."""
+        """The edges between the row and the blocks around it, each as the wire with the same end inside and the same table."""
         wires: dict[tuple[int, bool, int, _Contents], list[Wire]] = {}
         for (first, second), tables in self.pairs.items():
             if self.block[first] == self.first and self.block[second] in inside:
@@ -297,9 +297,7 @@ def _add(tables: dict[_Key, Floats], key: _Key, table: Floats) -> None:
     tables[key] = tables[key] + table if key in tables else table
 
 
-def _longest_row(
-    looks: Sequence[Hashable], between: Mapping[tuple[int, int], Sequence[Hashable]]
-) -> tuple[int, int]:
+def _longest_row(looks: Sequence[Hashable], between: Mapping[tuple[int, int], Sequence[Hashable]]) -> tuple[int, int]:
     """Where the longest row begins and ends: its blocks look the same, and so do the edges of those equally far apart."""
     best = (0, 0)
     distances = sorted({second - first for first, second in between})
