@@ -12,7 +12,6 @@ reduced. Such a tensor is called partial.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -166,7 +165,11 @@ def placed(dims: tuple[Axes, ...], partial: Axes = (), reduction: str = "") -> P
 
 def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:
     """Number of ranks along `axes` together."""
-    return math.prod(mesh.shape[axis] for axis in axes)
+    parts, shape = 1, mesh.shape
+    # A loop and no `math.prod` over a generator, which takes twice as long: searches ask a hundred thousand times.
+    for axis in axes:
+        parts *= shape[axis]
+    return parts
 
 
 def axes_index(mesh: DeviceMatrix, axes: Axes, rank: int) -> int:

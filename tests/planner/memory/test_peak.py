@@ -130,6 +130,6 @@ def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(back
     plan = replicated_plan(graph, mesh_of(2))
     memory, history = memory_with_history(graph, plan, backend)
     assert memory == memory_of(graph, plan, backend)
-    assert history == memory_over_time(graph, plan, backend)
-    assert max(sum(uses.values()) for _, uses in history) == memory.peak_bytes
-    assert [count for count, _ in history] == sorted(count for count, _ in history)
+    assert history() == memory_over_time(graph, plan, backend)
+    assert max(sum(uses.values()) for _, uses in history()) == memory.peak_bytes
+    assert [count for count, _ in history()] == sorted(count for count, _ in history())

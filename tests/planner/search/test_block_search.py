@@ -32,9 +32,9 @@ def work(monkeypatch):
     seen = []
 
     def noted(reference):
-        def noting(graph, *args):
+        def noting(graph, *args, **keywords):
             seen.append((reference.__name__, graph.num_nodes))
-            return reference(graph, *args)
+            return reference(graph, *args, **keywords)
 
         return noting
 
@@ -129,9 +129,9 @@ def counted(monkeypatch):
     seen = {"choose": 0, "measured": 0}
 
     def counting(expected):
-        def count(*args):
+        def count(*args, **keywords):
             seen[expected.__name__] += 1
-            return expected(*args)
+            return expected(*args, **keywords)
 
         return count
 

@@ -13,9 +13,9 @@ Reference: XLA, `xla/service/buffer_assignment.cc` and `xla/service/heap_simulat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -143,29 +143,36 @@ def _clocked_ranges(buffers: Sequence[HeapBuffer]) -> list[tuple[int, int, int]]
 def _best_fit(order: Sequence[int], moments: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> list[int]:
     """Best fit in an order, for every tenant the byte at which it begins."""
     count = len(order)
-    begins, ends, bottoms, tops = (np.zeros(count, np.int64) for _ in range(4))
+    begins, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    bottoms, tops = [0] * count, [0] * count
     offsets = [0] * count
     for placed, number in enumerate(order):
         begin, end, _ = moments[number]
         # Only buffers that are live at the same time are in each other's way.
-        beside = np.flatnonzero((begins[:placed] <= end) & (ends[:placed] >= begin))
-        start = _smallest_gap(bottoms[beside], tops[beside], sizes[number]) if len(beside) else 0
+        beside = np.flatnonzero((begins[:placed] <= end) & (ends[:placed] >= begin)).tolist()
+        beside.sort(key=bottoms.__getitem__)
+        start = _smallest_gap([(bottoms[other], tops[other]) for other in beside], sizes[number])
         begins[placed], ends[placed] = begin, end
         bottoms[placed], tops[placed] = start, _aligned(start + sizes[number])
         offsets[number] = start
     return offsets
 
 
-def _smallest_gap(bottoms: Any, tops: Any, size: int) -> int:
-    """Where the smallest gap of at least `size` bytes begins between those that are there; their top if there is none."""
-    order = np.argsort(bottoms, kind="stable")
-    # Buffers overlap in the order of their bottoms; the running maximum is the top of all so far.
-    ceilings = np.maximum.accumulate(tops[order])
-    starts = np.concatenate([[0], ceilings[:-1]])
-    # Negative gaps are overlaps and fit nothing.
-    gaps = bottoms[order] - starts
-    fitting = np.flatnonzero(gaps >= size)
-    return int(starts[fitting[np.argmin(gaps[fitting])]] if len(fitting) else ceilings[-1])
+def _smallest_gap(buffers: Sequence[tuple[int, int]], size: int) -> int:
+    """Where the smallest gap of at least `size` bytes begins between buffers that are there; their top if there is none.
+
+    Args:
+        buffers: bottoms and tops, in the order of their bottoms.
+        size: in bytes.
+    """
+    # A loop and no arrays: few buffers are live at the same time. They overlap, so the top of all so far counts.
+    ceiling, start, least = 0, -1, math.inf
+    for bottom, top in buffers:
+        # Negative gaps are overlaps and fit nothing.
+        if size <= bottom - ceiling < least:
+            start, least = ceiling, bottom - ceiling
+        ceiling = max(ceiling, top)
+    return ceiling if start < 0 else start
 
 
 def _aligned(size: int) -> int:

@@ -15,10 +15,10 @@ Not modelled: workspace inside kernels, and rematerialization by the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from operator import itemgetter
 
@@ -123,7 +123,7 @@ def live_ranges(graph: OperatorGraph, backend: Backend) -> tuple[LiveRange, ...]
 
     return tuple(
         LiveRange(named[array.array], tick(array.begin), tick(array.end), array.use)
-        for array in ranges.arrays()
+        for array in ranges.arrays
         if array.array in named
     )
 
@@ -158,12 +158,13 @@ def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> Hist
     return _by_operator(ranges, ranges.usage())
 
 
-def memory_with_history(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[MemoryUse, History]:
-    """`memory_of`, and `memory_over_time` of the graph with its loops written out, in one look at the schedule."""
+def memory_with_history(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[MemoryUse, Callable[[], History]]:
+    """`memory_of`, and what gives `memory_over_time` of the graph with its loops written out, in one look at the schedule."""
     out = inline_loops(graph)
     ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)), backend)
     usage = ranges.usage()
-    return _at_the_peak(ranges, usage, out.owners), _by_operator(ranges, usage)
+    # Most plans of a search are compared by their peak alone.
+    return _at_the_peak(ranges, usage, out.owners), partial(_by_operator, ranges, usage)
 
 
 def _at_the_peak(ranges: _LiveRanges, usage: _Usage, owners: Sequence[int]) -> MemoryUse:
@@ -363,7 +364,8 @@ class _LiveRanges:
         ranked += [(rank, live_array(array)) for array, rank in self.rank.items() if array not in self.own]
         return arrays_in_allocations(allocations, [entry for _, entry in sorted(ranked, key=itemgetter(0))])
 
-    def arrays(self) -> Iterator[_ArrayRange]:
+    @cached_property
+    def arrays(self) -> list[_ArrayRange]:
         """All arrays."""
         graph, number = self.timeline.graph, self.number
         roles = {
@@ -371,9 +373,12 @@ class _LiveRanges:
             for value, argument in zip(self.timeline.inputs, graph.inputs, strict=True)
         }
         saved = self._activations()
-        for array, begin in self.begin.items():
-            use = roles.get(array, Use.ACTIVATIONS if array in saved else Use.TRANSIENTS)
-            yield _ArrayRange(array, begin, self.end[array], use)
+        return [
+            _ArrayRange(
+                array, begin, self.end[array], roles.get(array, Use.ACTIVATIONS if array in saved else Use.TRANSIENTS)
+            )
+            for array, begin in self.begin.items()
+        ]
 
     def _activations(self) -> set[int]:
         """What is made of arguments and read by kernels that depend on the backward pass."""
@@ -407,7 +412,7 @@ class _LiveRanges:
     def usage(self) -> _Usage:
         """Memory of one device from the start on."""
         held = np.zeros((1, len(_USES)), np.int64)
-        for array in self.arrays():
+        for array in self.arrays:
             if array.array in self.own and array.array not in self.replaced_results:
                 # A result that replaces an argument is in the argument's buffer, which is counted already.
                 held[0, _USES.index(array.use)] += self.sizes[array.array]
@@ -437,7 +442,7 @@ class _LiveRanges:
         """The arrays of each buffer of the shared memory: those that are written over each other, by the first of them."""
         over = self._in_place(reusing)
         chains: dict[int, list[_ArrayRange]] = {}
-        for array in self.arrays():
+        for array in self.arrays:
             if array.array not in self.own and array.array not in reusing:
                 first = array.array
                 while first in over and over[first] not in self.own:

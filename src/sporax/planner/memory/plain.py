@@ -10,9 +10,9 @@ is left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
@@ -57,6 +57,8 @@ class _Pieces:
         self.timeline = timeline
         self.sizes: list[int] = []
         self.number: dict[Value, int] = {}
+        self.families: dict[str, str] = {}
+        """By name of an operator the family of its rule."""
         for value in timeline.inputs:
             self._array_of(value)
         # The last event only hands out results.
@@ -76,7 +78,7 @@ class _Pieces:
                 else:
                     self.number[result] = self._array_of(next(operands))
         else:
-            family = "" if operator.bodies else entry_for(operator.name).family
+            family = "" if operator.bodies else self._family(operator.name)
             reads, writes = self._arrays(event)
             kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
             in_place = len(event.writes) == 1 and operator.name.startswith(_IN_PLACE)
@@ -84,6 +86,11 @@ class _Pieces:
             yield Instruction(
                 kind, reads, writes, number, elementwise, in_place=in_place, costly=operator.name in COSTLY
             )
+
+    def _family(self, name: str) -> str:
+        if name not in self.families:
+            self.families[name] = entry_for(name).family
+        return self.families[name]
 
     def _transfer(self, number: int, event: Event) -> Iterator[Instruction]:
         moves = event.transfers[0].redistribution.moves
@@ -107,15 +114,16 @@ class _Pieces:
         return reads, writes
 
     def _array_of(self, value: Value) -> int:
-        if value not in self.number:
+        array = self.number.get(value)
+        if array is None:
             tensor, placement = value
-            spec, mesh = self.timeline.graph.tensors[tensor], self.timeline.mesh
+            mesh = self.timeline.mesh
             # Without a plan tensors are whole.
-            dims = () if placement is None else placement.dims
-            parts = 1 if mesh is None else math.prod(num_parts(mesh, axes) for axes in dims)
-            self.number[value] = len(self.sizes)
-            self.sizes.append(spec.num_bytes // parts)
-        return self.number[value]
+            axes = () if placement is None else tuple(chain.from_iterable(placement.dims))
+            array = self.number[value] = len(self.sizes)
+            num_bytes = self.timeline.graph.tensors[tensor].num_bytes
+            self.sizes.append(num_bytes if mesh is None else num_bytes // num_parts(mesh, axes))
+        return array
 
 
 def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[Kernel]:

@@ -200,6 +200,8 @@ def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequ
 
 def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int, ...], axes: Axes) -> None:
     """Spread the axes of one dimension over its factors, major first, as far as they fit."""
+    if not axes:
+        return
     remaining = list(axes)
     for index in indices:
         factor = rule.factors[index]

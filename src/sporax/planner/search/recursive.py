@@ -142,9 +142,12 @@ def _best_that_fits(builder: ProblemBuilder, attempts: Sequence[_FinishedOrder],
 
 def _runs(builder: ProblemBuilder, orders: Sequence[Order], budget: Budget) -> Iterator[_OrderResult]:
     """The first order, and the others while there is time."""
+    known = math.inf
     for number, order in enumerate(orders):
         if not number or not budget.is_over:
-            yield _run(builder, order)
+            order_result = _run(builder, order, known)
+            known = min(known, order_result.seconds)
+            yield order_result
 
 
 class _OrderResult(NamedTuple):
@@ -203,8 +206,8 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
-    """Round after round."""
+def _run(builder: ProblemBuilder, order: Order, known: float = math.inf) -> _OrderResult:
+    """Round after round; an order whose last round can hardly be better than `known` seconds takes less time for it."""
     bases: list[Base] | None = None
     candidates, seconds = 0, 0.0
     for place, units in enumerate(order):
@@ -212,7 +215,8 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
         to_come = math.prod(
             builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
         )
-        chosen = _choose(problem, to_come)
+        # Costs of earlier rounds, with fewer devices, say nothing next to that of all of them.
+        chosen = _choose(problem, to_come, math.inf if order[place + 1 :] else known)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
         # What all rounds looked at: the statistic that tells the searches' effort apart.
         candidates += sum(map(len, problem.costs))
@@ -223,10 +227,10 @@ def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedO
     return _FinishedOrder(builder.costed(order_result.bases), order_result.candidates)
 
 
-def _choose(problem: Problem, to_come: int) -> list[int]:
+def _choose(problem: Problem, to_come: int, known: float) -> list[int]:
     """The choice of one round; a plan that is too large may still be sharded by the devices of later rounds (`to_come`)."""
     limit = problem.options.memory_bytes
-    chosen = choose_tied(problem)
+    chosen = choose_tied(problem, known=known)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     # Tensors can still become smaller by all factors of the later rounds.

@@ -104,6 +104,8 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
         near = [plan for plan in plans if plan.peak_bytes <= _NEAR * limit]
         # The smallest plan comes last, since it is found without regard to the limit: what an error names is enough.
         plans = [*(reduce_memory(problem, plan, limit) for plan in near), smallest(problem, limit)]
+    # Two ways may have led to one plan.
+    plans = [*{tuple(plan.chosen): plan for plan in plans}.values()]
     plans = [plan if large or plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
     return min(plans, key=lambda entry: _rank(problem, entry, limit))
 

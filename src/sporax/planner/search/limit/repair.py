@@ -91,14 +91,17 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """
     graph = problem.cost_graph()
     core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
-    left, too_large = _num_plans(problem), set[tuple[int, ...]]()
+    left, too_large = _num_plans(problem), set[tuple[tuple[int, int], ...]]()
     # Half the decisions at most: a region of all of them is the problem without a limit.
     size = min(_LARGEST_REGION, core.num_nodes // 2)
     while size >= _LEAST_REGION:
         better = False
         for region in _regions(core, size):
             chosen = redecided(core, np.array(plan.chosen), region).tolist()
-            if tuple(chosen) in too_large or problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
+            pairs = zip(plan.chosen, chosen, strict=True)
+            changes = tuple((number, new) for number, (old, new) in enumerate(pairs) if new != old)
+            # What was too large most often stays so, since plans that cost less leave less room; the next size looks again.
+            if changes in too_large or problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
                 continue
             if not left:
                 return plan
@@ -107,9 +110,11 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
             if candidate.peak_bytes <= limit:
                 plan, better = candidate, True
             else:
-                too_large.add(tuple(chosen))
+                too_large.add(changes)
         # A size is used until it stops helping; then half of it.
-        size = size if better else size // 2
+        if not better:
+            size //= 2
+            too_large.clear()
     return plan
 
 

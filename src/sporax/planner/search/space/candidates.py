@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sporax.base.identity import ByIdentity
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.operation import TensorSpec
@@ -165,6 +166,9 @@ class Catalogue:
         self._structure_list: list[_Structure] = []
         self._instances: dict[int, _BundleInstance] = {}
         self._bundles: dict[_BundleQuery, Choices] = {}
+        self._seen: dict[tuple[int, ByIdentity, bool, Placement | None, Base], Choices] = {}
+        """The same by the object that says where the root is made, which equal layers share: quick to look up."""
+        self._operands: dict[int, list[int]] = {}
         self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
 
     def use_units(self, units: Units, resharding_costs: ReshardingCosts) -> None:
@@ -172,6 +176,7 @@ class Catalogue:
         self.units, self.resharding_costs = units, resharding_costs
         # Candidates depend on the units, but rules and single steps do not, so only the former are forgotten.
         self._bundles.clear()
+        self._seen.clear()
         self._heavy.clear()
 
     def rule(self, number: int) -> Rule:
@@ -188,7 +193,9 @@ class Catalogue:
         if key not in self._heavy:
             self._heavy[key] = self._enumerate_heavy(kind, base, fixed)
         shared = self._heavy[key]
-        operands = decisions.operands(number)
+        operands = self._operands.get(number)
+        if operands is None:
+            operands = self._operands[number] = decisions.operands(number)
         # A tensor that is read twice at the same place is required once; a dict keeps the order.
         wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
         tensor_placements = {operator.results[position]: where for position, where in shared.tensor_placements.items()}
@@ -284,13 +291,16 @@ class Catalogue:
         instance = self._instances.get(number)
         if instance is None:
             instance = self._instances[number] = self._instance(decisions, number)
-        # Partial results may stay partial: the reduction is then left to the readers.
-        remaining = [entry for entry in root_placements if entry.partial or node.is_relay]
-        remaining += [entry.complete() for entry in root_placements] if self.follow else []
-        task = _BundleQuery(instance.structure, tuple(dict.fromkeys(remaining)), fixed, base)
-        shared = self._bundles.get(task)
+        key = instance.structure, ByIdentity(root_placements), node.is_relay, fixed, base
+        shared = self._seen.get(key)
         if shared is None:
-            shared = self._bundles[task] = self._enumerate_bundle(task)
+            # Partial results may stay partial: the reduction is then left to the readers.
+            remaining = [entry for entry in root_placements if entry.partial or node.is_relay]
+            remaining += [entry.complete() for entry in root_placements] if self.follow else []
+            task = _BundleQuery(instance.structure, tuple(dict.fromkeys(remaining)), fixed, base)
+            if task not in self._bundles:
+                self._bundles[task] = self._enumerate_bundle(task)
+            shared = self._seen[key] = self._bundles[task]
         return Choices(
             (*node.followers, *node.pulled),
             shared.placements,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from sporax.ir.plan import Plan
 from sporax.planner.memory.peak import History, MemoryUse, backend_of, memory_with_history
@@ -19,25 +19,30 @@ class MeasuredPlan:
         chosen: one candidate per decision.
         plan: the plan.
         memory: predicted memory of the plan.
-        history: that memory over time.
         rounds: how many problems were solved for it.
+        look: gives that memory over time.
     """
 
     chosen: list[int]
     plan: Plan
     memory: MemoryUse
-    history: History
     rounds: int
+    look: Callable[[], History] = field(repr=False, compare=False)
 
     @property
     def peak_bytes(self) -> int:
         """Predicted memory of one device."""
         return self.memory.peak_bytes
 
+    @property
+    def history(self) -> History:
+        """The memory over time."""
+        return self.look()
+
 
 def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> MeasuredPlan:
     """The plan of a choice, with its memory; nodes of a solver's graph after the decisions are left out."""
     chosen = [int(choice) for choice in choices[: len(problem.costs)]]
     plan = plan_of(problem, chosen)
-    memory, history = memory_with_history(problem.graph, plan, backend_of(problem.options.platform))
-    return MeasuredPlan(chosen, plan, memory, history, rounds)
+    memory, look = memory_with_history(problem.graph, plan, backend_of(problem.options.platform))
+    return MeasuredPlan(chosen, plan, memory, rounds, look)

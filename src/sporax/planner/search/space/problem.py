@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.identity import ByIdentity
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
@@ -174,7 +173,9 @@ class ProblemBuilder:
             careful,
             ReshardingCosts(mesh, model.links, options.alltoall, True) if approximate else careful,
         )
-        self._tables: dict[Hashable, Floats] = {}
+        self._sources = [self._source(number) for number in range(len(self.decisions.nodes))]
+        self._weights, self._costed_equally = self._costs_of_tensors(model.late_communication)
+        self._tables: dict[tuple[int, int, int], tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
         self.catalogue = Catalogue(
             self.decisions.kinds,
             mesh,
@@ -226,14 +227,18 @@ class ProblemBuilder:
     def _fixed(self, tensor: int, units: Units, base: Base) -> Placement | None:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
+        if where is None:
+            return None
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
         # A given placement is met axis by axis: those of later rounds must not be handed out now.
         later = {*itertools.chain(*self.units)} - handed_out
-        return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
+        return restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root is when it is made, and the tensor by its number there."""
         node = self.decisions.nodes[number]
+        if not node.is_bundle:
+            return None
         if node.is_relay:
             return self.decisions.node_of[node.root], node.root
         if node.producer < 0:
@@ -248,14 +253,14 @@ class ProblemBuilder:
         return self.decisions.decision_of(node.producer), node.root
 
     def _root_placements(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
-        source = self._source(number)
+        source = self._sources[number]
         return () if source is None else choices[source[0]].tensor_placements[source[1]]
 
     def _arrivals(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
         """From where tensors are made to where their bundles have them."""
         edges = []
         for number, node in enumerate(self.decisions.nodes):
-            source = self._source(number) if node.is_bundle else None
+            source = self._sources[number]
             if source is not None:
                 where = choices[source[0]].tensor_placements[source[1]]
                 table = self._table(node.root, where, choices[number].placements)
@@ -303,25 +308,30 @@ class ProblemBuilder:
                     self.catalogue.resharding_costs.seconds(spec, placement, placement.complete(), sharing)
                     for placement in where
                 ]
-                costs[source] = costs[source] + np.array(moves) * self._weight(origin)
+                costs[source] = costs[source] + np.array(moves) * self._weights[origin]
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
-        spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.decisions.sharing[tensor]
         # Placements by identity: equal layers share the tuples, and hashing a tuple of placements for each edge takes
-        # longer.
-        key = (spec, ByIdentity(sources), ByIdentity(targets), weight, sharing)
-        table = self._tables.get(key)
-        if table is None:
-            table = self._tables[key] = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
-        return table
+        # longer. The entry holds both, so that their addresses stay theirs.
+        key = self._costed_equally[tensor], id(sources), id(targets)
+        found = self._tables.get(key)
+        if found is None:
+            spec, sharing = self.graph.tensors[tensor], self.decisions.sharing[tensor]
+            table = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * self._weights[tensor]
+            found = self._tables[key] = sources, targets, table
+        return found[2]
 
-    def _weight(self, tensor: int) -> float:
-        """Of transfers of a tensor, with the unit."""
-        late = tensor in self.decisions.late_tensors
-        rounds = self.decisions.rounds[tensor]
-        return self.scale * rounds * (self.catalogue.model.late_communication if late else 1.0)
+    def _costs_of_tensors(self, late_communication: float) -> tuple[list[float], list[int]]:
+        """For every tensor the weight of its transfers, with the unit, and a number: equal where transfers cost the same."""
+        decisions, numbers = self.decisions, dict[Hashable, int]()
+        weights = [
+            self.scale * rounds * (late_communication if tensor in decisions.late_tensors else 1.0)
+            for tensor, rounds in enumerate(decisions.rounds)
+        ]
+        tensors = zip(self.graph.tensors, weights, decisions.sharing, strict=True)
+        return weights, [numbers.setdefault(entry, len(numbers)) for entry in tensors]
 
 
 def _same_shardings(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:

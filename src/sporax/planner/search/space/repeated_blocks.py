@@ -13,8 +13,9 @@ for about K / 2 decisions, and its costs are their sum. The number of variables 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -149,8 +150,16 @@ def _nearest(neighbours: Sequence[Sequence[int]], middles: Sequence[int]) -> lis
     return block
 
 
+_Contents = tuple[int, ...]
+"""Numbers of the tables between two decisions, sorted; the complement of a number stands for the transposed table."""
+
+
 class _Row:
-    """The longest row of isomorphic blocks, for one way to divide decisions into blocks."""
+    """The longest row of isomorphic blocks, for one way to divide decisions into blocks.
+
+    The decisions next to a row may be in blocks of another size, so of an edge that leaves the row its end inside and its table
+    count; of edges inside the row both ends do.
+    """
 
     def __init__(
         self, labels: Sequence[Hashable], edges: Sequence[Edge], contents: Sequence[int], block: Sequence[int]
@@ -168,7 +177,22 @@ class _Row:
             members.sort(key=lambda node: (kind_of[node], node))
             for place, node in enumerate(members):
                 self.place[node] = place
-        self.first, self.last = _longest_run(self._looks(kind_of, contents))
+        own = self._own(kind_of, contents)
+        self.pairs = self._pairs(contents)
+        borders: list[list[tuple[int, bool, int, _Contents]]] = [[] for _ in self.members]
+        between: dict[tuple[int, int], list[tuple[int, int, _Contents]]] = {}
+        for (first, second), tables in self.pairs.items():
+            here, there = block[first], block[second]
+            borders[here].append((self.place[first], True, there - here, tables))
+            borders[there].append((self.place[second], False, there - here, tables))
+            between.setdefault((here, there), []).append((self.place[first], self.place[second], tables))
+        # Sorted, so that the order of the edges does not matter.
+        looks = [(entry, tuple(sorted(border))) for entry, border in zip(own, borders, strict=True)]
+        self.first, self.last = _longest_row(looks, {pair: sorted(entry) for pair, entry in between.items()})
+        span = max((later for border in borders[self.first : self.last] for _, _, later, _ in border), default=0)
+        if span >= len(self):
+            # No two blocks of the row have such an edge between them: nothing says what its other end is.
+            self.last = self.first
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -178,36 +202,41 @@ class _Row:
         """Decisions in the row."""
         return len(self) * len(self.members[self.first]) if len(self) else 0
 
-    def _looks(self, kind_of: Sequence[int], contents: Sequence[int]) -> list[Hashable]:
-        """Per block all there is to know about it, itself at the centre."""
-        seen: list[list[tuple[int, int, int, int]]] = [[] for _ in self.members]
+    def _own(self, kind_of: Sequence[int], contents: Sequence[int]) -> list[Hashable]:
+        """Per block what is in it, and its edges to itself and to what is shared."""
+        inside: list[list[tuple[int, int, int]]] = [[] for _ in self.members]
         block, place = self.block, self.place
         for (first, second, _), content in zip(self.edges, contents, strict=True):
             here, there = block[first], block[second]
-            if here == _SHARED or there == _SHARED:
-                if here != there:
-                    # Negative numbers tell shared decisions from places.
-                    ends = (place[first], ~second) if there == _SHARED else (~first, place[second])
-                    # A shared decision keeps its own number: equal blocks read the very same one, not one that is
-                    # equal to it.
-                    seen[max(here, there)].append((*ends, 0, content))
-                continue
-            seen[here].append((place[first], place[second], there - here, content))
-            if here != there:
-                seen[there].append((place[first], place[second], there - here, content))
-        # Sorted, so that the order of the edges does not matter.
+            if here == there:
+                if here != _SHARED:
+                    inside[here].append((place[first], place[second], content))
+            # Negative numbers tell shared decisions from places.
+            # A shared decision keeps its own number: equal blocks read the very same one, not one that is equal to it.
+            elif there == _SHARED:
+                inside[here].append((place[first], ~second, content))
+            elif here == _SHARED:
+                inside[there].append((~first, place[second], content))
         return [
             (tuple(kind_of[node] for node in members), tuple(sorted(entry)))
-            for members, entry in zip(self.members, seen, strict=True)
+            for members, entry in zip(self.members, inside, strict=True)
         ]
+
+    def _pairs(self, contents: Sequence[int]) -> dict[tuple[int, int], _Contents]:
+        """For decisions of two blocks, the one of the earlier block first, the tables of all edges between them."""
+        pairs: dict[tuple[int, int], _Contents] = {}
+        block = self.block
+        for (first, second, _), content in zip(self.edges, contents, strict=True):
+            here, there = block[first], block[second]
+            if here != there and here != _SHARED and there != _SHARED:
+                key, content = ((first, second), content) if here < there else ((second, first), ~content)
+                pairs[key] = tuple(sorted((*pairs[key], content))) if key in pairs else (content,)
+        return pairs
 
     def found(self) -> Repeats:
         """What the row says of all edges. Several between the same two decisions are one."""
-        # A block in the middle has all its neighbours, so its edges show all wires.
-        middle = (self.first + self.last) // 2
         wires: dict[Wire, Floats] = {}
         shared: dict[tuple[int, int], Floats] = {}
-        ends: dict[tuple[int, Wire, bool, int], None] = {}
         others: list[Edge] = []
         inside = range(self.first, self.last)
         for edge in self.edges:
@@ -216,27 +245,42 @@ class _Row:
                 continue
             first, second, table = self._in_order(edge)
             here, there = self.block[first], self.block[second]
-            if there == _SHARED:
-                if here == middle:
-                    _add(shared, (self.place[first], second), table)
+            # Taken down once, from the first block; equal blocks have equal ones.
+            if here != self.first:
                 continue
-            wire = (self.place[first], self.place[second], there - here)
-            # Each wire is taken down once, from the middle block; equal blocks have equal ones.
-            if here == middle:
-                _add(wires, wire, table)
-            # The row's first and last blocks have wires into the surroundings.
-            if here not in inside:
-                ends[there - self.first, wire, False, first] = None
-            elif there not in inside:
-                ends[here - self.first, wire, True, second] = None
+            if there == _SHARED:
+                _add(shared, (self.place[first], second), table)
+            elif there in inside:
+                _add(wires, (self.place[first], self.place[second], there - here), table)
         return Repeats(
             tuple(tuple(self.members[number]) for number in inside),
             wires,
             shared,
-            tuple(ends),
+            tuple(self._ends(inside)),
             tuple(node for node, number in enumerate(self.block) if number not in inside),
             tuple(others),
         )
+
+    def _ends(self, inside: range) -> Iterator[tuple[int, Wire, bool, int]]:
+        """The edges between the row and the blocks around it, each as the wire with the same end inside and the same table."""
+        wires: dict[tuple[int, bool, int, _Contents], list[Wire]] = {}
+        for (first, second), tables in self.pairs.items():
+            if self.block[first] == self.first and self.block[second] in inside:
+                later = self.block[second] - self.first
+                wire = self.place[first], self.place[second], later
+                wires.setdefault((self.place[first], True, later, tables), []).append(wire)
+                wires.setdefault((self.place[second], False, later, tables), []).append(wire)
+        # Of several that are equal, each block uses each one once.
+        used: Counter[Hashable] = Counter()
+        for (first, second), tables in self.pairs.items():
+            here, there = self.block[first], self.block[second]
+            if (here in inside) != (there in inside):
+                is_first = here in inside
+                mine, other = (first, second) if is_first else (second, first)
+                key = self.place[mine], is_first, there - here, tables
+                number = self.block[mine]
+                yield number - self.first, wires[key][used[number, key]], is_first, other
+                used[number, key] += 1
 
     def _in_order(self, edge: Edge) -> Edge:
         """An edge in its one form: from the earlier block to the later one or to what is shared; in a block, by places."""
@@ -253,12 +297,19 @@ def _add(tables: dict[_Key, Floats], key: _Key, table: Floats) -> None:
     tables[key] = tables[key] + table if key in tables else table
 
 
-def _longest_run(values: Sequence[Hashable]) -> tuple[int, int]:
-    """Where the longest run of equal values begins and ends."""
+def _longest_row(looks: Sequence[Hashable], between: Mapping[tuple[int, int], Sequence[Hashable]]) -> tuple[int, int]:
+    """Where the longest row begins and ends: its blocks look the same, and so do the edges of those equally far apart."""
     best = (0, 0)
-    for first, last in _runs(values):
-        if last - first > best[1] - best[0]:
-            best = (first, last)
+    distances = sorted({second - first for first, second in between})
+    for first, last in _runs(looks):
+        start = first
+        for block in range(first, last):
+            for distance in distances:
+                pair = between.get((block - distance, block))
+                # All earlier pairs of the row equal its first one, so a new one that differs must be the only one.
+                if block - distance > start and pair != between.get((start, start + distance)):
+                    start = block - distance
+            best = max(best, (start, block + 1), key=lambda row: row[1] - row[0])
     return best
 
 
@@ -273,19 +324,25 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------------- tying
 
 
-def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
-    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven."""
+def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -> list[int]:
+    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
+
+    Args:
+        problem: the problem.
+        turns: after how many tied blocks the choice repeats.
+        known: seconds of a choice from elsewhere; where this one can hardly be better, less time is spent on it.
+    """
     repeats = find_repeats(labels(problem), problem.edges)
     # Without blocks there is nothing to tie, and the problem is solved as it is.
     if repeats is None:
-        return choose(problem.cost_graph())
-    return tied_choice(problem, repeats, turns)[0]
+        return choose(problem.cost_graph(), known=known * problem.scale)
+    return tied_choice(problem, repeats, turns, known)[0]
 
 
-def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
-    """A choice in which blocks are decided equally, and how many variables it took."""
+def tied_choice(problem: Problem, repeats: Repeats, turns: int, known: float = math.inf) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, and how many variables it took; `known` as in `choose_tied`."""
     small, variable = tied_problem(problem.costs, repeats, turns)
-    decided = choose(small)
+    decided = choose(small, known=known * problem.scale)
     return [decided[entry] for entry in variable], small.num_nodes
 
 

@@ -40,10 +40,29 @@ def eliminate(core: Core, most_entries: int) -> tuple[Ints, int] | None:
         None when a larger table would be needed.
     """
     sizes = [int(size) for size in np.diff(core.offsets)]
+    # The sizes of all tables follow from the neighbours alone, so nothing is computed where one would be too large.
+    found = _order(core, sizes, most_entries)
+    if found is None:
+        return None
+    order, largest = found
     factors = _factors(core)
-    trail: list[_Bucket] = []
+    trail = [_take_out(node, others, factors, sizes) for node, others in order]
+    chosen = np.zeros(core.num_nodes, dtype=np.int64)
+    # The last eliminated depends on none, the first on those that were eliminated after it.
+    for bucket in reversed(trail):
+        chosen[bucket.node] = bucket.best[tuple(chosen[list(bucket.others)])]
+    return chosen, largest
+
+
+def _order(core: Core, sizes: list[int], most_entries: int) -> tuple[list[tuple[int, tuple[int, ...]]], int] | None:
+    """Decisions in the order of their elimination, each with its neighbours then, and the size of the largest table.
+
+    None when a table of more than `most_entries` would be needed.
+    """
+    neighbours = [{other for other, _ in link} for link in core.links]
+    order: list[tuple[int, tuple[int, ...]]] = []
     largest = 0
-    left = {node: _entries(node, factors, sizes) for node in range(core.num_nodes)}
+    left = {node: _entries(node, neighbours, sizes) for node in range(core.num_nodes)}
     while left:
         # The decision whose table is smallest goes first (greedy minimum-weight ordering).
         node = min(left, key=left.__getitem__)
@@ -51,14 +70,18 @@ def eliminate(core: Core, most_entries: int) -> tuple[Ints, int] | None:
         if entries > most_entries:
             return None
         largest = max(largest, entries)
-        trail.append(_take_out(node, factors, sizes))
+        others = neighbours[node]
+        order.append((node, tuple(sorted(others))))
+        for other in others:
+            neighbours[other] |= others
+            neighbours[other] -= {node, other}
         # Only the neighbours' tables have changed.
-        left.update((other, _entries(other, factors, sizes)) for other in trail[-1].others)
-    chosen = np.zeros(core.num_nodes, dtype=np.int64)
-    # The last eliminated depends on none, the first on those that were eliminated after it.
-    for bucket in reversed(trail):
-        chosen[bucket.node] = bucket.best[tuple(chosen[list(bucket.others)])]
-    return chosen, largest
+        left.update((other, _entries(other, neighbours, sizes)) for other in others)
+    return order, largest
+
+
+def _entries(node: int, neighbours: list[set[int]], sizes: list[int]) -> int:
+    return sizes[node] * math.prod(sizes[other] for other in neighbours[node])
 
 
 _Factors = list[dict[tuple[int, ...], Floats]]
@@ -83,17 +106,8 @@ def _add(factors: _Factors, scope: tuple[int, ...], table: Floats) -> None:
         factors[node][scope] = total
 
 
-def _neighbours(node: int, factors: _Factors) -> list[int]:
-    return sorted({other for scope in factors[node] for other in scope} - {node})
-
-
-def _entries(node: int, factors: _Factors, sizes: list[int]) -> int:
-    return math.prod(sizes[entry] for entry in (*_neighbours(node, factors), node))
-
-
-def _take_out(node: int, factors: _Factors, sizes: list[int]) -> _Bucket:
+def _take_out(node: int, others: tuple[int, ...], factors: _Factors, sizes: list[int]) -> _Bucket:
     """Replace a decision by a table over its neighbours."""
-    others = _neighbours(node, factors)
     scope = (*others, node)
     total = np.zeros([sizes[node] for node in scope])
     # The node's own axis is last in all of them, so that one `min` eliminates it.
@@ -105,5 +119,5 @@ def _take_out(node: int, factors: _Factors, sizes: list[int]) -> _Bucket:
         for other in factor:
             del factors[other][factor]
     if others:
-        _add(factors, tuple(others), total.min(axis=-1))
-    return _Bucket(node, tuple(others), total.argmin(axis=-1))
+        _add(factors, others, total.min(axis=-1))
+    return _Bucket(node, others, total.argmin(axis=-1))

@@ -24,6 +24,7 @@ from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
+from sporax.planner.solver.methods.label_rounds import ByLabels
 from sporax.planner.solver.methods.neighborhood import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
@@ -38,30 +39,35 @@ _GAP = 0.01
 """Share of the cost that may be left open without a second look."""
 _RISE = 1e-4
 """Share of the bound by which a sweep must raise it to be worth another one."""
+_MORE_SWEEPS = 12
+"""Sweeps that may raise the bound towards the cost of a choice from elsewhere."""
 _BALLS = 32
 """Most balls that are decided again."""
 _BALL = 40
 """Decisions in each of them."""
 _ONE_BALL = 100
 """Decisions up to which one ball holds all of them: loops make small graphs in which every decision depends on every other."""
+_BALL_JOINS = 1_000_000
+"""Pairs of labels that may be put together for a ball: a second or so; more are left to the integer program."""
 _BALL_GAP = 1e-5
 """Relative gap at which a ball is decided: the next ball starts from the result anyway."""
 _BALL_SECONDS = 60.0
 """Time limit of one ball: far from what is needed, for the same reason as `_REDUCE_SECONDS`."""
 
 
-def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
+def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6, known: float = np.inf) -> list[int]:
     """One candidate per decision.
 
     Args:
         graph: the decisions, without memory.
         sweeps: of messages, at most.
         patience: how many sweeps in a row may bring nothing better.
+        known: cost of a choice from elsewhere; where the bound nearly reaches it, no second look is worth its time.
     """
     core = _reduced(graph)
     best = np.zeros(core.num_nodes, dtype=np.int64)
     if core.num_nodes:
-        best, _ = bounded(core, sweeps, patience)
+        best, _ = bounded(core, sweeps, patience, known)
     return [int(entry) for entry in core.expand(best)]
 
 
@@ -100,13 +106,14 @@ def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Moments.of(graph.intervals)), Budget.of(_REDUCE_SECONDS)))
 
 
-def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, float]:
+def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.inf) -> tuple[Ints, float]:
     """A choice on a core without memory rows, and a cost that none is below.
 
     Args:
         core: the decisions.
         sweeps: of messages, at most.
         patience: how many sweeps in a row may bring nothing better.
+        known: cost of a choice from elsewhere; where the bound nearly reaches it, no second look is worth its time.
     """
     # Elimination is exact, and its bound is its own cost.
     exact = eliminate(core, _SMALL_TABLE) if core.num_nodes <= _SMALL else None
@@ -125,7 +132,10 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, floa
         if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
             break
     bound += core.constant
-    if least <= (1 + _GAP) * bound:
+    if known < least:
+        # The bound may still rise, and some sweeps cost less than to decide balls again in vain.
+        bound = max(bound, converge(messages, known, _MORE_SWEEPS))
+    if min(least, known) <= (1 + _GAP) * bound:
         return best, bound
     balls = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
     return refined(core, best, *balls), bound
@@ -161,7 +171,7 @@ def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
     inner = Core.of(reduce(subproblem(core, positions, free)))
     found = eliminate(inner, _SMALL_TABLE)
     if found is None:
-        chosen = solve_exactly(inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP).positions
+        chosen = solve_exactly(inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP, rounds=ByLabels(_BALL_JOINS)).positions
         if chosen is None:
             return positions
     else:
