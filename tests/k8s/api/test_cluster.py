@@ -64,10 +64,10 @@ def test_suspend_deadline_and_time_to_live(site):
     site.apply(sleeping(job("paused", runPolicy={"suspend": True})))
     site.until_in("paused", "Suspended")
     assert site.pods("paused") == []
-    patch = {"spec": {"runPolicy": {"suspend": False, "activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 2}}}
+    patch = {"spec": {"runPolicy": {"suspend": False, "activeDeadlineSeconds": 8, "ttlSecondsAfterFinished": 2}}}
     site.plane.kubectl("patch", "msjob", "paused", "--type=merge", "-p", json.dumps(patch))
     site.until_in("paused", "Running")
-    site.until(lambda: site.status("paused").is_true("Failed"), 20)
+    site.until(lambda: site.status("paused").is_true("Failed"), 30)
     assert site.status("paused").condition("Failed").reason == "DeadlineExceeded"
     site.until(lambda: "NotFound" in site.plane.kubectl("get", "msjob", "paused", check=False), 20)
 

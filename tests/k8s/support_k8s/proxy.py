@@ -40,7 +40,7 @@ class FaultyProxy:
         self.calls: list[tuple[str, str]] = []  # all but watches
         self.watches_pass = asyncio.Event()  # while it is not set, what watches say is held back
         self.watches_pass.set()
-        self.delay: Callable[[], float] = lambda: 0.0  # seconds by which the next line of a watch comes late
+        self.delay: Callable[[], float] = lambda: 0.0  # seconds by which a line of a watch comes late
         self.url, self.port = "", 0
 
     def release_watches(self) -> None:
@@ -104,13 +104,27 @@ class FaultyProxy:
             return web.Response(body=body, status=answer.status, headers=kind)
 
     async def _passed_on(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """A watch, line by line."""
+        """A watch, line by line; each comes late by itself, so that many at once are not later than one."""
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        while line := await answer.content.readline():
-            await self.watches_pass.wait()
-            await asyncio.sleep(self.delay())
-            await response.write(line)
+        lines: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        now = self._loop.time
+
+        async def read() -> None:
+            try:
+                while line := await answer.content.readline():
+                    lines.put_nowait((now() + self.delay(), line))
+            finally:
+                lines.put_nowait((now(), b""))
+
+        reader = asyncio.create_task(read())
+        try:
+            while (entry := await lines.get())[1]:
+                await self.watches_pass.wait()
+                await asyncio.sleep(entry[0] - now())
+                await response.write(entry[1])
+        finally:
+            reader.cancel()
         return response
 
 

@@ -60,6 +60,11 @@ class Site:
             self._address = proxy.url
         self.start_operator()
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether calls of the operator are lost all the time."""
+        return bool(self._address)
+
     def install(self) -> None:
         """The definition and the operator's rights."""
         for name in ("1-crd.yaml", "2-rbac.yaml"):

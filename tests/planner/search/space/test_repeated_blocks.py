@@ -78,6 +78,12 @@ def test_depth_adds_blocks_and_nothing_else():
     assert len(many.ends) == len(few.ends)
 
 
+def test_a_row_has_all_layers_but_the_first_and_the_last():
+    """Also those next to blocks of another size, where the first and the last layer are."""
+    problem = problem_of(layers(12), FOUR)
+    assert len(find_repeats(labels(problem), problem.edges).blocks) == 10
+
+
 @pytest.mark.parametrize("kinds", [1, 2, 3])
 def test_layers_of_several_kinds_take_turns(kinds):
     costs, edges = row_of_blocks(0, 6 * kinds + 2, size=3, kinds=kinds)

@@ -71,5 +71,8 @@ def test_elimination_finds_what_enumeration_finds(seed):
 def test_elimination_stops_before_a_table_too_large():
     graph = random_graph(0)
     core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+    _, largest = eliminate(core, 10**6)
 
     assert eliminate(core, 2) is None
+    assert eliminate(core, largest - 1) is None
+    assert eliminate(core, largest)[1] == largest
