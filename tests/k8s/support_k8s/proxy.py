@@ -131,24 +131,22 @@ class FaultyProxy:
 @contextmanager
 def running_proxy(upstream: str) -> Iterator[FaultyProxy]:
     """A proxy that serves from a thread of its own."""
-    proxy, started, loop = FaultyProxy(upstream), Future[str](), asyncio.new_event_loop()
-    stop = asyncio.Event()
+    proxy, started, stop = FaultyProxy(upstream), Future[asyncio.AbstractEventLoop](), asyncio.Event()
 
     async def serve() -> None:
         async with proxy:
-            started.set_result(proxy.url)
+            started.set_result(asyncio.get_running_loop())
             await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    started.result(30)
+    loop = started.result(30)
     try:
         yield proxy
     finally:
         proxy.release_watches()
         loop.call_soon_threadsafe(stop.set)
         thread.join()
-        loop.close()
 
 
 def _broken(request: web.Request) -> web.Response:
