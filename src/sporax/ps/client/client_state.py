@@ -101,6 +101,7 @@ class Lost(msgspec.Struct, frozen=True):
     has: int
 
 
+_ANSWERS = (Acked, Pulled, Uncounted)
 Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed | Lost
 
@@ -157,15 +158,16 @@ class ClientState:
 
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
         # Some answers carry no request number, such as notices.
-        entry = self.open.get(getattr(message, "request", -1))
+        request = getattr(message, "request", -1)
+        entry = self.open.get(request)
         if entry is None:
             return  # an answer to something that was sent twice
-        if isinstance(message, (Acked, Pulled, Uncounted)):
-            del self.open[message.request]
+        if isinstance(message, _ANSWERS):
+            del self.open[request]
             # A push that does not count says nothing of the slot's clock.
             if not isinstance(message, Uncounted):
                 self._note(entry.submit, message.clock)
-            self._actions.append(Done(message.request, message, frames))
+            self._actions.append(Done(request, message, frames))
         else:
             self._refused(entry, message)
 
@@ -220,19 +222,20 @@ class ClientState:
         return self._leaders[slot] if slot < len(self._leaders) else None
 
     def _send(self, entry: _Open) -> None:
-        leader = self._leader(entry.submit.slot)
+        submit, wait, now = entry.submit, entry.wait, self._now
+        leader = self._leader(submit.slot)
         # A second sending is counted; the first one has no former receiver.
         if entry.sent_to is not None:
             self.num_resent += 1
-        entry.again_at = self._now + entry.wait
+        entry.again_at = now + wait
         # Twice as long after each try, so that a server under load is not flooded.
-        if entry.wait < _LONGEST_WAIT_SECONDS:
-            entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
+        if wait < _LONGEST_WAIT_SECONDS:
+            entry.wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
             self._actions.append(AskView())
             return
-        entry.sent_to, entry.sent_at = leader, self._now
-        self._actions.append(Send(leader, entry.submit.make(self.view.epoch), entry.submit.frames))
+        entry.sent_to, entry.sent_at = leader, now
+        self._actions.append(Send(leader, submit.make(self.view.epoch), submit.frames))
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""
