@@ -191,14 +191,14 @@ class Client:
     def _handle(self, event: Event, now: float) -> None:
         for action in self.state.handle(event, now):
             # The most frequent actions first.
-            if isinstance(action, Send):
+            if type(action) is Send:
                 self._peers.send(action.server, action.message, action.frames)
-            elif isinstance(action, Done):
+            elif type(action) is Done:
                 self._answers[action.request] = (action.message, action.frames)
                 self._close(action.request)
-            elif isinstance(action, AskView):
+            elif type(action) is AskView:
                 self.link.ask_view()
-            elif isinstance(action, Lost):
+            elif type(action) is Lost:
                 # The scheduler ends the job: its error says from where to begin again.
                 self.link.tell(UpdatesLost(action.slot, action.had, action.has))
             else:

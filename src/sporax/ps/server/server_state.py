@@ -94,17 +94,17 @@ class ServerState(SynchronousState):
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if isinstance(event, Received):
+        if type(event) is Received:
             handler = _HANDLERS.get(type(event.message))
             if handler is None:
                 self.counts["refused_messages"] += 1
             else:
                 handler(self, event.sender, event.message, event.frames)
-        elif isinstance(event, Apply):
+        elif type(event) is Apply:
             self._apply(event.slot)
-        elif isinstance(event, Stored):
+        elif type(event) is Stored:
             self._stored(event.slot, event.lsn)
-        elif isinstance(event, Tick):
+        elif type(event) is Tick:
             self._tick()
         else:
             self._loaded(event)
