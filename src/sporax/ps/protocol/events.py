@@ -1,8 +1,8 @@
 """What happens to the state machines of servers and scheduler, and what they want to be done about it.
 
 The machines take events and give actions; sockets, files and clocks belong to `server.py` and `scheduler.py`. They are structs,
-because several of them are made for every message, and a frozen dataclass takes ten times as long to make. They have no subclasses,
-and are told apart by `type(event) is`: `isinstance` takes ten times as long where the answer is no.
+because several of them are made for every message, and a frozen dataclass takes ten times as long to make. `type(event) is` finds
+their kind: `isinstance` takes ten times as long where the answer is no.
 """
 
 from __future__ import annotations
