@@ -160,6 +160,26 @@ def test_a_name_belongs_to_its_newest_connection(hubs: tuple[Streams, Streams, s
     assert not server.reply(b"somebody else", Acked(1, 2, 3))
 
 
+def test_a_connection_that_ends_while_its_message_is_about_to_be_read_is_passed_over(
+    hubs: tuple[Streams, Streams, str],
+) -> None:
+    """One look at the kernel gives both: the name of a newer connection first, then bytes of the one that this ends."""
+    server, client, path = hubs
+    first = client.connect(path, b"me")
+    assert first is not None
+    until = time.monotonic() + 20
+    while not server.reply(b"me", Acked(1, 2, 3)) and time.monotonic() < until:
+        list(server.receive(0.01))
+    assert client.connect(path, b"me") is not None
+    # Takes the newer connection, and does not read from it yet.
+    assert not list(server.receive(1.0))
+    client.send(first, Acked(4, 5, 6))
+    time.sleep(0.1)
+    assert not list(server.receive(1.0))
+    assert server.bad_messages == 0
+    assert server.reply(b"me", Acked(7, 8, 9))
+
+
 def test_what_nobody_listens_to_any_more_ends_without_an_error(hubs: tuple[Streams, Streams, str]) -> None:
     """Over TCP it is known only after the first message was queued."""
     server, client, path = hubs

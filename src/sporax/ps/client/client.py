@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client_state import (
@@ -99,7 +100,7 @@ class Client:
             self._bytes_open += size
             if self.link.view is not self._view:
                 self._take_view()
-            self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq), time.monotonic())
+            self._handle(Submit(request, slot, partial(make, request), parts, seq), time.monotonic())
             # What the kernel did not take must leave before the caller computes.
             if self._peers.has_unsent:
                 self._send_rest()
@@ -119,7 +120,8 @@ class Client:
         with self._lock:
             for request in requests:
                 while request not in self._answers:
-                    self._raise_for(request)
+                    if self._errors or self.link.stopped:
+                        self._raise_for(request)
                     self._receive(_POLL_SECONDS)
                 answers.append(self._answers.pop(request))
         return answers
@@ -189,14 +191,14 @@ class Client:
     def _handle(self, event: Event, now: float) -> None:
         for action in self.state.handle(event, now):
             # The most frequent actions first.
-            if isinstance(action, Send):
+            if type(action) is Send:
                 self._peers.send(action.server, action.message, action.frames)
-            elif isinstance(action, Done):
+            elif type(action) is Done:
                 self._answers[action.request] = (action.message, action.frames)
                 self._close(action.request)
-            elif isinstance(action, AskView):
+            elif type(action) is AskView:
                 self.link.ask_view()
-            elif isinstance(action, Lost):
+            elif type(action) is Lost:
                 # The scheduler ends the job: its error says from where to begin again.
                 self.link.tell(UpdatesLost(action.slot, action.had, action.has))
             else:
@@ -205,7 +207,8 @@ class Client:
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)
-        self._into.pop(request, None)
+        if self._into:
+            self._into.pop(request, None)
 
     def _place(self, message: ServerMessage, num_bytes: int) -> memoryview | None:
         """Memory for the values of a pull; it is given once, as a request may have several answers."""

@@ -7,7 +7,7 @@ Sending again is harmless: pushes carry (rank, start of the worker, number) or, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -35,6 +35,7 @@ _GAP_SECONDS = 0.1
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
+@final
 class Submit(msgspec.Struct, frozen=True):
     """A new request.
 
@@ -53,6 +54,7 @@ class Submit(msgspec.Struct, frozen=True):
     seq: int = 0
 
 
+@final
 class Answered(msgspec.Struct, frozen=True):
     """A server answered."""
 
@@ -60,12 +62,14 @@ class Answered(msgspec.Struct, frozen=True):
     frames: tuple[Frame, ...] = ()
 
 
+@final
 class NewView(msgspec.Struct, frozen=True):
     """The scheduler told the present map."""
 
     view: View
 
 
+@final
 class Send(msgspec.Struct, frozen=True):
     """Send to a server."""
 
@@ -74,10 +78,12 @@ class Send(msgspec.Struct, frozen=True):
     frames: tuple[Frame, ...]
 
 
+@final
 class AskView(msgspec.Struct, frozen=True):
     """Ask the scheduler for the map."""
 
 
+@final
 class Done(msgspec.Struct, frozen=True):
     """A request has its answer."""
 
@@ -86,6 +92,7 @@ class Done(msgspec.Struct, frozen=True):
     frames: tuple[Frame, ...]
 
 
+@final
 class Failed(msgspec.Struct, frozen=True):
     """A request cannot be served."""
 
@@ -93,6 +100,7 @@ class Failed(msgspec.Struct, frozen=True):
     reason: str
 
 
+@final
 class Lost(msgspec.Struct, frozen=True):
     """A slot had update `had`, as this worker was told, and is at `has` now."""
 
@@ -101,6 +109,7 @@ class Lost(msgspec.Struct, frozen=True):
     has: int
 
 
+_ANSWERS = frozenset({Acked, Pulled, Uncounted})
 Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed | Lost
 
@@ -143,13 +152,13 @@ class ClientState:
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if isinstance(event, Answered):
+        if type(event) is Answered:
             self._answered(event.message, event.frames)
-        elif isinstance(event, Submit):
+        elif type(event) is Submit:
             had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
             entry = self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
             self._send(entry)
-        elif isinstance(event, NewView):
+        elif type(event) is NewView:
             self._new_view(event.view)
         else:
             self._tick()
@@ -157,15 +166,16 @@ class ClientState:
 
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
         # Some answers carry no request number, such as notices.
-        entry = self.open.get(getattr(message, "request", -1))
+        request = getattr(message, "request", -1)
+        entry = self.open.get(request)
         if entry is None:
             return  # an answer to something that was sent twice
-        if isinstance(message, (Acked, Pulled, Uncounted)):
-            del self.open[message.request]
+        if type(message) in _ANSWERS:
+            del self.open[request]
             # A push that does not count says nothing of the slot's clock.
-            if not isinstance(message, Uncounted):
+            if type(message) is not Uncounted:
                 self._note(entry.submit, message.clock)
-            self._actions.append(Done(message.request, message, frames))
+            self._actions.append(Done(request, message, frames))
         else:
             self._refused(entry, message)
 
@@ -220,19 +230,20 @@ class ClientState:
         return self._leaders[slot] if slot < len(self._leaders) else None
 
     def _send(self, entry: _Open) -> None:
-        leader = self._leader(entry.submit.slot)
+        submit, wait, now = entry.submit, entry.wait, self._now
+        leader = self._leader(submit.slot)
         # A second sending is counted; the first one has no former receiver.
         if entry.sent_to is not None:
             self.num_resent += 1
-        entry.again_at = self._now + entry.wait
+        entry.again_at = now + wait
         # Twice as long after each try, so that a server under load is not flooded.
-        if entry.wait < _LONGEST_WAIT_SECONDS:
-            entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
+        if wait < _LONGEST_WAIT_SECONDS:
+            entry.wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
             self._actions.append(AskView())
             return
-        entry.sent_to, entry.sent_at = leader, self._now
-        self._actions.append(Send(leader, entry.submit.make(self.view.epoch), entry.submit.frames))
+        entry.sent_to, entry.sent_at = leader, now
+        self._actions.append(Send(leader, submit.make(self.view.epoch), submit.frames))
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""

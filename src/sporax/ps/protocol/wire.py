@@ -39,7 +39,7 @@ MAX_FRAMES = 0xFFFF
 _MAGIC = b"SPXP\x02\0\0\0"
 _EARLIER_MAGIC = b"SPXP\x01\0"
 HEADER = struct.Struct("<8sIIQ")
-_CHECKSUM, _CHECKSUM_AT = struct.Struct("<I"), 12
+_pack_header, _unpack_header, _crc32 = HEADER.pack, HEADER.unpack_from, zlib.crc32
 
 Frame = bytes | memoryview
 Floats = npt.NDArray[np.float32]
@@ -47,8 +47,9 @@ Ids = npt.NDArray[np.int64]
 
 _T = TypeVar("_T", bound=np.generic)
 
-_encoder = msgspec.msgpack.Encoder()
+_encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+_decode = _decoder.decode
 
 
 class WireError(SporaxValueError):
@@ -57,24 +58,29 @@ class WireError(SporaxValueError):
 
 def encode(message: ServerMessage, frames: Sequence[Frame] = ()) -> list[Frame]:
     """The frames to send: header and struct, then the arrays."""
+    return [head_of(message, frames), *frames] if frames else [head_of(message)]
+
+
+def head_of(message: ServerMessage, frames: Sequence[Frame] = ()) -> bytes:
+    """Header and struct of a message that these arrays follow."""
+    packed = _encode(message)
+    length, body = len(packed), sum(map(len, frames)) if frames else 0
     # Sizes are checked on both sides, so that no sender makes what no receiver takes.
-    packed = _encoder.encode(message)
-    body = sum(map(len, frames)) if frames else 0
-    if len(frames) > MAX_FRAMES or len(packed) > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES:
+    if length > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES or len(frames) > MAX_FRAMES:
         raise WireError(
             f"For 'sporax.ps', a message must have at most {MAX_FRAMES} frames and {MAX_BODY_BYTES} bytes, "
             f"but got {len(frames)} and {body}."
         )
-    return [HEADER.pack(_MAGIC, len(packed), zlib.crc32(packed), body) + packed, *frames]
+    return _pack_header(_MAGIC, length, _crc32(packed), body) + packed
 
 
-def sizes(head: Frame, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int]:
-    """Bytes of the struct and of the arrays that follow a header.
+def header_at(buffer: Frame, start: int = 0, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int, int]:
+    """Of a header at a place: bytes of the struct that follows, its checksum, and bytes of the arrays behind it.
 
     Raises:
         WireError: not a header, or too much.
     """
-    magic, length, _, body = HEADER.unpack_from(head)
+    magic, length, checksum, body = _unpack_header(buffer, start)
     if magic != _MAGIC:
         raise WireError(f"For 'sporax.ps', a header must begin with {_MAGIC!r}, but got {magic!r}.")
     # Before any memory is taken for it.
@@ -82,7 +88,7 @@ def sizes(head: Frame, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int]:
         raise WireError(
             f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes."
         )
-    return length, body
+    return length, checksum, body
 
 
 def with_present_header(head: Frame) -> Frame:
@@ -90,18 +96,17 @@ def with_present_header(head: Frame) -> Frame:
     return _MAGIC + bytes(head[len(_MAGIC) :]) if bytes(head[:6]) == _EARLIER_MAGIC else head
 
 
-def decode_struct(head: Frame) -> ServerMessage:
-    """The message in the bytes of a header and its struct.
+def decode_struct(packed: memoryview, checksum: int) -> ServerMessage:
+    """The message in the bytes of a struct.
 
     Raises:
         WireError: malformed or damaged.
     """
-    packed = memoryview(head)[HEADER.size :]
     # A damaged struct could decode into a wrong message.
-    if _CHECKSUM.unpack_from(head, _CHECKSUM_AT)[0] != zlib.crc32(packed):
+    if checksum != _crc32(packed):
         raise WireError("For 'sporax.ps', the struct of a message does not fit its header.")
     try:
-        return _decoder.decode(packed)
+        return _decode(packed)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise WireError(f"For 'sporax.ps', the struct of a message is malformed: {error}.") from error
 
@@ -114,12 +119,12 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
     """
     if not frames or len(frames[0]) < HEADER.size:
         raise WireError("For 'sporax.ps', a message must begin with a header, but it is too short.")
-    length, body = sizes(frames[0], max_body_bytes)
+    length, checksum, body = header_at(frames[0], 0, max_body_bytes)
     rest = list(frames[1:])
     # The frames must be exactly those that the header announces.
     if length != len(frames[0]) - HEADER.size or body != sum(map(len, rest)):
         raise WireError("For 'sporax.ps', the struct and the array frames of a message do not fit its header.")
-    return decode_struct(frames[0]), rest
+    return decode_struct(memoryview(frames[0])[HEADER.size :], checksum), rest
 
 
 def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
@@ -171,10 +176,12 @@ def entry_arrays(
         WireError: the frames do not have the sizes that the entries tell.
     """
     # The gradient of one parameter, the most frequent message, needs no reader.
-    if len(entries) == len(frames) == 1 and entries[0].rows < 0 and len(frames[0]) == 4 * entries[0].values:
-        values = np.frombuffer(frames[0], np.float32)
-        if values.flags.aligned:
-            return [(entries[0], None, values)]
+    if len(entries) == len(frames) == 1:
+        entry, frame = entries[0], frames[0]
+        if entry.rows < 0 and len(frame) == 4 * entry.values:
+            values = np.frombuffer(frame, np.float32)
+            if values.flags.aligned:
+                return [(entry, None, values)]
     reader = EntryReader(frames)
     taken = [(entry, *reader.take(entry)) for entry in entries]
     reader.finish()

@@ -62,7 +62,7 @@ from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, listeni
 # Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
-_FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
+_FROM_SCHEDULER = frozenset({HeartbeatReply, ViewIs, Stop, TakeCheckpoint})
 _PAUSE_SECONDS = 1e-3  # a worker that computes leaves more; one that sends push after push needs the core itself
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
 _LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
@@ -198,6 +198,7 @@ class Server:
             remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
             self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
+            self._next_look = min(options.snapshot_bytes, _LOOK_BYTES)
             # Before the scheduler hears of this server: it must say which slots it has.
             replay = self._log.recover(options.staleness)
             damage = self._set_aside(self._log, replay)
@@ -262,10 +263,12 @@ class Server:
     def _take_from_streams(self) -> bool:
         """Take what processes of this machine have sent; gives whether anything came."""
         # With work to do it only looks, and does not wait.
-        has_work = self._may_have_more or self._to_write or self._checkpoints or self._prepares
-        seconds = 0.0 if has_work else _TICK_SECONDS
-        if self._log is not None and self._log.wants_pages:
-            seconds = min(seconds, _PAUSE_SECONDS)
+        if self._may_have_more or self._to_write or self._checkpoints or self._prepares:
+            seconds = 0.0
+        elif self._log is not None and self._log.wants_pages:
+            seconds = _PAUSE_SECONDS
+        else:
+            seconds = _TICK_SECONDS
         came = False
         for stream, message, frames in self._streams.receive(seconds):
             self._take(stream.identity, message, frames)
@@ -286,7 +289,8 @@ class Server:
     def _write(self, has_pause: bool) -> None:
         """Write a part of what is to be written between messages, and pages of the log in a pause of the workers."""
         if self._log is not None:
-            self._write_snapshots()
+            if self._writing or self._log.num_bytes > self._next_look:
+                self._write_snapshots()
             self._prepares = has_pause and (self._prepares or self._log.wants_pages) and self._log.prepare()
         if self._checkpoints:
             self._write_checkpoint()
@@ -325,7 +329,7 @@ class Server:
         if frames:
             self._bytes_in += sum(map(len, frames))
         # Only the scheduler's own connection may speak for it.
-        if not sender or isinstance(message, _FROM_SCHEDULER):
+        if not sender or type(message) in _FROM_SCHEDULER:
             self.bad_messages += 1
             return
         try:
@@ -343,15 +347,11 @@ class Server:
         queue = self.state.handle(event, time.monotonic())
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
-            follows = self._do(action)
+            follows = _ACTIONS[type(action)](self, action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
-    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
-        """Carry out one action; gives the event that follows at once, if one does."""
-        return _ACTIONS[type(action)](self, action)
-
-    # ----------------------------------------------------------------------------------------------- one function per action
+    # ------------------------------------------- one function per action; each gives the event that follows at once, if one does
 
     def _reply(self, action: Reply) -> None:
         if action.frames:
@@ -434,15 +434,10 @@ class Server:
             self._to_write, self._writing = list(state.states), True
 
     def _is_log_too_long(self, log: SlotLog, state: ServerState) -> bool:
-        # Numbers from memory at each turn; what the disk has left only now and then.
-        if log.num_bytes <= min(state.options.snapshot_bytes, self._next_look):
-            return False
-        self._next_look = log.num_bytes + _LOOK_BYTES
-        is_too_long = log.is_too_long(
-            state.options.snapshot_bytes, sum(slot.num_bytes for slot in state.states.values())
-        )
-        if is_too_long:
-            self._next_look = _LOOK_BYTES
+        """Whether to write all slots again: looks at what the disk has left, so it is called now and then."""
+        longest_bytes = state.options.snapshot_bytes
+        is_too_long = log.is_too_long(longest_bytes, sum(slot.num_bytes for slot in state.states.values()))
+        self._next_look = min(longest_bytes, _LOOK_BYTES + (0 if is_too_long else log.num_bytes))
         return is_too_long
 
     def _write_checkpoint(self) -> None:

@@ -94,17 +94,17 @@ class ServerState(SynchronousState):
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if isinstance(event, Received):
+        if type(event) is Received:
             handler = _HANDLERS.get(type(event.message))
             if handler is None:
                 self.counts["refused_messages"] += 1
             else:
                 handler(self, event.sender, event.message, event.frames)
-        elif isinstance(event, Apply):
+        elif type(event) is Apply:
             self._apply(event.slot)
-        elif isinstance(event, Stored):
+        elif type(event) is Stored:
             self._stored(event.slot, event.lsn)
-        elif isinstance(event, Tick):
+        elif type(event) is Tick:
             self._tick()
         else:
             self._loaded(event)
@@ -176,23 +176,24 @@ class ServerState(SynchronousState):
             self._push_together(sender, message, frames, lead, state)
             return
         incarnation, seq = self._last(lead, state, source.rank)
-        if source.incarnation < incarnation:
-            self.counts["fenced_pushes"] += 1
-            self._reply(sender, RequestRefused(message.request, message.slot, "this worker has been replaced"))
-        elif source.incarnation == incarnation and source.seq <= seq:
-            self.counts["duplicate_pushes"] += 1
-            self._attach(sender, message.request, message.slot, lead, source)
-        elif source.seq != (seq if source.incarnation == incarnation else 0) + 1:
-            # Numbers have no gaps: one that is missing comes first.
-            expected = (seq if source.incarnation == incarnation else 0) + 1
-            self._reply(sender, Resend(message.request, message.slot, expected))
-        else:
+        expected = seq + 1 if source.incarnation == incarnation else 1
+        # The next one of the newest start of the worker.
+        if source.seq == expected and source.incarnation >= incarnation:
             entries = message.entries
             if source.lease >= 0 and self._is_counted(lead, state, source.lease):
                 # The record counts the push, but its samples are in the values already.
                 self.counts["repeated_leases"] += 1
                 entries, frames = [], ()
             self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
+        elif source.incarnation < incarnation:
+            self.counts["fenced_pushes"] += 1
+            self._reply(sender, RequestRefused(message.request, message.slot, "this worker has been replaced"))
+        elif source.incarnation == incarnation and source.seq <= seq:
+            self.counts["duplicate_pushes"] += 1
+            self._attach(sender, message.request, message.slot, lead, source)
+        else:
+            # Numbers have no gaps: one that is missing comes first.
+            self._reply(sender, Resend(message.request, message.slot, expected))
 
     def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
         """Whether a sample lease has been pushed already, what is in flight included."""
@@ -201,10 +202,11 @@ class ServerState(SynchronousState):
 
     def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
-        for flight in reversed(lead.flights):
-            for source in flight.record.sources:
-                if source.rank == rank:
-                    return source.incarnation, source.seq
+        if lead.flights:
+            for flight in reversed(lead.flights):
+                for source in flight.record.sources:
+                    if source.rank == rank:
+                        return source.incarnation, source.seq
         return state.last.get(rank, (0, 0))
 
     def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
@@ -277,22 +279,23 @@ class ServerState(SynchronousState):
         members: list[Members] | None,
     ) -> None:
         """Write the next record of a slot and send it where it must be before it counts."""
-        lead, state = self.leads[slot], self.states[slot]
+        lead, state, stores = self.leads[slot], self.states[slot], self.stores
         epoch = self.view.epoch if self.view is not None else 0
         # Behind all records on their way.
         record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
-        flight = Flight(record, frames, not self.stores, self._now, waiting)
-        lead.flights.append(flight)
-        if self.stores:
+        lead.flights.append(Flight(record, frames, not stores, self._now, waiting))
+        if stores:
             self._actions.append(StoreRecord(record, frames))
         # A follower without the whole slot could not apply the record.
         if lead.backup is not None and lead.image_sent:
             self._actions.append(ToServer(lead.backup, record, frames))
-        self._advance(slot)
+        if not stores:  # else it is not stored yet, and those before it wait for events of their own
+            self._advance(slot)
 
     def _stored(self, slot: int, lsn: int) -> None:
-        if slot in self.leads:
-            for flight in self.leads[slot].flights:
+        lead = self.leads.get(slot)
+        if lead is not None:
+            for flight in lead.flights:
                 if flight.record.lsn == lsn:
                     flight.stored = True
             self._advance(slot)
@@ -302,32 +305,36 @@ class ServerState(SynchronousState):
     def _advance(self, slot: int) -> None:
         """Acknowledge, in order, what has become durable."""
         lead, clock = self.leads[slot], self.states[slot].clock
+        is_synchronous = self.options.staleness == 0
         changed = False
         for flight in lead.flights:
             # In order: a later record counts only after those before it.
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
                 break
-            clock += self.options.staleness == 0 and bool(flight.record.sources)
-            self._acknowledge(slot, flight, clock)
+            if is_synchronous and flight.record.sources:
+                clock += 1
+            if flight.waiting:
+                self._acknowledge(slot, flight, clock)
             flight.is_acknowledged = changed = True
         if changed:
             self._actions.append(Apply(slot))
 
     def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
-        # Emptied, so that an answer is given once.
-        waiting, flight.waiting = flight.waiting, []
-        for sender, request in waiting:
+        for sender, request in flight.waiting:
             self._actions.append(Reply(sender, Acked(request, slot, clock)))
+        # So that an answer is given once.
+        flight.waiting.clear()
 
     def _apply(self, slot: int) -> None:
         """Apply, in order, what is acknowledged; then answer what has waited for it."""
         lead = self.leads.get(slot)
+        flights = lead.flights if lead is not None else None
         # A former `Apply` has done it already.
-        if lead is None or not lead.flights or not lead.flights[0].is_acknowledged:
+        if lead is None or not flights or not flights[0].is_acknowledged:
             return
         state = self.states[slot]
-        while lead.flights and lead.flights[0].is_acknowledged:
-            flight = lead.flights.popleft()
+        while flights and flights[0].is_acknowledged:
+            flight = flights.popleft()
             state.apply(flight.record, flight.frames)
             self.counts["records"] += 1
             # Who has asked again since the first acknowledgement.

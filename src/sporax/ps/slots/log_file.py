@@ -19,12 +19,13 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from sporax.ps.protocol.messages import ServerMessage
-from sporax.ps.protocol.wire import Frame, WireError, decode, encode, with_present_header
+from sporax.ps.protocol.wire import Frame, WireError, decode, head_of, with_present_header
 
 _PREFIX = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
 _PRESENT, _WITHOUT_SAFE, _EARLIEST = b"SPXN", b"SPXM", b"SPXL"
@@ -33,6 +34,7 @@ _MOST_FRAMES = 0x10000  # bounds the memory for lengths
 _COMMON = b"SPX"  # with which records of all forms begin
 _PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
 _PAGE_BYTES = 4096  # the least that a disk fails to give
+_add = np.add.reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +77,30 @@ def pack(message: ServerMessage, frames: Sequence[Frame], number: int = 0, safe:
         number: of the file it is written to, which keeps what is left of older records from passing for new ones.
         safe: bytes of the file that can be relied on when this is written.
     """
-    parts = encode(message, frames)
-    lengths = _LENGTH.pack(safe) + b"".join(_LENGTH.pack(len(part)) for part in parts)
-    prefix = _PREFIX.pack(_PRESENT, _checksum(lengths, parts, number), len(parts), sum(map(len, parts)))
+    head = head_of(message, frames)
+    sizes = [len(head), *map(len, frames)]
+    start = _lengths(1 + len(sizes)).pack(safe, *sizes) + head
+    prefix = _PREFIX.pack(_PRESENT, _checksum(start, frames, number), len(sizes), sum(sizes))
     # Prefix, lengths and struct in one part: fewer pieces for the system call.
-    return [prefix + lengths + parts[0], *parts[1:]]
+    return [prefix + start, *frames]
 
 
-def _checksum(lengths: Frame, parts: Sequence[Frame], number: int) -> int:
-    checksum = zlib.crc32(parts[0], zlib.crc32(lengths, number))
-    for part in parts[1:]:
+@lru_cache(maxsize=64)
+def _lengths(count: int) -> struct.Struct:
+    """So many lengths."""
+    return struct.Struct(f"<{count}Q")
+
+
+def _checksum(start: Frame, arrays: Sequence[Frame], number: int) -> int:
+    """Of the bytes before the arrays, and of the arrays."""
+    checksum = zlib.crc32(start, number)
+    for array in arrays:
+        words, rest = divmod(len(array), _LENGTH.size)
+        total = int(_add(np.frombuffer(array, np.uint64, words))) if words else 0
+        checksum = zlib.crc32(_LENGTH.pack(total), checksum)
         # Arrays may end in the middle of a word.
-        words = len(part) // _LENGTH.size
-        total = int(np.add.reduce(np.frombuffer(part, np.uint64, words))) if words else 0
-        tail = memoryview(part)[words * _LENGTH.size :]
-        checksum = zlib.crc32(tail, zlib.crc32(_LENGTH.pack(total), checksum))
+        if rest:
+            checksum = zlib.crc32(memoryview(array)[-rest:], checksum)
     return checksum
 
 
@@ -165,7 +176,9 @@ class LogFile:
             return None
         frames = self._split(self._bytes(first, first + body), numbers)
         if checksum != (
-            _checksum(lengths, frames, self._number) if magic != _EARLIEST else _checksum_of_all(lengths, frames)
+            _checksum(lengths + bytes(frames[0]), frames[1:], self._number)
+            if magic != _EARLIEST
+            else _checksum_of_all(lengths, frames)
         ):
             return None
         if magic == _EARLIEST:

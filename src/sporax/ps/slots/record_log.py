@@ -150,7 +150,8 @@ class SlotLog:
         except OSError as error:
             raise storage_error("the log", self._path(), sum(map(len, parts)), error) from error
         self._end += num_bytes
-        self._size = max(self._size, self._end)
+        if self._end > self._size:
+            self._size = self._end
         self.num_bytes += num_bytes
 
     def prepare(self) -> bool:

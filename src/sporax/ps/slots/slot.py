@@ -42,13 +42,14 @@ class Segment:
         self.state = tuple(np.full(spec.size, first, np.float32) for first in update.first_state(spec.optimizer))
         self.scalars = dict(update.rule_of(spec.optimizer).scalars)
 
-    def update(self, gradient: Floats, rate: float) -> None:
-        """Move; the old value stays readable, as no array is changed in place."""
+    def update(self, gradient: Floats, rate: float, *, keep_before: bool = True) -> None:
+        """Move; no array is changed in place, as answers on their way have the old one, and the next clock if it is kept."""
         if self.scalars:
             self.scalars = update.advanced(self.spec.optimizer, self.scalars)
         value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
-        # New arrays at each update: answers on their way keep the old ones.
-        self.before, self.value, self.state = self.value, value, tuple(state)
+        # Memory that nobody needs is the first that the next message gets, and still in the cache.
+        self.before = self.value if keep_before else None
+        self.value, self.state = value, tuple(state)
 
     @property
     def num_bytes(self) -> int:
@@ -141,15 +142,19 @@ class SlotState:
             if variable is None:
                 raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
             spec = variable.spec
-            rows = entry.rows if spec.width else -1
-            values = 0 if gradients is None else (entry.rows * spec.width if spec.width else spec.size)
-            if entry.rows != rows or (spec.width and entry.rows < 0) or entry.values != values:
+            if spec.width:
+                rows = max(entry.rows, 0)
+                values = rows * spec.width
+            else:
+                rows, values = -1, spec.size
+            values = 0 if gradients is None else values
+            if entry.rows != rows or entry.values != values:
                 raise WireError(
                     f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "
                     f"but got {entry.values} in {entry.rows}."
                 )
-            expected += max(rows, 0) * 8 + values * 4
-        if gradients is not None:
+            expected += 4 * values if rows < 0 else 4 * values + 8 * rows
+        if gradients is not None and expected != sum(map(len, gradients)):
             check_total(expected, gradients)
 
     def read(
@@ -204,11 +209,11 @@ class SlotState:
                 self.clocks[source.rank] = source.clock + 1
             if source.lease >= 0:
                 self.leases.add(source.lease)
-        if self.staleness == 0 and record.sources:
-            self.clock += 1
         if record.members is not None:
             self.members = record.members
         if self.staleness == 0:
+            if record.sources:
+                self.clock += 1
             self._pass_over_deserted()
         self.lsn, self.epoch = record.lsn, record.epoch
 
@@ -234,14 +239,16 @@ class SlotState:
     def _update(self, entry: VariableValues, ids: Ids | None, gradient: Floats | None) -> None:
         variable = self.variables[entry.key]
         variable.changed = self.clock + 1
+        keep_before = self.staleness == 0
         if isinstance(variable, Segment):
-            variable.update(np.empty(0, np.float32) if gradient is None else gradient, entry.rate)
+            gradient = np.empty(0, np.float32) if gradient is None else gradient
+            variable.update(gradient, entry.rate, keep_before=keep_before)
             return
         if ids is None or not len(ids) or gradient is None:
             return
         # Several workers may have pushed the same row.
         ids, gradients = summed_rows(ids, gradient.reshape(-1, variable.spec.width))
-        variable.update(ids, gradients, entry.rate, keep_before=self.staleness == 0)
+        variable.update(ids, gradients, entry.rate, keep_before=keep_before)
 
     # ---------------------------------------------------------------------------------------------------------- images
 

@@ -34,6 +34,8 @@ class Peers:
         self._identity = identity
         self._direct: dict[tuple[int, int], Stream] = {}
         self._remote: dict[tuple[int, int], Any] = {}
+        # The connection where there is one alone.
+        self._only: Stream | None = None
         self._poller = zmq.Poller()
         self._poller.register(streams, zmq.POLLIN)
 
@@ -53,12 +55,11 @@ class Peers:
 
     def receive(self, seconds: float) -> Iterable[tuple[ServerMessage, tuple[Frame, ...]]]:
         """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
-        if seconds and len(self._direct) == 1 and not self._remote:
-            # A worker with one server waits in the read itself, which saves a system call.
-            (stream,) = self._direct.values()
-            if stream.is_open and not stream.has_unsent:
-                incoming = self._streams.receive_from(stream)
-                return () if incoming is None else (incoming,)
+        stream = self._only
+        # A worker with one server waits in the read itself, which saves a system call.
+        if stream is not None and seconds and stream.is_open and not self._streams.has_unsent:
+            incoming = self._streams.receive_from(stream)
+            return () if incoming is None else (incoming,)
         return self._receive_from_all(seconds)
 
     def _receive_from_all(self, seconds: float) -> Iterator[tuple[ServerMessage, tuple[Frame, ...]]]:
@@ -100,7 +101,9 @@ class Peers:
             stream = self._streams.connect(where, self._identity)
             if stream is not None:
                 self._direct[key] = stream
-            return
-        dealer = self._transport.connect(f"tcp://{server.tcp}", self._identity)
-        self._remote[key] = dealer
-        self._poller.register(dealer, zmq.POLLIN)
+        else:
+            dealer = self._transport.connect(f"tcp://{server.tcp}", self._identity)
+            self._remote[key] = dealer
+            self._poller.register(dealer, zmq.POLLIN)
+        alone = len(self._direct) == 1 and not self._remote
+        self._only = next(iter(self._direct.values())) if alone else None

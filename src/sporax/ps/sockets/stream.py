@@ -14,7 +14,6 @@ whose user has said that they need no keys (MS_PS_INSECURE=1); the others have `
 from __future__ import annotations
 
 import select
-import selectors
 import socket
 import struct
 import time
@@ -28,7 +27,7 @@ import numpy as np
 from sporax.cluster import ports
 from sporax.cluster.environment import join_address
 from sporax.ps.protocol.messages import PeerHello, ServerMessage
-from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
+from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, header_at
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 _SEND_BUFFER_BYTES = (
@@ -37,6 +36,7 @@ _SEND_BUFFER_BYTES = (
 _MOST_EXPECTED_BYTES = 1 << 20  # larger arrays come by many system calls anyway
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
+_MOST_EVENTS = 64  # of one look; the others come first in the next
 _BACKLOG = 512
 _WAIT_SECONDS = 0.02  # no longer than this does a read wait
 _LOOK_SECONDS = 1e-4  # before a reader sleeps; to be woken takes about a third of this
@@ -44,6 +44,7 @@ _MOST_WAITS_WITHOUT = (
     256  # where answers take as long as a look, less than a hundredth of the time goes into looks in vain
 )
 _NO_BODY = memoryview(b"")
+_HEADER_BYTES = HEADER.size
 
 
 def _timeval(seconds: float) -> bytes:
@@ -111,7 +112,7 @@ class Stream:
         self.identity = b""
         self.is_open = True
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._start = self._stop = 0  # what of the scratch memory has not been taken
+        self._start = self._stop = 0  # what of the scratch memory has not been taken; both are 0 when all has
         self._message: ServerMessage | None = None
         self._body = _NO_BODY
         self._filled = 0
@@ -129,17 +130,19 @@ class Stream:
         """Whether something waits until the kernel takes it."""
         return bool(self._unsent)
 
-    def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> None:
-        """Send a message, as far as that is possible at once; the frames must not change until all has left."""
+    def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
+        """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
         parts = encode(message, frames)
         # Behind what waits already; the order of messages stays.
         if self._unsent:
             self._unsent.extend(map(memoryview, parts))
-            return
+            return False
         done = self._write(parts)
-        if done < sum(map(len, parts)):
-            self._unsent.extend(map(memoryview, parts))
-            self._drop_sent(done)
+        if done == (sum(map(len, parts)) if frames else len(parts[0])):
+            return True
+        self._unsent.extend(map(memoryview, parts))
+        self._drop_sent(done)
+        return False
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
@@ -154,7 +157,7 @@ class Stream:
     @property
     def may_have_more(self) -> bool:
         """Whether bytes of another message are here already; else the kernel says when there are."""
-        return self._stop > self._start
+        return self._stop > 0
 
     def receive(self, *, wait: bool = False) -> Incoming | None:
         """The next message, None when it is not there yet.
@@ -168,14 +171,23 @@ class Stream:
         try:
             while self.is_open:
                 # Several small messages may have come with one read.
-                if self._message is None and self._stop > self._start:
-                    self._begin()
-                message = self._message
-                if message is not None and self._filled == len(self._body):
-                    body, self._message, self._body = self._body, None, _NO_BODY
-                    return message, ((body,) if len(body) else ())
-                if not self._read(wait):
-                    return None
+                if self._message is None and (not self._stop or not self._begin()):
+                    count = self._read_after_looks() if wait else self._read_head()
+                elif self._filled == len(self._body):
+                    message, body, self._message, self._body = self._message, self._body, None, _NO_BODY
+                    assert message is not None
+                    return message, ((body,) if body else ())
+                else:
+                    # The rest is on its way: to wait for it here is faster than to come back for each piece of it.
+                    count = self._socket.recv_into(self._body[self._filled :], 0, socket.MSG_WAITALL)
+                    self._filled += count
+                # Zero bytes: the other end has closed the connection.
+                if not count:
+                    self.end()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.end()
         except WireError:
             self.end()
             raise
@@ -193,35 +205,36 @@ class Stream:
         self.end()
         self._socket.close()
 
-    def _begin(self) -> None:
-        """Begin the next message if its header and struct are here."""
-        start, stop = self._start, self._stop
-        needed = HEADER.size
+    def _begin(self) -> bool:
+        """Begin the next message if its header and struct are here; gives whether they are."""
+        start, stop, needed = self._start, self._stop, _HEADER_BYTES
         if stop - start >= needed:
             # The header tells both sizes.
-            struct_bytes, body_bytes = sizes(self._scratch[start:stop])
+            struct_bytes, checksum, body_bytes = header_at(self._scratch, start)
             needed += struct_bytes
             end = start + needed
             if end <= stop:
-                self._message = decode_struct(self._scratch[start:end])
+                self._message = decode_struct(self._scratch[start + _HEADER_BYTES : end], checksum)
                 self._filled = 0
                 if body_bytes:
                     self._filled = min(body_bytes, stop - end)
                     self._body = self._body_of(self._message, needed, body_bytes)
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
-                self._start = end + self._filled
+                    end += self._filled
+                self._start = end
                 # Empty: the next read has a whole buffer again.
-                if self._start == stop:
+                if end == stop:
                     self._start = self._stop = 0
                     if len(self._scratch) > _SCRATCH_BYTES:
                         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-                return
+                return True
         # A struct may be larger than the buffer.
         if start + needed > len(self._scratch):
             rest = self._scratch[start:stop]
             self._scratch = memoryview(bytearray(max(needed, _SCRATCH_BYTES)))
             self._scratch[: len(rest)] = rest
             self._start, self._stop = 0, len(rest)
+        return False
 
     def _body_of(self, message: ServerMessage, head_bytes: int, body_bytes: int) -> memoryview:
         """Memory for the arrays of a message: the caller's where it waits for these values."""
@@ -231,29 +244,6 @@ class Stream:
             return _memory(body_bytes)
         buffer = self._place(message, body_bytes)
         return _memory(body_bytes) if buffer is None else buffer
-
-    def _read(self, wait: bool) -> bool:
-        """Read once; gives whether anything came."""
-        in_body = self._message is not None
-        try:
-            if in_body:
-                # The rest of a message is on its way: to wait for it here is faster than to come back for each piece of it.
-                count = self._socket.recv_into(self._body[self._filled :], 0, socket.MSG_WAITALL)
-            elif wait:
-                count = self._read_after_looks()
-            else:
-                count = self._read_head()
-        except BlockingIOError:
-            return False
-        except OSError:
-            count = 0
-        # Zero bytes: the other end has closed the connection.
-        if not count:
-            self.end()
-            return False
-        if in_body:
-            self._filled += count
-        return True
 
     def _read_head(self) -> int:
         """Read the beginning of a message without waiting; gives the number of bytes."""
@@ -267,24 +257,28 @@ class Stream:
     def _read_as_expected(self, head_bytes: int, body_bytes: int) -> int:
         """Read a message that probably has the sizes of the one before: its arrays go into memory of their own at once."""
         body = _memory(body_bytes)
-        count = self._socket.recvmsg_into((self._scratch[:head_bytes], body), 0, socket.MSG_DONTWAIT)[0]
-        if count >= head_bytes and sizes(self._scratch) == (head_bytes - HEADER.size, body_bytes):
-            self._message = decode_struct(self._scratch[:head_bytes])
-            self._body, self._filled = body, count - head_bytes
-            return count
+        head = self._scratch[:head_bytes]
+        count: int = self._socket.recvmsg_into((head, body), 0, socket.MSG_DONTWAIT)[0]
+        if count >= head_bytes:
+            struct_bytes, checksum, num_bytes = header_at(head)
+            if struct_bytes == head_bytes - _HEADER_BYTES and num_bytes == body_bytes:
+                self._message = decode_struct(head[_HEADER_BYTES:], checksum)
+                self._body, self._filled = body, count - head_bytes
+                return count
         # Another kind of message: its bytes go on where they would have come.
         self._expected = None
         if count > head_bytes:
-            self._scratch = memoryview(bytearray().join((self._scratch[:head_bytes], body[: count - head_bytes])))
+            self._scratch = memoryview(bytearray().join((head, body[: count - head_bytes])))
         self._stop = count
         return count
 
     def _read_after_looks(self) -> int:
         """Read the beginning of a message, for which this waits a moment; gives the number of bytes."""
-        if (count := self._patience.look(self._read_what_is_here)) is not None:
-            return count
-        count = self._socket.recv_into(self._scratch[self._stop :])
-        self._stop += count
+        count = self._patience.look(self._read_what_is_here)
+        if count is None:
+            stop = self._stop
+            count = self._socket.recv_into(self._scratch[stop:] if stop else self._scratch)
+            self._stop = stop + count
         return count
 
     def _read_what_is_here(self) -> int | None:
@@ -325,7 +319,8 @@ class Streams:
 
     def __init__(self, path: str = "", place: Place | None = None, host: str = "") -> None:
         self._place = place
-        self._selector = selectors.DefaultSelector()
+        # `selectors` would make a key and a list for each message.
+        self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._senders: dict[bytes, Stream] = {}
         self._waiting: set[int] = set()
@@ -346,12 +341,12 @@ class Streams:
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
-        return self._selector.fileno()
+        return self._epoll.fileno()
 
     def watch(self, descriptor: int) -> None:
         """Let `receive` also wait for something else; `others_ready` tells whether that came."""
         self._others.add(descriptor)
-        self._selector.register(descriptor, selectors.EVENT_READ)
+        self._epoll.register(descriptor, select.EPOLLIN)
 
     def connect(self, where: str, identity: bytes) -> Stream | None:
         """A connection to another process, at a path or at ``host:port``; None when it does not listen."""
@@ -380,30 +375,36 @@ class Streams:
 
     def send(self, stream: Stream, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send to a connection; False when it has ended."""
-        stream.send(message, frames)
-        if stream.has_unsent or not stream.is_open:
+        if not stream.send(message, frames):
             self._watch_unsent(stream)
         return stream.is_open
 
     def reply(self, identity: bytes, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send to the process of a name; False when it has no connection here."""
         stream = self._senders.get(identity)
-        return stream is not None and self.send(stream, message, frames)
+        if stream is None:
+            return False
+        # As `send`, without a further call: most of what a server sends are such answers.
+        if not stream.send(message, frames):
+            self._watch_unsent(stream)
+        return stream.is_open
 
     def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, ServerMessage, tuple[Frame, ...]]]:
         """Messages that are here, or come in so many seconds, with their connections."""
         self.others_ready = False
-        for key, events in self._ready(seconds):
-            stream: Stream | None = key.data
+        for descriptor, events in self._ready(seconds):
+            stream = self._streams.get(descriptor)
             if stream is None:
-                self._take_other(key.fd)
+                self._take_other(descriptor)
                 continue
-            if events & selectors.EVENT_WRITE:
+            # Also where the connection has ended, which says neither.
+            if events & ~select.EPOLLIN:
                 stream.flush()
                 self._watch_unsent(stream)
-            if not events & selectors.EVENT_READ:
-                continue
-            self._begun.discard(key.fd)
+                if events == select.EPOLLOUT:
+                    continue
+            if self._begun:
+                self._begun.discard(descriptor)
             # Not more at once, so that one busy connection does not keep the others waiting.
             for _ in range(_MOST_MESSAGES):
                 incoming = self._incoming(stream)
@@ -413,14 +414,14 @@ class Streams:
                 if not stream.may_have_more:
                     break
             else:
-                self._begun.add(key.fd)
+                self._begun.add(descriptor)
 
     def _incoming(self, stream: Stream) -> Incoming | None:
         """The next message of a connection that is here, but for those that concern the connection itself."""
         try:
             incoming = stream.receive()
             # The first message names the sender, so that answers find their way.
-            while incoming is not None and isinstance(incoming[0], PeerHello):
+            while incoming is not None and type(incoming[0]) is PeerHello:
                 self._name(stream, incoming[0].identity)
                 incoming = stream.receive()
         except WireError:
@@ -431,23 +432,25 @@ class Streams:
         return incoming
 
     def _take_other(self, descriptor: int) -> None:
-        """Note that something else has come, or take new connections."""
+        """Note that something else has come, or take new connections; a connection may have ended meanwhile."""
         if descriptor in self._others:
             self.others_ready = True
-        else:
+        elif descriptor in self._listeners:
             self._accept(self._listeners[descriptor])
 
-    def _ready(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """What can be read or written now, or in so many seconds."""
+    def _ready(self, seconds: float) -> Sequence[tuple[int, int]]:
+        """What can be read or written now, or in so many seconds: descriptors and events."""
         if self._begun:
-            at_once = {key.fd: (key, events) for key, events in self._selector.select(0.0)}
+            at_once = dict(self._epoll.poll(0.0, _MOST_EVENTS))
             for descriptor in self._begun:
-                key, events = at_once.get(descriptor, (self._selector.get_key(descriptor), 0))
-                at_once[descriptor] = key, events | selectors.EVENT_READ
-            return list(at_once.values())
-        if seconds and (ready := self._patience.look(lambda: self._selector.select(0.0) or None)):
+                at_once[descriptor] = at_once.get(descriptor, 0) | select.EPOLLIN
+            return list(at_once.items())
+        if seconds and (ready := self._patience.look(self._ready_now)):
             return ready
-        return self._selector.select(seconds)
+        return self._epoll.poll(seconds, _MOST_EVENTS)
+
+    def _ready_now(self) -> Sequence[tuple[int, int]] | None:
+        return self._epoll.poll(0.0, _MOST_EVENTS) or None
 
     def receive_from(self, stream: Stream) -> Incoming | None:
         """The next message of one connection, waiting for it for a moment: one system call instead of two."""
@@ -478,7 +481,7 @@ class Streams:
             stream.close()
         self._streams.clear()
         self._senders.clear()
-        self._selector.close()
+        self._epoll.close()
 
     def _name(self, stream: Stream, identity: bytes) -> None:
         """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
@@ -495,7 +498,7 @@ class Streams:
         listener.bind(address)
         listener.listen(_BACKLOG)
         # New connections come as events like all others.
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._epoll.register(listener, select.EPOLLIN)
         self._listeners[listener.fileno()] = listener
         return listener
 
@@ -507,7 +510,7 @@ class Streams:
     def _add(self, connection: socket.socket) -> Stream:
         stream = Stream(connection, self._place)
         self._streams[stream.fileno()] = stream
-        self._selector.register(connection, selectors.EVENT_READ, stream)
+        self._epoll.register(connection, select.EPOLLIN)
         return stream
 
     def _watch_unsent(self, stream: Stream) -> None:
@@ -516,17 +519,16 @@ class Streams:
             self._forget_ended()
             return
         descriptor = stream.fileno()
-        # The selector is changed only where that changes anything.
+        # Only where that changes anything.
         if stream.has_unsent != (descriptor in self._waiting):
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if stream.has_unsent else 0)
-            self._selector.modify(descriptor, events, stream)
+            self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if stream.has_unsent else 0))
             (self._waiting.add if stream.has_unsent else self._waiting.discard)(descriptor)
 
     def _forget_ended(self) -> None:
         for descriptor, stream in list(self._streams.items()):
             if not stream.is_open:
-                # First out of the selector, which must not watch a closed descriptor.
-                self._selector.unregister(descriptor)
+                # First out of epoll, which must not watch a closed descriptor.
+                self._epoll.unregister(descriptor)
                 stream.close()
                 del self._streams[descriptor]
                 self._waiting.discard(descriptor)
