@@ -347,11 +347,15 @@ class Server:
         queue = self.state.handle(event, time.monotonic())
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
-            follows = _ACTIONS[type(action)](self, action)
+            follows = self._do(action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
-    # ------------------------------------------- one function per action; each gives the event that follows at once, if one does
+    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
+        """Carry out one action; gives the event that follows at once, if one does."""
+        return _ACTIONS[type(action)](self, action)
+
+    # ----------------------------------------------------------------------------------------------- one function per action
 
     def _reply(self, action: Reply) -> None:
         if action.frames:

@@ -47,7 +47,7 @@ class Segment:
         if self.scalars:
             self.scalars = update.advanced(self.spec.optimizer, self.scalars)
         value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
-        # Memory that nobody needs is the first that the next message gets, and still in the cache.
+        # Freed memory is the first that the next message gets, and still in the cache.
         self.before = self.value if keep_before else None
         self.value, self.state = value, tuple(state)
 
