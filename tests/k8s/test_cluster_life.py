@@ -42,7 +42,7 @@ def losses(site: Site, pod: str) -> list[tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def expected(site, tmp_path_factory) -> dict[int, str]:
-    """Losses of a job that nobody disturbs."""
+    """Losses of a job without disturbances."""
     site.apply(checkpointed("calm", tmp_path_factory.mktemp("calm")))
     site.until_in("calm", "Succeeded", 200)
     whole = dict(losses(site, "calm-worker-0"))

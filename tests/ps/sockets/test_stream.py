@@ -16,6 +16,7 @@ from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues
+from sporax.ps.sockets import polling
 from sporax.ps.sockets.stream import Stream, Streams, _Patience
 
 
@@ -37,9 +38,13 @@ def pair() -> Iterator[tuple[socket.socket, Stream]]:
     raw.close()
 
 
-@pytest.fixture(params=["Unix", "TCP", "TCP over IPv6"])
-def hubs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Streams, Streams, str]]:
+@pytest.fixture(params=["Unix", "Unix without epoll", "TCP", "TCP over IPv6"])
+def hubs(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Streams, Streams, str]]:
     """One that listens, one that connects, and where."""
+    if request.param == "Unix without epoll":
+        monkeypatch.setattr(polling, "Poll", polling.SelectorPoll)
     path = str(tmp_path / "s")
     host = {"TCP": "127.0.0.1", "TCP over IPv6": "::1"}.get(request.param, "")
     server, client = Streams("" if host else path, host=host), Streams()

@@ -28,6 +28,8 @@ from sporax.cluster import ports
 from sporax.cluster.environment import join_address
 from sporax.ps.protocol.messages import PeerHello, ServerMessage
 from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, encode, header_at
+from sporax.ps.sockets import polling
+from sporax.ps.sockets.polling import READ, WRITE
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 _SEND_BUFFER_BYTES = (
@@ -319,8 +321,7 @@ class Streams:
 
     def __init__(self, path: str = "", place: Place | None = None, host: str = "") -> None:
         self._place = place
-        # `selectors` would make a key and a list for each message.
-        self._epoll = select.epoll()
+        self._poll = polling.Poll()
         self._streams: dict[int, Stream] = {}
         self._senders: dict[bytes, Stream] = {}
         self._waiting: set[int] = set()
@@ -341,12 +342,12 @@ class Streams:
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
-        return self._epoll.fileno()
+        return self._poll.fileno()
 
     def watch(self, descriptor: int) -> None:
         """Let `receive` also wait for something else; `others_ready` tells whether that came."""
         self._others.add(descriptor)
-        self._epoll.register(descriptor, select.EPOLLIN)
+        self._poll.register(descriptor, READ)
 
     def connect(self, where: str, identity: bytes) -> Stream | None:
         """A connection to another process, at a path or at ``host:port``; None when it does not listen."""
@@ -398,10 +399,10 @@ class Streams:
                 self._take_other(descriptor)
                 continue
             # Also where the connection has ended, which says neither.
-            if events & ~select.EPOLLIN:
+            if events & ~READ:
                 stream.flush()
                 self._watch_unsent(stream)
-                if events == select.EPOLLOUT:
+                if events == WRITE:
                     continue
             if self._begun:
                 self._begun.discard(descriptor)
@@ -441,16 +442,16 @@ class Streams:
     def _ready(self, seconds: float) -> Sequence[tuple[int, int]]:
         """What can be read or written now, or in so many seconds: descriptors and events."""
         if self._begun:
-            at_once = dict(self._epoll.poll(0.0, _MOST_EVENTS))
+            at_once = dict(self._poll.poll(0.0, _MOST_EVENTS))
             for descriptor in self._begun:
-                at_once[descriptor] = at_once.get(descriptor, 0) | select.EPOLLIN
+                at_once[descriptor] = at_once.get(descriptor, 0) | READ
             return list(at_once.items())
         if seconds and (ready := self._patience.look(self._ready_now)):
             return ready
-        return self._epoll.poll(seconds, _MOST_EVENTS)
+        return self._poll.poll(seconds, _MOST_EVENTS)
 
     def _ready_now(self) -> Sequence[tuple[int, int]] | None:
-        return self._epoll.poll(0.0, _MOST_EVENTS) or None
+        return self._poll.poll(0.0, _MOST_EVENTS) or None
 
     def receive_from(self, stream: Stream) -> Incoming | None:
         """The next message of one connection, waiting for it for a moment: one system call instead of two."""
@@ -481,7 +482,7 @@ class Streams:
             stream.close()
         self._streams.clear()
         self._senders.clear()
-        self._epoll.close()
+        self._poll.close()
 
     def _name(self, stream: Stream, identity: bytes) -> None:
         """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
@@ -498,7 +499,7 @@ class Streams:
         listener.bind(address)
         listener.listen(_BACKLOG)
         # New connections come as events like all others.
-        self._epoll.register(listener, select.EPOLLIN)
+        self._poll.register(listener, READ)
         self._listeners[listener.fileno()] = listener
         return listener
 
@@ -510,7 +511,7 @@ class Streams:
     def _add(self, connection: socket.socket) -> Stream:
         stream = Stream(connection, self._place)
         self._streams[stream.fileno()] = stream
-        self._epoll.register(connection, select.EPOLLIN)
+        self._poll.register(connection, READ)
         return stream
 
     def _watch_unsent(self, stream: Stream) -> None:
@@ -521,14 +522,14 @@ class Streams:
         descriptor = stream.fileno()
         # Only where that changes anything.
         if stream.has_unsent != (descriptor in self._waiting):
-            self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if stream.has_unsent else 0))
+            self._poll.modify(descriptor, READ | (WRITE if stream.has_unsent else 0))
             (self._waiting.add if stream.has_unsent else self._waiting.discard)(descriptor)
 
     def _forget_ended(self) -> None:
         for descriptor, stream in list(self._streams.items()):
             if not stream.is_open:
-                # First out of epoll, which must not watch a closed descriptor.
-                self._epoll.unregister(descriptor)
+                # First out of the poll, which must not watch a closed descriptor.
+                self._poll.unregister(descriptor)
                 stream.close()
                 del self._streams[descriptor]
                 self._waiting.discard(descriptor)
