@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
+from support_k8s.chart import needs_helm, rendered
 from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
-from support_k8s.site import sleeping
+from support_k8s.site import DEPLOY, sleeping
 
 from sporax.k8s.api import manifests
 
@@ -71,6 +73,26 @@ def test_of_two_operators_the_second_takes_over_when_the_first_is_killed(site):
         site.start_operator()
     for name in ("led", "taken-over"):
         site.delete(name)
+
+
+@needs_helm
+def test_an_api_server_takes_all_that_the_packages_install(site, tmp_path):
+    """The chart as Helm fills it in, and with a kubectl that knows components the kustomization of two operators."""
+    chart = rendered(manifests.NAMESPACE)
+    flags = [] if site.plane.has_rules else ["--validate=false"]
+    answers = site.plane.kubectl("apply", "--dry-run=server", *flags, "-f", "-", text=chart)
+    assert answers.count("(server dry run)") == len([body for body in yaml.safe_load_all(chart) if body])
+    if not site.plane.has_rules:
+        return
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    two = {"resources": ["deploy"], "components": ["deploy/two-operators"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(two))
+    answers = site.plane.kubectl("apply", "--dry-run=server", "-k", str(tmp_path))
+    assert answers.count("(server dry run)") == len(objects_of(manifests.files(replicas=2)))
+
+
+def objects_of(files: dict[str, str]) -> list[dict[str, Any]]:
+    return [body for text in files.values() for body in yaml.safe_load_all(text) if body]
 
 
 def test_an_operator_of_one_namespace_needs_rights_in_no_other(site):
