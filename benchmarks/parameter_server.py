@@ -3,7 +3,7 @@
 Side by side in one run: pushes and pulls through `sporax.ps.client.store` for each durability, beside the same bytes over plain
 sockets with a process that adds them up; and SGD on a table of embedding rows over two servers.
 
-    python benchmarks/parameterserver.py [--quick] [--rows N]
+    python benchmarks/parameter_server.py [--quick] [--rows N]
 
 Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
 place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. TCP sockets are

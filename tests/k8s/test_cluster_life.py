@@ -120,15 +120,15 @@ def test_a_size_that_was_refused_and_is_right_again_runs(site):
         pytest.skip("this API server refuses such a size itself")
     body = sleeping(job("mended", workers=2))
     body["spec"]["msReplicaSpecs"]["Worker"]["replicas"] = 0
-    runs_once_right(site, body, "Worker.replicas", {"msReplicaSpecs": {"Worker": {"replicas": 2}}})
+    assert_it_runs_once_right(site, body, "Worker.replicas", {"msReplicaSpecs": {"Worker": {"replicas": 2}}})
 
 
 def test_a_field_that_was_refused_and_is_gone_again_runs(site):
     body = sleeping(job("spelled", workers=2, sucessPolicy="AllWorkers"))
-    runs_once_right(site, body, "sucessPolicy", {"sucessPolicy": None})
+    assert_it_runs_once_right(site, body, "sucessPolicy", {"sucessPolicy": None})
 
 
-def runs_once_right(site: Site, body: dict[str, Any], field: str, change: dict[str, Any]) -> None:
+def assert_it_runs_once_right(site: Site, body: dict[str, Any], field: str, change: dict[str, Any]) -> None:
     """A job that the operator refuses for one field runs after a change of its spec."""
     name = body["metadata"]["name"]
     site.apply(body)

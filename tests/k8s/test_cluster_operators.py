@@ -11,10 +11,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
-from support_k8s.chart import needs_helm, rendered
+from support_k8s.chart import needs_helm, objects_in, rendered
 from support_k8s.control_plane import on_control_plane
 from support_k8s.jobs import job
 from support_k8s.site import DEPLOY, sleeping
@@ -81,18 +80,14 @@ def test_an_api_server_takes_all_that_the_packages_install(site, tmp_path):
     chart = rendered(manifests.NAMESPACE)
     flags = [] if site.plane.has_rules else ["--validate=false"]
     answers = site.plane.kubectl("apply", "--dry-run=server", *flags, "-f", "-", text=chart)
-    assert answers.count("(server dry run)") == len([body for body in yaml.safe_load_all(chart) if body])
+    assert answers.count("(server dry run)") == len(objects_in(chart))
     if not site.plane.has_rules:
         return
     (tmp_path / "deploy").symlink_to(DEPLOY)
     two = {"resources": ["deploy"], "components": ["deploy/two-operators"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(two))
     answers = site.plane.kubectl("apply", "--dry-run=server", "-k", str(tmp_path))
-    assert answers.count("(server dry run)") == len(objects_of(manifests.files(replicas=2)))
-
-
-def objects_of(files: dict[str, str]) -> list[dict[str, Any]]:
-    return [body for text in files.values() for body in yaml.safe_load_all(text) if body]
+    assert answers.count("(server dry run)") == len(objects_in(*manifests.files(replicas=2).values()))
 
 
 def test_an_operator_of_one_namespace_needs_rights_in_no_other(site):

@@ -234,6 +234,8 @@ _TABLE = (
     # Of this project's tests and benchmarks.
     EnvironmentVariable("SPORAX_KUBE_ASSETS", RUNTIME, TEXT, ""),
     EnvironmentVariable("SPORAX_KILLS", RUNTIME, integer(1)),
+    EnvironmentVariable("SPORAX_OPERATOR_KILLS", RUNTIME, integer(1)),
+    EnvironmentVariable("SPORAX_DISTURBED", RUNTIME, integer(0)),
     EnvironmentVariable("SPORAX_MINDSPORE_PYTHON", RUNTIME, TEXT, ""),
     EnvironmentVariable("GLOG_v", LOG, integer(0, 4), 2),
     EnvironmentVariable("GLOG_logtostderr", LOG, SWITCH, "1"),

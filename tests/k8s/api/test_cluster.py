@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support_k8s.control_plane import on_control_plane
-from support_k8s.jobs import INVALID, job
+from support_k8s.jobs import INVALID, job, named_by_rules
 from support_k8s.site import example, sleeping
 
 pytestmark = on_control_plane()
@@ -34,9 +34,7 @@ def test_a_spec_that_cannot_run_is_refused_or_failed_and_the_field_named(site, b
     field = next(case[2] for case in INVALID if case[1] is body)
     answer = site.apply(body)
     if "created" not in answer and "configured" not in answer:
-        expected = field.split(".")[-1]
-        by_rules = {"Wroker": "the roles are", "Worker": "Worker"} if site.plane.has_rules else {}
-        assert by_rules.get(field, expected) in answer, answer
+        assert (named_by_rules(field) if site.plane.has_rules else field.split(".")[-1]) in answer, answer
         return
     name = body["metadata"]["name"]
     site.until(lambda: site.status(name).is_true("Failed"), 20)
@@ -67,7 +65,7 @@ def test_suspend_deadline_and_time_to_live(site):
     patch = {"spec": {"runPolicy": {"suspend": False, "activeDeadlineSeconds": 8, "ttlSecondsAfterFinished": 2}}}
     site.plane.kubectl("patch", "msjob", "paused", "--type=merge", "-p", json.dumps(patch))
     site.until_in("paused", "Running")
-    site.until(lambda: site.status("paused").is_true("Failed"), 30)
+    site.until(lambda: site.status("paused").is_true("Failed"), 20)
     assert site.status("paused").condition("Failed").reason == "DeadlineExceeded"
     site.until(lambda: "NotFound" in site.plane.kubectl("get", "msjob", "paused", check=False), 20)
 

@@ -1,10 +1,11 @@
 """What is checked in under deploy/ and what the generated schema says."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
-from support_k8s.chart import CHART, helm, needs_helm, rendered
+from support_k8s.chart import CHART, helm, needs_helm, objects_in, rendered
 from support_k8s.jobs import job
 
 from sporax.k8s.api import manifests
@@ -26,7 +27,7 @@ def test_packages_in_deploy_are_the_generated_ones():
 
 def objects(text: str, *others: str):
     """Objects by kind, namespace and name."""
-    bodies = [body for part in (text, *others) for body in yaml.safe_load_all(part) if body]
+    bodies = objects_in(text, *others)
     return {(body["kind"], body["metadata"].get("namespace"), body["metadata"]["name"]): body for body in bodies}
 
 
@@ -43,8 +44,9 @@ def test_helm_finds_nothing_wrong_with_the_chart():
 @needs_helm
 @pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]])
 def test_the_chart_installs_what_the_files_do(namespaces):
-    flags = ["--set", "image=registry/op:3", "--set", "replicas=3", "--set", f"namespaces={{{','.join(namespaces)}}}"]
-    installed = objects(rendered(manifests.NAMESPACE, *(flags if namespaces else flags[:-2])))
+    values = {"image": "registry/op:3", "replicas": 3, "namespaces": namespaces}
+    flags = [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
+    installed = objects(rendered(manifests.NAMESPACE, *flags))
     expected = objects(*manifests.files("registry/op:3", replicas=3, namespaces=namespaces).values())
     del expected["Namespace", None, manifests.NAMESPACE]  # Helm makes it, where it is told to
     assert installed == expected

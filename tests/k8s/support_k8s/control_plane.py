@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
@@ -24,6 +25,7 @@ import yaml
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 ADMIN_TOKEN = "admin-token"
 AUDITED = "system:serviceaccount:sporax-system:sporax-operator"  # whose calls are written down
+_SETTLING = timedelta(seconds=2)  # after an API server says that it is ready
 HOW_TO = "no control plane here: run `make test-cluster`, which builds one and runs these tests"
 
 
@@ -49,6 +51,7 @@ class ControlPlane:
         self.folder = folder
         self.assets = assets()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts: list[tuple[datetime, datetime]] = []
         self.etcd_port, self.etcd_peer_port, self.port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         version = subprocess.run(
@@ -77,6 +80,7 @@ class ControlPlane:
         )
 
     def start_api_server(self, timeout: float = 90.0) -> None:
+        begin = datetime.now(UTC)
         self._run(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
@@ -96,6 +100,11 @@ class ControlPlane:
             f"--audit-log-path={self.folder / 'audit.log'}",
         )
         self.wait_ready(timeout)
+        self._starts.append((begin, datetime.now(UTC) + _SETTLING))
+
+    def was_starting(self, moment: datetime) -> bool:
+        """Whether the API server forbade what it allows then, as it had not read yet who may do what."""
+        return any(begin <= moment <= end for begin, end in self._starts)
 
     @property
     def has_rules(self) -> bool:

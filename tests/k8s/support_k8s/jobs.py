@@ -46,6 +46,11 @@ def changed(path: str, value: Any, **options: Any) -> Body:
     return body
 
 
+def named_by_rules(field: str) -> str:
+    """What the message of a rule has for a field: the field's last part, but rules of all roles name no role of the job."""
+    return {"Wroker": "the roles are", "Worker": "Worker"}.get(field, field.rpartition(".")[2])
+
+
 ROLES = "spec/msReplicaSpecs"
 CONTAINERS = "template/spec/containers"
 

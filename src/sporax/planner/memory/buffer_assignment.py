@@ -149,9 +149,9 @@ def _best_fit(order: Sequence[int], moments: Sequence[tuple[int, int, int]], siz
     for placed, number in enumerate(order):
         begin, end, _ = moments[number]
         # Only buffers that are live at the same time are in each other's way.
-        beside = np.flatnonzero((begins[:placed] <= end) & (ends[:placed] >= begin)).tolist()
-        beside.sort(key=bottoms.__getitem__)
-        start = _smallest_gap([(bottoms[other], tops[other]) for other in beside], sizes[number])
+        live = np.flatnonzero((begins[:placed] <= end) & (ends[:placed] >= begin)).tolist()
+        live.sort(key=bottoms.__getitem__)
+        start = _smallest_gap([(bottoms[other], tops[other]) for other in live], sizes[number])
         begins[placed], ends[placed] = begin, end
         bottoms[placed], tops[placed] = start, _aligned(start + sizes[number])
         offsets[number] = start
