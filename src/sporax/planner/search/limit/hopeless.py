@@ -36,7 +36,7 @@ _OPERATORS = 10_000
 _MORE_OPERATORS = 5_000
 """The same of the longer search, which begins nearer to the limit."""
 _ROUNDS = 4
-"""Choices of least memory at most: each weighs operators by what they need under those before it."""
+"""Choices of least memory at most, while each needs less than the one before: operators weigh what they needed in those."""
 _BYTE = 1e3
 """Cost of a byte next to a nanosecond: time decides between plans of equal memory alone."""
 _MOMENTS = 4
@@ -63,7 +63,7 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
     shared = memory_of(inlined, replicated_plan(inlined, mesh), backend=backend).peak_bytes / mesh.num_devices
     if limit >= _ROOM * shared:
         return
-    problem = ProblemBuilder(inlined, mesh, model, options).build()
+    problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
     plan = small_plan(problem, limit)
     if plan.peak_bytes <= limit:
         return
@@ -96,15 +96,14 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
         plan = measured(problem, choose(problem.with_costs(costs).cost_graph()))
         if plan.peak_bytes <= enough:
             return plan
-        if any(plan.chosen == other.chosen for other in plans):
+        if plans and plan.peak_bytes >= plans[-1].peak_bytes:
             break
         plans.append(plan)
         # The most that each operator needs of all plans: peaks move as memory is saved.
         for operator, uses in plan.history:
             needed[operator] = max(needed.get(operator, 0.0), float(sum(uses.values())))
         weights = needed
-    smallest = min(plans, key=lambda plan: plan.peak_bytes)
-    return reduce_memory(problem, smallest, enough, num_operators=_OPERATORS)
+    return reduce_memory(problem, plans[-1], enough, num_operators=_OPERATORS)
 
 
 def _longer(problem: Problem, limit: int) -> MeasuredPlan:
