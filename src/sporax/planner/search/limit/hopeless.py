@@ -8,7 +8,8 @@ nothing is done. Otherwise the plan of least memory is looked for alone: argmin_
 tensors at operator t and w_t the bytes that are measured there, and a short local search from it (`repair`). The limit is
 hopeless where a lower bound on all plans is above it (`memory_lower_bound`), or where that plan needs `_FAR` times as much: the
 whole search brings it down by 1.6 at most on the networks of the tests. Of devices other than CPUs the bound knows little;
-there a limit is hopeless where neither that plan keeps it nor, in small problems, one of the Lagrangian loop (`squeezed`).
+there a limit is hopeless where neither that plan keeps it nor, in small problems, one of a longer local search, from it and from
+the Lagrangian loop's (`squeezed`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _FAR = 2.0
 _OPERATORS = 10_000
 """Operators of all plans together that the local search measures, a sixth of the long one's: a second or two."""
 _MORE_OPERATORS = 5_000
-"""The same of the longer search, which begins nearer to the limit."""
+"""The same of each longer search, which begins nearer to the limit."""
 _ROUNDS = 4
 """Choices of least memory at most, while each needs less than the one before: operators weigh what they needed in those."""
 _BYTE = 1e3
@@ -73,7 +74,7 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
         hopeless = least_bytes(problem) > limit
     elif not hopeless:
         # Of other compilers no bound is known. In small problems, multipliers on what is too much find smaller plans.
-        plan = plan if is_large(problem) else min(plan, _longer(problem, limit), key=lambda entry: entry.peak_bytes)
+        plan = plan if is_large(problem) else _smaller(problem, plan, limit)
         hopeless = plan.peak_bytes > limit
     if hopeless:
         raise nothing_fits(limit, plan.memory)
@@ -106,9 +107,12 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
     return reduce_memory(problem, plans[-1], enough, num_operators=_OPERATORS)
 
 
-def _longer(problem: Problem, limit: int) -> MeasuredPlan:
-    """The smallest plan of a search in which bytes above the limit cost time."""
-    return reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS)
+def _smaller(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
+    """The smallest plan of a search that goes on from one that is known, and from one in which bytes above the limit cost time."""
+    plans = [reduce_memory(problem, plan, limit, num_operators=_MORE_OPERATORS)]
+    if plans[0].peak_bytes > limit:
+        plans.append(reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS))
+    return min(plans, key=lambda entry: entry.peak_bytes)
 
 
 def least_bytes(problem: Problem) -> int:
