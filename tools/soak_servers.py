@@ -102,7 +102,7 @@ def arm(text: str) -> None:
         return
     reached = _Point(text).reached
     append, delete_old, replace = record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace
-    do, write, wait = server.Server._do, scheduler.ServerScheduler._write, ServerStore.wait
+    carry_out, write, wait = dict(server.ACTIONS), scheduler.ServerScheduler._write, ServerStore.wait
     submit, finish_pull = ServerStore._submit_push, ServerStore.finish_pull
 
     def watched_append(self: Any, message: Any, frames: Any) -> None:
@@ -123,7 +123,7 @@ def arm(text: str) -> None:
             reached("before an acknowledgement")
         if isinstance(action, Reply) and isinstance(action.message, Pulled):
             reached("before a pull is answered")
-        result = do(self, action)
+        result = carry_out[type(action)](self, action)
         if acknowledges:
             reached("after an acknowledgement")
         if isinstance(action, ToServer) and isinstance(action.message, Record):
@@ -167,7 +167,8 @@ def arm(text: str) -> None:
         watched_replace,
     )
     record_log.write_all = torn_write
-    server.Server._do, scheduler.ServerScheduler._write, ServerStore.wait = watched_do, watched_write, watched_wait
+    server.ACTIONS.update(dict.fromkeys(server.ACTIONS, watched_do))
+    scheduler.ServerScheduler._write, ServerStore.wait = watched_write, watched_wait
     ServerStore._submit_push, ServerStore.finish_pull = watched_submit, watched_pull
 
 

@@ -143,7 +143,7 @@ class Client:
     def submit(self, slot: int, make: Callable, frames: object = (), seq: int = 0, into: object = None) -> int:
         self.last += 1
         request = self.last
-        self.handle(client.Submit(request, slot, lambda epoch: make(request, epoch), tuple(frames), seq))
+        self.handle(client.Submit(request, slot, make, tuple(frames), seq))
         return request
 
     def wait(self, request: int) -> tuple[ServerMessage, tuple]:

@@ -323,7 +323,7 @@ class Simulation:
 
     def submit(self, rank: int, slot: int, make: object, frames: tuple = (), seq: int = 0) -> tuple[int, int]:
         request = next(self.requests)
-        submit = client.Submit(request, slot, lambda epoch: make(request, epoch), frames, seq)
+        submit = client.Submit(request, slot, make, frames, seq)
         self.do_client(rank, self.clients[rank].handle(submit, self.now))
         return rank, request
 

@@ -38,6 +38,21 @@ def test_long_arrays_travel_in_chunks() -> None:
     np.testing.assert_array_equal(back, array)
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_size_of_a_message_is_that_of_all_its_parts(count: int) -> None:
+    """Who sends it sees by this number whether the kernel took all."""
+    frames = [memoryview(bytes(10 * (number + 1))) for number in range(count)]
+    head, size = wire.head_and_size(Acked(1, 2, 3), frames)
+    assert [head, *frames] == wire.encode(Acked(1, 2, 3), frames)
+    assert size == sum(map(len, wire.encode(Acked(1, 2, 3), frames)))
+    assert wire.total_bytes(frames) == size - len(head)
+
+
+def test_arrays_with_gaps_are_sent_as_their_values() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2]
+    assert b"".join(map(bytes, wire.chunks(array))) == array.tobytes()
+
+
 @given(st.integers(0, 10_000), st.integers(1, 255))
 @settings(max_examples=200, deadline=None)
 def test_a_damaged_byte_is_refused_or_harmless(position: int, change: int) -> None:

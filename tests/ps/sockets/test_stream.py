@@ -196,7 +196,7 @@ def test_what_nobody_listens_to_any_more_ends_without_an_error(hubs: tuple[Strea
     while connection is not None and connection.is_open and time.monotonic() < until:
         assert not list(client.receive(0.01))
     assert connection is None or not connection.is_open
-    assert not client.has_unsent
+    assert not client.unsent
 
 
 def test_arrays_go_to_the_memory_that_waits_for_them(tmp_path: Path) -> None:

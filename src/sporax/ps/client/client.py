@@ -11,15 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client_state import (
-    Answered,
+    Action,
     AskView,
     ClientState,
     Done,
-    Event,
     Lost,
     NewView,
     Send,
@@ -28,7 +26,7 @@ from sporax.ps.client.client_state import (
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Tick
 from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View
-from sporax.ps.protocol.wire import Frame
+from sporax.ps.protocol.wire import Frame, total_bytes
 from sporax.ps.sockets.peers import Peers
 from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.stream import Streams
@@ -90,7 +88,7 @@ class Client:
         parts = tuple(frames)
         with self._lock:
             self._last = request = self._last + 1
-            size = sum(map(len, parts))
+            size = total_bytes(parts)
             while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
                 self._receive(_POLL_SECONDS)
             self._sizes[request] = size
@@ -100,9 +98,9 @@ class Client:
             self._bytes_open += size
             if self.link.view is not self._view:
                 self._take_view()
-            self._handle(Submit(request, slot, partial(make, request), parts, seq), time.monotonic())
+            self._carry_out(self.state.submit(Submit(request, slot, make, parts, seq), time.monotonic()))
             # What the kernel did not take must leave before the caller computes.
-            if self._peers.has_unsent:
+            if self._streams.unsent:
                 self._send_rest()
             return request
 
@@ -168,34 +166,35 @@ class Client:
     def _send_rest(self) -> None:
         """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""
         ends = time.monotonic() + _SEND_SECONDS
-        while self._peers.has_unsent and time.monotonic() < ends:
+        while self._streams.unsent and time.monotonic() < ends:
             self._receive(_POLL_SECONDS)
 
     def _receive(self, seconds: float) -> None:
         if self.link.view is not self._view:
             self._take_view()
         for message, frames in self._peers.receive(seconds):
-            self._handle(Answered(message, frames), time.monotonic())
+            self._carry_out(self.state.answered(message, frames, time.monotonic()))
         now = time.monotonic()
         # Ticks resend requests, which takes tens of milliseconds anyway.
         if now >= self._next_tick:
             self._next_tick = now + _TICK_SECONDS
-            self._handle(Tick(), now)
+            self._carry_out(self.state.handle(Tick(), now))
 
     def _take_view(self) -> None:
         """Take the link's view, which has replaced its earlier one by a new object."""
         self._view = self.link.view
         if self._view is not None:
-            self._handle(NewView(self._view), time.monotonic())
+            self._carry_out(self.state.handle(NewView(self._view), time.monotonic()))
 
-    def _handle(self, event: Event, now: float) -> None:
-        for action in self.state.handle(event, now):
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
             # The most frequent actions first.
             if type(action) is Send:
                 self._peers.send(action.server, action.message, action.frames)
             elif type(action) is Done:
-                self._answers[action.request] = (action.message, action.frames)
-                self._close(action.request)
+                request = action.request
+                self._answers[request] = (action.message, action.frames)
+                self._close(request)
             elif type(action) is AskView:
                 self.link.ask_view()
             elif type(action) is Lost:

@@ -36,26 +36,26 @@ _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
 @final
-class Submit(msgspec.Struct, frozen=True):
+class Submit(msgspec.Struct, frozen=True, gc=False):
     """A new request.
 
     Attributes:
         request: its number.
         slot: where it goes.
-        make: the message for an epoch.
+        make: (number, epoch) -> message.
         frames: that follow the message.
         seq: number of a push among those of the slot, 0 for other requests.
     """
 
     request: int
     slot: int
-    make: Callable[[int], ServerMessage]
+    make: Callable[[int, int], ServerMessage]
     frames: tuple[Frame, ...] = ()
     seq: int = 0
 
 
 @final
-class Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True, gc=False):
     """A server answered."""
 
     message: ServerMessage
@@ -63,14 +63,14 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 @final
-class NewView(msgspec.Struct, frozen=True):
+class NewView(msgspec.Struct, frozen=True, gc=False):
     """The scheduler told the present map."""
 
     view: View
 
 
 @final
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Send to a server."""
 
     server: ServerAddress
@@ -79,12 +79,12 @@ class Send(msgspec.Struct, frozen=True):
 
 
 @final
-class AskView(msgspec.Struct, frozen=True):
+class AskView(msgspec.Struct, frozen=True, gc=False):
     """Ask the scheduler for the map."""
 
 
 @final
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """A request has its answer."""
 
     request: int
@@ -93,7 +93,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 @final
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """A request cannot be served."""
 
     request: int
@@ -101,7 +101,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 @final
-class Lost(msgspec.Struct, frozen=True):
+class Lost(msgspec.Struct, frozen=True, gc=False):
     """A slot had update `had`, as this worker was told, and is at `has` now."""
 
     slot: int
@@ -149,35 +149,43 @@ class ClientState:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
+        if type(event) is Answered:
+            return self.answered(event.message, event.frames, now)
+        if type(event) is Submit:
+            return self.submit(event, now)
         self._now = now
         self._actions = []
-        # The most frequent events first.
-        if type(event) is Answered:
-            self._answered(event.message, event.frames)
-        elif type(event) is Submit:
-            had_seq, had_clock = self._seqs.get(event.slot, 0), self._clocks.get(event.slot, 0)
-            entry = self.open[event.request] = _Open(event, had_seq, had_clock, since=now)
-            self._send(entry)
-        elif type(event) is NewView:
+        if type(event) is NewView:
             self._new_view(event.view)
         else:
             self._tick()
         return self._actions
 
-    def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
-        # Some answers carry no request number, such as notices.
-        request = getattr(message, "request", -1)
-        entry = self.open.get(request)
-        if entry is None:
-            return  # an answer to something that was sent twice
+    def submit(self, submit: Submit, now: float) -> list[Action]:
+        """Take a new request, as `handle` does."""
+        self._now = now
+        self._actions = []
+        slot = submit.slot
+        entry = self.open[submit.request] = _Open(submit, self._seqs.get(slot, 0), self._clocks.get(slot, 0), since=now)
+        self._send(entry)
+        return self._actions
+
+    def answered(self, message: Any, frames: tuple[Frame, ...], now: float) -> list[Action]:
+        """Take a server's answer, as `handle` does."""
+        # Those that answer what was asked for, first; others may carry no request number, such as notices.
         if type(message) in _ANSWERS:
-            del self.open[request]
+            # None: an answer to something that was sent twice.
+            if (entry := self.open.pop(message.request, None)) is None:
+                return []
             # A push that does not count says nothing of the slot's clock.
             if type(message) is not Uncounted:
                 self._note(entry.submit, message.clock)
-            self._actions.append(Done(request, message, frames))
-        else:
+            return [Done(message.request, message, frames)]
+        self._now = now
+        self._actions = []
+        if (entry := self.open.get(getattr(message, "request", -1))) is not None:
             self._refused(entry, message)
+        return self._actions
 
     def _refused(self, entry: _Open, message: Any) -> None:
         """Take an answer that is not the one that was asked for, or not yet."""
@@ -243,7 +251,7 @@ class ClientState:
             self._actions.append(AskView())
             return
         entry.sent_to, entry.sent_at = leader, now
-        self._actions.append(Send(leader, submit.make(self.view.epoch), submit.frames))
+        self._actions.append(Send(leader, submit.make(submit.request, self.view.epoch), submit.frames))
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""

@@ -175,7 +175,8 @@ class ServerStore:
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
         self.first_workers = self.link.welcome.first_workers
-        self.rank = self.link.rank
+        # The first welcome counts, so both stay as they are.
+        self.rank, self._incarnation = self.link.rank, self.link.incarnation
         self.clock = 0
         self.members: tuple[int, ...] = ()
         self._parts: list[_Part] = []
@@ -299,14 +300,12 @@ class ServerStore:
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
             entries: list[VariableValues] = []
             frames: list[Frame] = []
-            if dense:
-                for plan in owner.of_slot(slot):
-                    entries.append(VariableValues(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
-                    frames += chunks(_gathered(plan, flat))
-            if by_slot:
-                for key, ids, values, rate in by_slot.get(slot, ()):
-                    entries.append(VariableValues(key, float(rate), len(ids), values.size))
-                    frames += [*chunks(ids), *chunks(values)]
+            for plan in owner.by_slot.get(slot, ()) if dense else ():
+                entries.append(VariableValues(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
+                frames += chunks(_gathered(plan, flat))
+            for key, ids, values, rate in by_slot.get(slot, ()) if by_slot else ():
+                entries.append(VariableValues(key, float(rate), len(ids), values.size))
+                frames += [*chunks(ids), *chunks(values)]
             requests.append(self._submit_push(slot, entries, frames, weight, lease))
         self.clock += 1
         # The status page shows how far every worker is.
@@ -317,7 +316,7 @@ class ServerStore:
         self, slot: int, entries: list[VariableValues], frames: list[Frame], weight: float, lease: int
     ) -> int:
         self._seq[slot] += 1
-        source = Source(self.rank, self.link.incarnation, self._seq[slot], self.clock, lease)
+        source = Source(self.rank, self._incarnation, self._seq[slot], self.clock, lease)
 
         def make(request: int, epoch: int) -> ServerMessage:
             return Push(request, slot, epoch, source, weight, entries)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import msgspec
 
 
-class ServerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ServerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Root of all messages."""
 
 
 # ------------------------------------------------------------------------------------------------------ shared values
 
 
-class OptimizerSpec(msgspec.Struct, frozen=True, array_like=True):
+class OptimizerSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An update rule and its constants.
 
     Attributes:
@@ -32,7 +32,7 @@ class OptimizerSpec(msgspec.Struct, frozen=True, array_like=True):
     scale: float = 1.0
 
 
-class VariableSpec(msgspec.Struct, frozen=True, array_like=True):
+class VariableSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a slot keeps under one key.
 
     Attributes:
@@ -62,7 +62,7 @@ class VariableSpec(msgspec.Struct, frozen=True, array_like=True):
     ttl: int = 0
 
 
-class VariableValues(msgspec.Struct, frozen=True, array_like=True):
+class VariableValues(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Values of one variable in a message: one frame (chunked) of floats, before it one of row ids for tables.
 
     Attributes:
@@ -78,7 +78,7 @@ class VariableValues(msgspec.Struct, frozen=True, array_like=True):
     values: int
 
 
-class Source(msgspec.Struct, frozen=True, array_like=True):
+class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Which push an update came from: the push id, the clock and the sample lease (-1 for none)."""
 
     rank: int
@@ -88,7 +88,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     lease: int = -1
 
 
-class Holders(msgspec.Struct, frozen=True, array_like=True):
+class Holders(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Servers of one slot; -1 for none.
 
     Attributes:
@@ -103,7 +103,7 @@ class Holders(msgspec.Struct, frozen=True, array_like=True):
     since: int = 0
 
 
-class ServerAddress(msgspec.Struct, frozen=True, array_like=True):
+class ServerAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a server listens, and which start of it this is: `tcp` by ZeroMQ, `ipc` for its machine, `plain` for others without
     keys; "" where it does not.
     """
@@ -116,14 +116,14 @@ class ServerAddress(msgspec.Struct, frozen=True, array_like=True):
     plain: str = ""
 
 
-class Members(msgspec.Struct, frozen=True, array_like=True):
+class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Ranks whose gradients are combined from a clock on."""
 
     clock: int
     ranks: list[int]
 
 
-class Options(msgspec.Struct, frozen=True, array_like=True):
+class Options(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Settings of the whole job, given out by the scheduler.
 
     Attributes:
@@ -153,7 +153,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     worker_lease_seconds: float = 0.0
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True):
+class Hold(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A change of members is being agreed on: no slot may go beyond `clock` until the next view.
 
     Attributes:
@@ -167,7 +167,7 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     strict: bool
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A server's answer to a hold: whether its slots stop there, and the highest clock among them."""
 
     change: int
@@ -175,7 +175,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     clock: int
 
 
-class View(msgspec.Struct, frozen=True, array_like=True):
+class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Membership and slot map of one epoch."""
 
     epoch: int

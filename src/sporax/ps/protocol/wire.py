@@ -39,9 +39,10 @@ MAX_FRAMES = 0xFFFF
 _MAGIC = b"SPXP\x02\0\0\0"
 _EARLIER_MAGIC = b"SPXP\x01\0"
 HEADER = struct.Struct("<8sIIQ")
+_HEADER_BYTES = HEADER.size
 _pack_header, _unpack_header, _crc32 = HEADER.pack, HEADER.unpack_from, zlib.crc32
 
-Frame = bytes | memoryview
+Frame = bytes | bytearray | memoryview
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
@@ -58,20 +59,31 @@ class WireError(SporaxValueError):
 
 def encode(message: ServerMessage, frames: Sequence[Frame] = ()) -> list[Frame]:
     """The frames to send: header and struct, then the arrays."""
-    return [head_of(message, frames), *frames] if frames else [head_of(message)]
+    return [head_of(message, frames), *frames]
+
+
+def total_bytes(frames: Sequence[Frame]) -> int:
+    """Of all frames together."""
+    # One frame is the most frequent case, and needs no iterator.
+    return len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
 
 
 def head_of(message: ServerMessage, frames: Sequence[Frame] = ()) -> bytes:
     """Header and struct of a message that these arrays follow."""
+    return head_and_size(message, frames)[0]
+
+
+def head_and_size(message: ServerMessage, frames: Sequence[Frame] = ()) -> tuple[bytes, int]:
+    """Header and struct of a message, and bytes of all with the arrays that follow."""
     packed = _encode(message)
-    length, body = len(packed), sum(map(len, frames)) if frames else 0
+    length, body = len(packed), total_bytes(frames) if frames else 0
     # Sizes are checked on both sides, so that no sender makes what no receiver takes.
     if length > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES or len(frames) > MAX_FRAMES:
         raise WireError(
             f"For 'sporax.ps', a message must have at most {MAX_FRAMES} frames and {MAX_BODY_BYTES} bytes, "
             f"but got {len(frames)} and {body}."
         )
-    return _pack_header(_MAGIC, length, _crc32(packed), body) + packed
+    return _pack_header(_MAGIC, length, _crc32(packed), body) + packed, _HEADER_BYTES + length + body
 
 
 def header_at(buffer: Frame, start: int = 0, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int, int]:
@@ -96,7 +108,7 @@ def with_present_header(head: Frame) -> Frame:
     return _MAGIC + bytes(head[len(_MAGIC) :]) if bytes(head[:6]) == _EARLIER_MAGIC else head
 
 
-def decode_struct(packed: memoryview, checksum: int) -> ServerMessage:
+def decode_struct(packed: Frame, checksum: int) -> ServerMessage:
     """The message in the bytes of a struct.
 
     Raises:
@@ -122,7 +134,7 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
     length, checksum, body = header_at(frames[0], 0, max_body_bytes)
     rest = list(frames[1:])
     # The frames must be exactly those that the header announces.
-    if length != len(frames[0]) - HEADER.size or body != sum(map(len, rest)):
+    if length != len(frames[0]) - HEADER.size or body != total_bytes(rest):
         raise WireError("For 'sporax.ps', the struct and the array frames of a message do not fit its header.")
     return decode_struct(memoryview(frames[0])[HEADER.size :], checksum), rest
 
@@ -132,7 +144,8 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     if not array.size:
         return []
     # A view where possible: gradients are large.
-    view = (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data.cast("B")
+    view = array.data
+    view = (view if view.c_contiguous else np.ascontiguousarray(array).data).cast("B")
     if len(view) <= CHUNK_BYTES:
         return [view]
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
@@ -163,7 +176,7 @@ def check_total(expected_bytes: int, frames: Sequence[Frame]) -> None:
     Raises:
         WireError: they have not.
     """
-    if expected_bytes != sum(map(len, frames)):
+    if expected_bytes != total_bytes(frames):
         raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
 
 

@@ -14,7 +14,7 @@ import zmq
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
 from sporax.ps.protocol.messages import CheckpointPart, Options, Stop
-from sporax.ps.protocol.wire import WireError, decode
+from sporax.ps.protocol.wire import Frame, WireError, decode
 from sporax.ps.scheduler.journal import Journal, read_journal, write_journal
 from sporax.ps.scheduler.scheduler_checkpoints import Action
 from sporax.ps.scheduler.scheduler_state import SchedulerState
@@ -106,7 +106,7 @@ class ServerScheduler:
             print(f"sporax ps scheduler: {notice}.", file=sys.stderr, flush=True)
         self._num_notices = len(self.state.notices)
 
-    def _take(self, sender: bytes, parts: list[bytes | memoryview]) -> None:
+    def _take(self, sender: bytes, parts: list[Frame]) -> None:
         try:
             # Nothing that the scheduler takes carries arrays.
             message, frames = decode(parts, max_body_bytes=0)

@@ -46,7 +46,7 @@ from sporax.ps.protocol.messages import (
     TakeCheckpoint,
     ViewIs,
 )
-from sporax.ps.protocol.wire import Frame, WireError, decode
+from sporax.ps.protocol.wire import Frame, WireError, decode, total_bytes
 from sporax.ps.server.follower_state import server_identity
 from sporax.ps.server.server_state import ServerState
 from sporax.ps.slots.disk import StorageError
@@ -258,7 +258,8 @@ class Server:
                 next_beat = now + self._beat(now)
             if came:
                 last_came = now
-            self._write(has_pause=now - last_came >= _PAUSE_SECONDS)
+            if self._log is not None or self._checkpoints:
+                self._write(has_pause=now - last_came >= _PAUSE_SECONDS)
 
     def _take_from_streams(self) -> bool:
         """Take what processes of this machine have sent; gives whether anything came."""
@@ -326,14 +327,15 @@ class Server:
 
     def _take(self, sender: bytes, message: ServerMessage, frames: tuple[Frame, ...]) -> None:
         """Handle one message of a worker or another server; what does not fit is counted and dropped."""
+        assert self.state is not None
         if frames:
-            self._bytes_in += sum(map(len, frames))
+            self._bytes_in += total_bytes(frames)
         # Only the scheduler's own connection may speak for it.
         if not sender or type(message) in _FROM_SCHEDULER:
             self.bad_messages += 1
             return
         try:
-            self._handle(Received(sender, message, frames))
+            self._carry_out(self.state.received(sender, message, frames, time.monotonic()))
         except WireError:
             self.bad_messages += 1
 
@@ -344,22 +346,22 @@ class Server:
 
     def _handle(self, event: Event) -> None:
         assert self.state is not None
-        queue = self.state.handle(event, time.monotonic())
+        self._carry_out(self.state.handle(event, time.monotonic()))
+
+    def _carry_out(self, queue: list[Action]) -> None:
+        """Carry out actions; each gives the event that follows at once, if one does."""
+        assert self.state is not None
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
-            follows = self._do(action)
+            follows = ACTIONS[type(action)](self, action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
-
-    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
-        """Carry out one action; gives the event that follows at once, if one does."""
-        return _ACTIONS[type(action)](self, action)
 
     # ----------------------------------------------------------------------------------------------- one function per action
 
     def _reply(self, action: Reply) -> None:
         if action.frames:
-            self._bytes_out += sum(map(len, action.frames))
+            self._bytes_out += total_bytes(action.frames)
         # A connection through the file system, else over the network.
         if not self._streams.reply(action.to, action.message, action.frames):
             send(self._router, action.message, action.frames, action.to)
@@ -473,7 +475,7 @@ class Server:
         return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
 
 
-_ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Apply | Loaded | None]] = {
+ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Apply | Loaded | None]] = {
     Reply: Server._reply,
     ToServer: Server._to_server,
     ToScheduler: Server._to_scheduler,

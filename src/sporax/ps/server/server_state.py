@@ -74,6 +74,7 @@ from sporax.ps.server.synchronous_state import SynchronousState
 from sporax.ps.slots.slot import SlotState, check_first_values
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
+_NO_PUSH = (0, 0)  # incarnation and number before the first push of a rank
 
 
 class ServerState(SynchronousState):
@@ -91,16 +92,12 @@ class ServerState(SynchronousState):
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
+        if type(event) is Received:
+            return self.received(event.sender, event.message, event.frames, now)
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if type(event) is Received:
-            handler = _HANDLERS.get(type(event.message))
-            if handler is None:
-                self.counts["refused_messages"] += 1
-            else:
-                handler(self, event.sender, event.message, event.frames)
-        elif type(event) is Apply:
+        if type(event) is Apply:
             self._apply(event.slot)
         elif type(event) is Stored:
             self._stored(event.slot, event.lsn)
@@ -108,6 +105,17 @@ class ServerState(SynchronousState):
             self._tick()
         else:
             self._loaded(event)
+        return self._actions
+
+    def received(self, sender: bytes, message: ServerMessage, frames: tuple[Frame, ...], now: float) -> list[Action]:
+        """Take a message, as `handle` does."""
+        self._now = now
+        self._actions = []
+        handler = _HANDLERS.get(type(message))
+        if handler is None:
+            self.counts["refused_messages"] += 1
+        else:
+            handler(self, sender, message, frames)
         return self._actions
 
     # --------------------------------------------------------------------------------------------------------- workers
@@ -175,7 +183,8 @@ class ServerState(SynchronousState):
         if self.options.staleness == 0:
             self._push_together(sender, message, frames, lead, state)
             return
-        incarnation, seq = self._last(lead, state, source.rank)
+        rank = source.rank
+        incarnation, seq = self._last(lead, state, rank) if lead.flights else state.last.get(rank, _NO_PUSH)
         expected = seq + 1 if source.incarnation == incarnation else 1
         # The next one of the newest start of the worker.
         if source.seq == expected and source.incarnation >= incarnation:
@@ -202,12 +211,11 @@ class ServerState(SynchronousState):
 
     def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
-        if lead.flights:
-            for flight in reversed(lead.flights):
-                for source in flight.record.sources:
-                    if source.rank == rank:
-                        return source.incarnation, source.seq
-        return state.last.get(rank, (0, 0))
+        for flight in reversed(lead.flights):
+            for source in flight.record.sources:
+                if source.rank == rank:
+                    return source.incarnation, source.seq
+        return state.last.get(rank, _NO_PUSH)
 
     def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
         """Answer a repeated push: now if it counts already, else together with the first."""

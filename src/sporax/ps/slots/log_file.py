@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from sporax.ps.protocol.messages import ServerMessage
-from sporax.ps.protocol.wire import Frame, WireError, decode, head_of, with_present_header
+from sporax.ps.protocol.wire import Frame, WireError, decode, head_and_size, with_present_header
 
 _PREFIX = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
 _PRESENT, _WITHOUT_SAFE, _EARLIEST = b"SPXN", b"SPXM", b"SPXL"
@@ -77,10 +77,10 @@ def pack(message: ServerMessage, frames: Sequence[Frame], number: int = 0, safe:
         number: of the file it is written to, which keeps what is left of older records from passing for new ones.
         safe: bytes of the file that can be relied on when this is written.
     """
-    head = head_of(message, frames)
-    sizes = [len(head), *map(len, frames)]
-    start = _lengths(1 + len(sizes)).pack(safe, *sizes) + head
-    prefix = _PREFIX.pack(_PRESENT, _checksum(start, frames, number), len(sizes), sum(sizes))
+    head, size = head_and_size(message, frames)
+    count = 1 + len(frames)
+    start = _lengths(1 + count).pack(safe, len(head), *map(len, frames)) + head
+    prefix = _PREFIX.pack(_PRESENT, _checksum(start, frames, number), count, size)
     # Prefix, lengths and struct in one part: fewer pieces for the system call.
     return [prefix + start, *frames]
 

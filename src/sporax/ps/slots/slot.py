@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,10 @@ from sporax.ps.protocol.wire import (
 from sporax.ps.slots import update
 from sporax.ps.slots.row_table import RowTable
 
+_NO_VALUES = np.empty(0, np.float32)
 
+
+@final
 class Segment:
     """A flat dense piece of one or more parameters, with the optimizer's state."""
 
@@ -44,12 +48,13 @@ class Segment:
 
     def update(self, gradient: Floats, rate: float, *, keep_before: bool = True) -> None:
         """Move; no array is changed in place, as answers on their way have the old one, and the next clock if it is kept."""
+        optimizer = self.spec.optimizer
         if self.scalars:
-            self.scalars = update.advanced(self.spec.optimizer, self.scalars)
-        value, *state = update.move(self.spec.optimizer, gradient, self.value, self.state, rate, self.scalars)
+            self.scalars = update.advanced(optimizer, self.scalars)
+        moved = update.move(optimizer, gradient, self.value, self.state, rate, self.scalars)
         # Freed memory is the first that the next message gets, and still in the cache.
         self.before = self.value if keep_before else None
-        self.value, self.state = value, tuple(state)
+        self.value, self.state = moved[0], moved[1:]
 
     @property
     def num_bytes(self) -> int:
@@ -154,7 +159,7 @@ class SlotState:
                     f"but got {entry.values} in {entry.rows}."
                 )
             expected += 4 * values if rows < 0 else 4 * values + 8 * rows
-        if gradients is not None and expected != sum(map(len, gradients)):
+        if gradients is not None:
             check_total(expected, gradients)
 
     def read(
@@ -199,8 +204,16 @@ class SlotState:
         if record.variables:
             self._create(record, EntryReader(frames))
         else:
+            keep_before = self.staleness == 0
             for entry, ids, gradient in entry_arrays(record.entries, frames):
-                self._update(entry, ids, gradient)
+                variable = self.variables[entry.key]
+                variable.changed = self.clock + 1
+                if type(variable) is Segment:
+                    variable.update(_NO_VALUES if gradient is None else gradient, entry.rate, keep_before=keep_before)
+                elif ids is not None and len(ids) and gradient is not None:
+                    # Several workers may have pushed the same row.
+                    ids, rows = summed_rows(ids, gradient.reshape(-1, variable.spec.width))
+                    variable.update(ids, rows, entry.rate, keep_before=keep_before)
         # Which pushes are in the values, so that a repeated one is recognised by every copy.
         for source in record.sources:
             self.last[source.rank] = (source.incarnation, source.seq)
@@ -235,20 +248,6 @@ class SlotState:
                 value = first.get(spec.key)
                 self.variables[spec.key] = Segment(spec, np.zeros(spec.size, np.float32) if value is None else value)
         reader.finish()
-
-    def _update(self, entry: VariableValues, ids: Ids | None, gradient: Floats | None) -> None:
-        variable = self.variables[entry.key]
-        variable.changed = self.clock + 1
-        keep_before = self.staleness == 0
-        if isinstance(variable, Segment):
-            gradient = np.empty(0, np.float32) if gradient is None else gradient
-            variable.update(gradient, entry.rate, keep_before=keep_before)
-            return
-        if ids is None or not len(ids) or gradient is None:
-            return
-        # Several workers may have pushed the same row.
-        ids, gradients = summed_rows(ids, gradient.reshape(-1, variable.spec.width))
-        variable.update(ids, gradients, entry.rate, keep_before=keep_before)
 
     # ---------------------------------------------------------------------------------------------------------- images
 

@@ -45,7 +45,9 @@ class Peers:
         stream = self._direct.get(key)
         # The quickest way first.
         if stream is not None and stream.is_open:
-            self._streams.send(stream, message, frames)
+            # As `Streams.send`, without a further call.
+            if not stream.send(message, frames):
+                self._streams.watch_unsent(stream)
         elif key in self._remote:
             send(self._remote[key], message, frames)
         else:
@@ -57,7 +59,7 @@ class Peers:
         """What has come, or comes in so many seconds; what is malformed is dropped, as it will be requested again."""
         stream = self._only
         # A worker with one server waits in the read itself, which saves a system call.
-        if stream is not None and seconds and stream.is_open and not self._streams.has_unsent:
+        if stream is not None and seconds and stream.is_open and not self._streams.unsent:
             incoming = self._streams.receive_from(stream)
             return () if incoming is None else (incoming,)
         return self._receive_from_all(seconds)
@@ -79,11 +81,6 @@ class Peers:
                     # Malformed messages are dropped; the request is sent again.
                     continue
                 yield message, tuple(rest)
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether a message to a process that no ZeroMQ is needed for has not left completely."""
-        return self._streams.has_unsent
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""
