@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_names(package: str, homes: Mapping[str, str], modules: Collection[str] = ()) -> Callable[[str], object]:
     """A `__getattr__` for a package.
 
     Args:
         package: its ``__name__``.
         homes: the module that has each name.
+        modules: of the package, which it offers as they are.
     """
 
     def of_home(name: str) -> object:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
         if name not in homes:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         value = getattr(importlib.import_module(homes[name]), name)

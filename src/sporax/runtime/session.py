@@ -16,19 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import local
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
-
-from sporax.ir.config.parallel_config import ParallelConfig
-from sporax.ir.graph import OperatorGraph
-from sporax.ir.marks import OperatorMark, Shardings
-from sporax.ir.operation import Shape
 
 if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of jobs
     import jax
 
     from sporax.cluster.membership import Membership
     from sporax.cluster.watchdog import Watchdog
+    from sporax.ir.config.parallel_config import ParallelConfig
+    from sporax.ir.graph import OperatorGraph
+    from sporax.ir.marks import OperatorMark, Shardings
+    from sporax.ir.operation import Shape
     from sporax.ps.worker.server_connection import ServerConnection
     from sporax.report.questions import Planned
 
@@ -42,13 +41,13 @@ def _one() -> int:
 
 PlanListener = Callable[["Planned"], None]
 
-StrategySource = Callable[[OperatorGraph, ParallelConfig], Mapping[int, Shardings]]
+StrategySource: TypeAlias = "Callable[[OperatorGraph, ParallelConfig], Mapping[int, Shardings]]"
 """Strategies for operators of a step in place of the program's, by number of the call."""
 
-InputCheck = Callable[[ParallelConfig, Sequence[Shape], int], None]
+InputCheck: TypeAlias = "Callable[[ParallelConfig, Sequence[Shape], int], None]"
 """Checks the settings against the shapes of a step's data, over all ranks, and the number of devices of a stage."""
 
-StepListener = Callable[[Any, Callable[[OperatorMark], bool]], None]
+StepListener: TypeAlias = "Callable[[Any, Callable[[OperatorMark], bool]], None]"
 """Called with a planned step (`runtime.planned.step.PlannedStep`) and whether its plan had to keep an operator's strategy."""
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import backend
 
 from sporax import cluster
 from sporax.base.errors import SporaxRuntimeError
@@ -249,6 +248,8 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
         for entry in self._saved:
             # An array that is alive when its backend goes would be a dangling buffer.
             del entry[0].raw
+        from jax.extend import backend  # takes long to load, and most processes replace no backend
+
         backend.clear_backends()
 
     def __exit__(self, *_: object) -> None:

@@ -19,9 +19,11 @@ def frozen(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(importing, "_FEWEST_MODULES", 2)
+    monkeypatch.setattr(importing, "_MOST_MODULES", sys.maxsize)
     monkeypatch.setattr(importing, "_MOST_OBJECTS", sys.maxsize)
     sizes = []
     monkeypatch.setattr(gc, "freeze", lambda: sizes.append(len(sys.modules)))
+    monkeypatch.setattr(gc, "unfreeze", sizes.pop)
     yield sizes
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -70,3 +72,19 @@ def test_a_program_that_imports_the_facade_has_a_collector_with_little_to_do():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"] * 3
+
+
+@pytest.mark.parametrize("before", ["", "frozen = [[]]; gc.freeze()"])
+def test_after_an_import_the_collector_looks_at_none_of_what_was_made(before):
+    # JAX has been imported by the program, which therefore has too many objects for them to be frozen.
+    code = (
+        f"import gc, jax\n{before}\nimport sporax.mindspore as ms\nbefore = gc.get_freeze_count()\nlooked = []\n"
+        "gc.callbacks.append(lambda phase, info: looked.append(gc.get_count()))\nms.ops\nyoung = len(gc.get_objects(generation=0))\n"
+        "print(gc.get_freeze_count() - before, looked, young < 5_000, gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frozen, rest = done.stdout.strip().split(" ", 1)
+    if before:  # the objects that the program itself has frozen stay so, and no others
+        assert int(frozen) <= 0
+    else:
+        assert (frozen, rest) == ("0", "[] True True")

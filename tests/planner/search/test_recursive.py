@@ -1,5 +1,8 @@
 """The fast search, round by round."""
 
+import gc
+import sys
+
 import pytest
 from planner_graphs import cheapest_cost, layers, mesh_of, problem_of, product, roofline, training_step
 
@@ -41,3 +44,32 @@ def test_a_memory_limit_is_kept():
     free = memory_of(graph, recursive(graph, FOUR, roofline(FOUR)).plan, XLA_CPU).peak_bytes
     tight = recursive(graph, FOUR, roofline(FOUR), SearchOptions(memory_bytes=int(0.8 * free)))
     assert memory_of(graph, tight.plan, XLA_CPU).peak_bytes <= 0.8 * free
+
+
+def test_many_decisions_are_made_in_one_round_where_messages_prove_it_good_enough(monkeypatch):
+    graph = layers(3)
+    small = recursive(graph, FOUR, roofline(FOUR))
+    module = sys.modules["sporax.planner.search.recursive"]
+    monkeypatch.setattr(module, "_FEW", 0)
+    large = recursive(graph, FOUR, roofline(FOUR))
+    assert (small.statistics["orders"], large.statistics["orders"]) == (2, 1)
+    assert large.statistics["candidates"] < small.statistics["candidates"]
+    assert large.cost_seconds <= 1.01 * small.cost_seconds
+    # Nothing is proven good enough: all orders are tried.
+    monkeypatch.setattr(module, "_GAP", -0.5)
+    assert recursive(graph, FOUR, roofline(FOUR)).statistics["orders"] == 2
+
+
+def test_the_collector_rests_in_the_search():
+    graph, model, looked = layers(2), roofline(FOUR), []
+
+    def note(phase, info):
+        looked.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        recursive(graph, FOUR, model)
+    finally:
+        gc.callbacks.remove(note)
+    assert looked == []
+    assert gc.isenabled()

@@ -1,1 +1,53 @@
-"""What is written into a trace and read from it: operator marks, tags, variables, transfers to the host."""
+"""What is written into a trace and read from it: operator marks, tags, variables, transfers to the host.
+
+Names below are loaded when they are first used: nothing is written before the first trace, and `jax.extend`, which has the
+types of traced programs, takes as long to load as a tenth of the facade.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.lowering.marks.host_transfer import (
+        KIND,
+        is_on_host,
+        place_of_work,
+        run_on_host,
+        stored_on_host,
+        to_device,
+        to_host,
+    )
+    from sporax.lowering.marks.mark_primitive import apply_mark
+    from sporax.lowering.marks.variable_marks import mark_read, mark_shape
+
+__all__ = [
+    "KIND",
+    "apply_mark",
+    "is_on_host",
+    "mark_read",
+    "mark_shape",
+    "place_of_work",
+    "run_on_host",
+    "stored_on_host",
+    "to_device",
+    "to_host",
+]
+
+_HOMES = {
+    "KIND": "sporax.lowering.marks.host_transfer",
+    "apply_mark": "sporax.lowering.marks.mark_primitive",
+    "is_on_host": "sporax.lowering.marks.host_transfer",
+    "mark_read": "sporax.lowering.marks.variable_marks",
+    "mark_shape": "sporax.lowering.marks.variable_marks",
+    "place_of_work": "sporax.lowering.marks.host_transfer",
+    "run_on_host": "sporax.lowering.marks.host_transfer",
+    "stored_on_host": "sporax.lowering.marks.host_transfer",
+    "to_device": "sporax.lowering.marks.host_transfer",
+    "to_host": "sporax.lowering.marks.host_transfer",
+}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

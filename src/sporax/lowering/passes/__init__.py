@@ -26,11 +26,27 @@ if TYPE_CHECKING:
     from sporax.lowering.passes.host.row_updates import row_update
     from sporax.lowering.passes.pass_order import rewritten, rewritten_with_stacks, seen_into
     from sporax.lowering.passes.reused_collectives import with_reuse
+    from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, labels_of_results
 
-__all__ = ["Checksums", "rewritten", "rewritten_with_stacks", "row_update", "seen_into", "with_reuse"]
+__all__ = [
+    "DIFFERENT",
+    "EQUAL",
+    "GRADIENT",
+    "Checksums",
+    "labels_of_results",
+    "rewritten",
+    "rewritten_with_stacks",
+    "row_update",
+    "seen_into",
+    "with_reuse",
+]
 
 _HOMES = {
+    "DIFFERENT": "sporax.lowering.passes.varying",
+    "EQUAL": "sporax.lowering.passes.varying",
+    "GRADIENT": "sporax.lowering.passes.varying",
     "Checksums": "sporax.lowering.passes.checksums",
+    "labels_of_results": "sporax.lowering.passes.varying",
     "rewritten": "sporax.lowering.passes.pass_order",
     "rewritten_with_stacks": "sporax.lowering.passes.pass_order",
     "row_update": "sporax.lowering.passes.host.row_updates",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from sporax.mindspore._names.importing import collector_rests
+from sporax.base.collector import collector_rests
 from sporax.mindspore._names.missing import LISTED, missing_name, resolved
 
 

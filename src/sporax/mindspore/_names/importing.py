@@ -11,35 +11,25 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
+
+from sporax.base.collector import collector_rests
 
 _FEWEST_MODULES = 200
 """That an import must have loaded; one that finds most of them there has made few objects."""
+_MOST_MODULES = 600
+"""Above which a program has more objects than that, JAX among them; to count objects takes longer than to count modules."""
 _MOST_OBJECTS = 50_000
 """That a program may have made before. An interpreter with NumPy has 20,000; those of a program that has more are not frozen with
 the modules, as cycles among them could not be freed."""
-
-
-@contextmanager
-def collector_rests() -> Iterator[None]:
-    """No search for garbage inside; nor after it, where the program has switched the collector off."""
-    if not gc.isenabled():  # by the program, or by an import that led here
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def import_module(name: str) -> ModuleType:
     """`importlib.import_module`; the collector rests, and passes over what is there where many modules were loaded."""
     if name in sys.modules or not gc.isenabled():
         return importlib.import_module(name)
-    modules, few = len(sys.modules), len(gc.get_objects()) < _MOST_OBJECTS
+    modules = len(sys.modules)
+    few = modules < _MOST_MODULES and len(gc.get_objects()) < _MOST_OBJECTS
     with collector_rests():
         module = importlib.import_module(name)
         if few and len(sys.modules) - modules >= _FEWEST_MODULES:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError
-from sporax.mindspore.autograph import _rewriter
+from sporax.mindspore.autograph import _rewriter, flow
 from sporax.runtime.process.living_objects import living_objects
 from sporax.runtime.session import SESSION
 
@@ -28,12 +28,11 @@ def is_rewritten(code: types.CodeType) -> bool:
     return code in _rewritten
 
 
-def rewrite(code: types.CodeType, flow: Any) -> None:
+def rewrite(code: types.CodeType) -> None:
     """Give every function that runs `code` a rewritten form of it.
 
     Args:
         code: what a frame runs.
-        flow: the module that rewritten code calls.
 
     Raises:
         SporaxNotImplementedError: there is no source, or the function cannot be rewritten.
@@ -46,19 +45,18 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     started = SESSION.started_as_globals.get(code, frozenset()) | _rewriter.never_bound(node) & local_names
     # Only the names of the original code are local variables.
     _rewriter.rewrite(node, local_names)
-    new = _compiled(tree, node, code, started, flow)
+    new = _compiled(tree, node, code, started)
     # Pieces of the rewritten function count, too: a tensor met there must not rewrite again.
     _rewritten.update((new, *_nested(new)))
     _replace(code, new)
 
 
-def start_as_global(code: types.CodeType, name: str, flow: Any) -> bool:
+def start_as_global(code: types.CodeType, name: str) -> bool:
     """Give every function that runs `code` a form whose local variable `name` starts with the value of the global one.
 
     Args:
         code: what a frame runs.
         name: a local variable that was read before it was bound.
-        flow: the module that rewritten code calls.
 
     Returns:
         Whether that could be done; not where the function has been rewritten already, or has no source.
@@ -71,14 +69,14 @@ def start_as_global(code: types.CodeType, name: str, flow: Any) -> bool:
         node = _definition(tree, code)
         if isinstance(node, ast.Lambda):
             return False
-        new = _compiled(tree, node, code, started | {name}, flow)
+        new = _compiled(tree, node, code, started | {name})
     except SporaxNotImplementedError:
         return False
     _replace(code, new)
     return True
 
 
-def _compiled(tree: ast.Module, node: Any, code: types.CodeType, started: frozenset[str], flow: Any) -> types.CodeType:
+def _compiled(tree: ast.Module, node: Any, code: types.CodeType, started: frozenset[str]) -> types.CodeType:
     """The code of the function `node`, which is that of `code` in a new form; `started` start as the global names do."""
     if started:
         node.body = [*_rewriter.starts(started), *node.body]
@@ -89,7 +87,7 @@ def _compiled(tree: ast.Module, node: Any, code: types.CodeType, started: frozen
     # Equal free variables: the closure of the old function is used for the new code.
     if new is None or new.co_freevars != code.co_freevars:
         raise SporaxNotImplementedError(_refusal(code, "its source has changed since it was loaded"))
-    new = _with_flow(new, flow)
+    new = _with_flow(new)
     if started:
         SESSION.started_as_globals[new] = started
     return new
@@ -132,12 +130,12 @@ def _is_same(new: types.CodeType, old: types.CodeType) -> bool:
     return (new.co_name, new.co_qualname, new.co_firstlineno) == (old.co_name, old.co_qualname, old.co_firstlineno)
 
 
-def _with_flow(code: types.CodeType, flow: Any) -> types.CodeType:
-    """`code` with the module in place of its placeholder."""
+def _with_flow(code: types.CodeType) -> types.CodeType:
+    """`code` with the module `flow`, which it calls, in place of its placeholder."""
 
     def constant(value: Any) -> Any:
         if isinstance(value, types.CodeType):
-            return _with_flow(value, flow)
+            return _with_flow(value)
         return flow if isinstance(value, str) and value == _rewriter.FLOW else value
 
     # A constant, so that no name of the user's module can shadow it.

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-import jax.extend.core as jax_core
 import jax.numpy as jnp
 
 from sporax.base.identity import ByIdentity
@@ -130,15 +129,17 @@ def _evaluate(
     program: Any, constants: Sequence[Array], values: Sequence[Array], slopes: Sequence[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of a program, and their slopes."""
+    from jax.extend.core import Literal  # takes long to load, and few programs are differentiated by integers
+
     value_of = dict(zip([*program.constvars, *program.invars], [*constants, *values], strict=True))
     # A variable without an entry has no slope.
     slope_of = {var: slope for var, slope in zip(program.invars, slopes, strict=True) if slope is not None}
 
     def value(atom: Any) -> Array:
-        return atom.val if isinstance(atom, jax_core.Literal) else value_of[atom]
+        return atom.val if isinstance(atom, Literal) else value_of[atom]
 
     def slope(atom: Any) -> Array | None:
-        return None if isinstance(atom, jax_core.Literal) else slope_of.get(atom)
+        return None if isinstance(atom, Literal) else slope_of.get(atom)
 
     for equation in program.eqns:
         operands, operand_slopes = list(map(value, equation.invars)), list(map(slope, equation.invars))
@@ -171,7 +172,9 @@ def _with_slopes(
     # would be lost there, and what is inside may have no other.
     if name in _CALLS and not (name in _WITH_RULES and _of_floats(equation)):
         body = next(equation.params[key] for key in _BODIES if key in equation.params)
-        program, constants = (body.jaxpr, body.consts) if isinstance(body, jax_core.ClosedJaxpr) else (body, ())
+        from jax.extend.core import ClosedJaxpr  # as above
+
+        program, constants = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
         return _evaluate(program, constants, operands, slopes)
     # A cast is where integers and floats meet.
     if name == "convert_element_type":

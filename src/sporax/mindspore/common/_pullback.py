@@ -20,7 +20,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.marks import GradientMark, LossMark, RowsMark
-from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering import marks as trace_marks
 from sporax.mindspore import context
 from sporax.mindspore.common import _integer_slopes, outliving
 from sporax.mindspore.common._rank_parts import RankParts, parts_of_call
@@ -28,7 +28,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.ranks import first_values, local_ranks
-from sporax.runtime.ranks.collectives import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks.exchange_modes import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 
@@ -256,13 +256,13 @@ class Pullback:
             )
         arrays = [_dense(g, a) for g, a in zip(by_input, self._inputs, strict=True)]
         if local_ranks.is_inside() and frames.compiling():
-            arrays = apply_mark(arrays, RowsMark())
+            arrays = trace_marks.apply_mark(arrays, RowsMark())
         inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if self._parts is not None:
             gradients = self._parts.own(gradients)
         if frames.planning() or local_ranks.is_inside():
-            gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
+            gradients = trace_marks.apply_mark(gradients, _gradient_mark(self.call.weights))
         by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
         for weight in self.call.weights:
             # Here each weight's gradient is complete, so its hooks run.
@@ -286,7 +286,7 @@ def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list
     positions = [number for number, output in enumerate(outputs) if is_inexact(output)]
     # Cotangents are marked together with their outputs, so that the plan can tell which belong together.
     pairs = [*(outputs[position] for position in positions), *(marked[position] for position in positions)]
-    for place, array in zip(positions, apply_mark(pairs, LossMark())[len(positions) :], strict=True):
+    for place, array in zip(positions, trace_marks.apply_mark(pairs, LossMark())[len(positions) :], strict=True):
         marked[place] = array
     return marked
 

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime import ranks as between_ranks
 from sporax.runtime import world
-from sporax.runtime.ranks import collectives, groups, joint_arrays, local_ranks
+from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.state import frames
 
 
@@ -93,7 +94,7 @@ class RankParts:
         is_number = bool(jnp.issubdtype(array.dtype, jnp.inexact)) and array.size == 1
         if is_number and (array.ndim == 0 or self._rows != 1):
             wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
-            total = collectives.run(collectives.AllReduce(groups.find(None)), wide)
+            total = between_ranks.collectives.run(between_ranks.collectives.AllReduce(groups.find(None)), wide)
             return (total / len(self._devices)).astype(array.dtype)
         if not local_ranks.is_own(array) and not local_ranks.differs(array):
             return array

@@ -19,10 +19,10 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime import program as programs
 from sporax.runtime import world
 from sporax.runtime.program import postponed
 from sporax.runtime.program.assigned_globals import AssignedGlobals
-from sporax.runtime.program.program import Program
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -46,7 +46,7 @@ class Compiled:
         functools.update_wrapper(self, function)
         self.function = function
         name = getattr(function, "__name__", type(function).__name__)
-        self.program = Program(returning_values(function), name, context.plan_settings)
+        self.program = programs.Program(returning_values(function), name, context.plan_settings)
         self._signature = _signature_leaves(input_signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +142,7 @@ def _result(value: Any) -> Any:
     return jax.tree.map(lambda leaf: wrap(leaf.array) if isinstance(leaf, Parameter) else leaf, value)
 
 
-def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a program; where its function asks for values as numpy arrays, run that operator by operator, with a warning.
 
     The same where it assigns global names, which a compiled program cannot do at each call.
@@ -325,7 +325,7 @@ def recompilations(compiled: Any) -> list[str]:
         SporaxTypeError: nothing of it is compiled.
     """
     program = getattr(compiled, "program", None)
-    if not isinstance(program, Program):
+    if not isinstance(program, programs.Program):
         raise SporaxTypeError(
             f"For 'recompilations', the argument must be a compiled function or a Cell, but got {type(compiled).__name__}."
         )

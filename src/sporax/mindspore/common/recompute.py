@@ -15,7 +15,7 @@ import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.marks import SavedMark
-from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.marks.tags import new_tag, offload_scope
 from sporax.mindspore import context
@@ -122,7 +122,7 @@ def _tagged(
     leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for place, array in zip(
-        positions, apply_mark([leaves[place_].array for place_ in positions], SavedMark()), strict=True
+        positions, trace_marks.apply_mark([leaves[place_].array for place_ in positions], SavedMark()), strict=True
     ):
         leaves[place] = wrap(array)
     return jax.tree.unflatten(tree, leaves)

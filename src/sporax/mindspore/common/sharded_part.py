@@ -25,8 +25,8 @@ from sporax.mindspore import context
 from sporax.mindspore.common import _integer_slopes
 from sporax.mindspore.common._pullback import Structure, Updates, is_inexact, loss_marked, no_cotangent, take_apart
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.program.program import Program
-from sporax.runtime.ranks import collectives
+from sporax.runtime import program as compiled
+from sporax.runtime.ranks.exchange_modes import check_reverse
 from sporax.runtime.state import frames
 
 
@@ -35,7 +35,7 @@ def is_inside_eager_code() -> bool:
     return context.shards_compiled_steps() and frames.current_frame() is not None and not frames.compiling()
 
 
-def run_part(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_part(program: compiled.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the function of `program` as a part of eager code that is differentiated.
 
     Args:
@@ -58,12 +58,12 @@ class _Part:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
         self.name = name
-        self.program = Program(self._apart, name, context.plan_settings)
+        self.program = compiled.Program(self._apart, name, context.plan_settings)
         self._pulls: dict[Any, _Part] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run it; reads and writes of variables are those of the present frame."""
-        collectives.check_reverse()
+        check_reverse()
         leaves, tree = jax.tree.flatten((args, kwargs))
         positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
         arrays = [leaves[place] for place in positions]
@@ -86,7 +86,7 @@ class _Part:
         frames.commit(dict(zip(written, outputs[len(outputs) - len(written) :], strict=True)))
         return structure.fill(outputs[: len(outputs) - len(written)])
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[compiled.Program]:
         """What has been compiled: the program of the values, and one for each choice of what is differentiated."""
         return [self.program, *(pull.program for pull in self._pulls.values())]
 

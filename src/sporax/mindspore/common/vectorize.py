@@ -16,7 +16,7 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, Sp
 from sporax.mindspore.common._pullback import Call, Updates
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.tensor import wrap
-from sporax.runtime.ranks.collectives import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks.exchange_modes import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 

@@ -11,7 +11,7 @@ from sporax.mindspore.nn._tree import AnyCell, CellTree
 from sporax.mindspore.ops._core.primitive import strategy_form
 from sporax.mindspore.ops._core.shard import checked_outputs
 from sporax.mindspore.ops._core.sharded_call import check_options, checked_plan
-from sporax.runtime.ranks.placed_calls import check_place
+from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
 
@@ -140,7 +140,7 @@ class PlacementMarks(CellTree[AnyCell]):
         Raises:
             SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
         """
-        check_place(type(self).__name__, role, rank_id, context.snapshot().parallel_mode)
+        between_ranks.placed_calls.check_place(type(self).__name__, role, rank_id, context.snapshot().parallel_mode)
         self._mark("place", rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:

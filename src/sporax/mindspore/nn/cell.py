@@ -36,8 +36,8 @@ from sporax.mindspore.ops._core.marking import staying_batch_parallel
 from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 from sporax.mindspore.ops._core.sharded_call import parameters_by_plan, sharded_call
-from sporax.runtime.program.program import Program
-from sporax.runtime.ranks.placed_calls import run_placed
+from sporax.runtime import program as programs
+from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
 _PLAIN = (bool, int, float, str, type(None), DType)
@@ -137,11 +137,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return not self._is_optimizer and any(cell._is_optimizer for _, cell in self.cells_and_names())
 
     @property
-    def program(self) -> Program:
+    def program(self) -> programs.Program:
         """The compiled form of this Cell."""
         if self._program is None:
             object.__setattr__(
-                self, "_program", Program(returning_values(self._run), type(self).__name__, context.plan_settings)
+                self,
+                "_program",
+                programs.Program(returning_values(self._run), type(self).__name__, context.plan_settings),
             )
         return self._program
 
@@ -220,7 +222,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:
             name = self._cell_name or type(self).__name__
-            return run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
+            return between_ranks.placed_calls.run_placed(
+                name, self._marks["place"], self._construct_in_scope, args, kwargs
+            )
         # Eagerly, name scopes would only cost.
         if frames.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)

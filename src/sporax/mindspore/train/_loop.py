@@ -23,8 +23,8 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import CallbackManager, RunContext
+from sporax.runtime import program as programs
 from sporax.runtime import world
-from sporax.runtime.program.program import Program
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -44,7 +44,7 @@ class GroupedSteps:
         self.network = network
         self._groupable: bool | None = None
         # A program of its own: its arguments have one more dimension than those of a step.
-        self.program = Program(self._run_stacked, f"{type(network).__name__}_group", _plan_settings)
+        self.program = programs.Program(self._run_stacked, f"{type(network).__name__}_group", _plan_settings)
 
     def groupable(self, batch: Batch) -> bool:
         """Whether grouping pays, judged by the step for `batch`.

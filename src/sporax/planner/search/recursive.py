@@ -5,7 +5,8 @@ Problem: a good plan in seconds, without a proof.
 Method: for every axis, from the outermost to the innermost, each decision extends its sharding by that axis at one
 dimension or at none, so there are only a few candidates at a time. Message passing (`quick_choice`) decides each
 round, and repeated layers are tied (`repeated_blocks`). Early rounds influence later ones, so two orders are tried: axis by
-axis, and all axes in one round.
+axis, and all axes in one round. Of a large graph all axes in one round come first, and where messages prove that choice to be
+within 1 % of the best one, nothing else is tried.
 
 If the best plan does not fit the memory, each round may use the memory that later rounds can still save (unless the
 problem is large), and all axes are also decided at once, as in the other searches.
@@ -25,6 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from sporax.base.collector import collector_rests
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -36,7 +38,7 @@ from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.repeated_blocks import choose_tied
+from sporax.planner.search.space.repeated_blocks import choose_tied, quick_choice_with_bound
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.search.space.shardings import Units, natural_units
 
@@ -47,9 +49,14 @@ _ROUNDS = 5
 """Most rounds of axis by axis: with more axes, several are handed out in one round."""
 _WORTH = 0.1
 """Share by which an order's direct-route cost may exceed the least one for the order to be costed exactly."""
+_FEW = 300
+"""Decisions up to which all orders are tried: that takes a second at most."""
+_GAP = 0.01
+"""Share of its cost by which a choice of many decisions may be above its lower bound for no other order to be tried."""
 
 
 @inside_loops
+@collector_rests()
 def recursive(
     graph: OperatorGraph,
     mesh: DeviceMatrix,
@@ -99,6 +106,7 @@ def one_axis_after_another(
     free = replace(options, memory_bytes=None)
     builder = ProblemBuilder(graph, mesh, model, free, approximate=True)
     order_results = list(_runs(builder, orders, budget or Budget.unlimited()))
+    num_orders = len(order_results)
     least = min(order_result.seconds for order_result in order_results)
     # An order that is far behind by approximate costs will not win by exact ones.
     attempts = [
@@ -125,7 +133,7 @@ def one_axis_after_another(
         {
             **final.statistics(),
             "candidates": sum(order_result.candidates for order_result in order_results),
-            "orders": len(orders),
+            "orders": num_orders,
         },
     )
 
@@ -141,13 +149,22 @@ def _best_that_fits(builder: ProblemBuilder, attempts: Sequence[_FinishedOrder],
 
 
 def _runs(builder: ProblemBuilder, orders: Sequence[Order], budget: Budget) -> Iterator[_OrderResult]:
-    """The first order, and the others while there is time."""
+    """All axes in one round, where there are many decisions and that is good enough; else all orders while there is time."""
+    *others, last = orders
+    problem = builder.build(last[0]) if others else None
+    if problem is not None and len(problem.costs) > _FEW:
+        chosen, bound = quick_choice_with_bound(problem)
+        if budget.is_over or problem.seconds(chosen) <= (1 + _GAP) * bound:
+            yield _result_of(problem, chosen)
+            return
     known = math.inf
-    for number, order in enumerate(orders):
-        if not number or not budget.is_over:
-            order_result = _run(builder, order, known)
-            known = min(known, order_result.seconds)
-            yield order_result
+    for order in others or [last]:
+        order_result = _run(builder, order)
+        known = min(known, order_result.seconds)
+        yield order_result
+    if problem is not None and not budget.is_over:
+        # Where it can hardly be better than the others, less time is spent on it.
+        yield _result_of(problem, choose_tied(problem, known=known))
 
 
 class _OrderResult(NamedTuple):
@@ -206,8 +223,13 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _run(builder: ProblemBuilder, order: Order, known: float = math.inf) -> _OrderResult:
-    """Round after round; an order whose last round can hardly be better than `known` seconds takes less time for it."""
+def _result_of(problem: Problem, chosen: list[int]) -> _OrderResult:
+    """What a single round decided."""
+    return _OrderResult(problem.bases(chosen), problem.seconds(chosen), sum(map(len, problem.costs)))
+
+
+def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
+    """Round after round."""
     bases: list[Base] | None = None
     candidates, seconds = 0, 0.0
     for place, units in enumerate(order):
@@ -215,8 +237,7 @@ def _run(builder: ProblemBuilder, order: Order, known: float = math.inf) -> _Ord
         to_come = math.prod(
             builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
         )
-        # Costs of earlier rounds, with fewer devices, say nothing next to that of all of them.
-        chosen = _choose(problem, to_come, math.inf if order[place + 1 :] else known)
+        chosen = _choose(problem, to_come)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
         # What all rounds looked at: the statistic that tells the searches' effort apart.
         candidates += sum(map(len, problem.costs))
@@ -227,10 +248,10 @@ def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedO
     return _FinishedOrder(builder.costed(order_result.bases), order_result.candidates)
 
 
-def _choose(problem: Problem, to_come: int, known: float) -> list[int]:
+def _choose(problem: Problem, to_come: int) -> list[int]:
     """The choice of one round; a plan that is too large may still be sharded by the devices of later rounds (`to_come`)."""
     limit = problem.options.memory_bytes
-    chosen = choose_tied(problem, known=known)
+    chosen = choose_tied(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     # Tensors can still become smaller by all factors of the later rounds.

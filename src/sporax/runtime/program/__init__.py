@@ -1,1 +1,21 @@
-"""Compiled programs: first trace, signature, variants, and what is checked when they run."""
+"""Compiled programs: first trace, signature, variants, and what is checked when they run.
+
+Names are loaded when they are first used: what is imported before the first program is made needs none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sporax.base.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from sporax.runtime.program.discovery import discover
+    from sporax.runtime.program.program import Program
+
+__all__ = ["Program", "discover"]
+
+_HOMES = {"Program": "sporax.runtime.program.program", "discover": "sporax.runtime.program.discovery"}
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+    __getattr__ = lazy_names(__name__, _HOMES)

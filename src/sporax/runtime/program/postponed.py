@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.runtime.program.discovery import discover
-from sporax.runtime.program.program import Program
+from sporax.runtime import program as programs
 from sporax.runtime.session import SESSION
 
 BETWEEN = (
@@ -45,7 +44,7 @@ class Postponed:
         taken: whether a step with an optimizer was made of it.
     """
 
-    program: Program
+    program: programs.Program
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[Any] = field(repr=False)
@@ -67,7 +66,7 @@ def _saying(text: str) -> Iterator[None]:
         SESSION.remarks = ()
 
 
-def run(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a program. If it computes gradients and updates nothing, it is not planned yet and gives zeros."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
@@ -79,7 +78,7 @@ def run(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner, named = jax.tree.unflatten(tree, values)
         return program.function(*inner, **named)
 
-    found = discover(call, [leaves[place] for place in positions], by_rank=False)
+    found = programs.discover(call, [leaves[place] for place in positions], by_rank=False)
     updates = any(getattr(variable, "requires_grad", False) for variable in found.written)
     if updates or not found.frame.trains:
         return program(*args, **kwargs)
@@ -116,7 +115,7 @@ def with_update(
         replaced = [leaf if place is None else results[place] for leaf, place in zip(leaves, positions, strict=True)]
         return update(*jax.tree.unflatten(tree, replaced))
 
-    joined = Program(step, f"{program.name}_and_update", settings)
+    joined = programs.Program(step, f"{program.name}_and_update", settings)
     if exact:
         return (joined(*found.args, **found.kwargs),)
     with _saying(BETWEEN):

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.identity import ByIdentity
+from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes as step_passes
-from sporax.lowering.marks.host_transfer import is_on_host
 from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, compiler_options
 from sporax.lowering.rewriter import flat
 from sporax.runtime import planned as planned_steps
@@ -158,7 +158,7 @@ def _shapes(variant: Variant) -> list[list[Any]]:
 
 def _shape(array: jax.Array) -> Any:
     # A trace knows the memory of an array alone; a struct with its sharding would be taken for one on the device.
-    return array if is_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return array if trace_marks.is_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _chooser(variant: Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:

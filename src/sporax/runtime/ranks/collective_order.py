@@ -25,7 +25,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import get_opaque_trace_state
 
 from sporax.runtime.session import SESSION
 
@@ -68,7 +67,7 @@ def happened(result: jax.Array | None) -> None:
     """Note that a collective gave this result, or that another trace gave this `receipt`."""
     tracing = SESSION.tracing
     if result is not None and result.size and tracing.zero is not None:
-        here = get_opaque_trace_state(convention="nnx")
+        here = _trace_state()
         # One entry per trace: only its last collective matters.
         others = (entry for entry in tracing.latest if entry[0] != here)
         tracing.latest = (*others, (here, result[(0,) * result.ndim]))
@@ -94,8 +93,15 @@ def latest_receipt(before: jax.Array | None) -> jax.Array | None:
 
 
 def _latest() -> jax.Array | None:
-    here = get_opaque_trace_state(convention="nnx")
+    here = _trace_state()
     return next((element for state, element in SESSION.tracing.latest if state == here), None)
+
+
+def _trace_state() -> Any:
+    """Equal within one trace, different between two."""
+    from jax.extend.core import get_opaque_trace_state  # takes long to load, and is needed by collectives only
+
+    return get_opaque_trace_state(convention="nnx")
 
 
 def _converted(element: jax.Array, dtype: Any) -> jax.Array:

@@ -16,8 +16,7 @@ and not divided counts once for each of them. Forward mode is their transpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
@@ -32,9 +31,10 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
+from sporax.runtime.ranks.exchange_modes import check_mode
 from sporax.runtime.ranks.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
-from sporax.runtime.session import SESSION, World
+from sporax.runtime.session import World
 from sporax.runtime.state import frames
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -125,54 +125,6 @@ def own_position(group: Group, what: str) -> int:
     if group.size > 1:
         local_ranks.refuse(what)
     return group.position(what)
-
-
-class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
-    """An exchange was met in a function that was to be differentiated in forward mode."""
-
-
-@contextmanager
-def forward_mode_refused() -> Iterator[None]:
-    """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
-    tracing = SESSION.tracing
-    outer, tracing.forward_mode = tracing.forward_mode, True
-    try:
-        yield
-    finally:
-        tracing.forward_mode = outer
-
-
-@contextmanager
-def refused(what: str) -> Iterator[None]:
-    """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
-    tracing = SESSION.tracing
-    outer, tracing.refused = tracing.refused, what
-    try:
-        yield
-    finally:
-        tracing.refused = outer
-
-
-def check_mode() -> None:
-    """Check that data may be exchanged here.
-
-    Raises:
-        ReverseModeNeeded: inside `forward_mode_refused`.
-        SporaxRuntimeError: inside `refused`.
-    """
-    check_reverse()
-    if what := SESSION.tracing.refused:
-        raise SporaxRuntimeError(f"For '{what}', communication operators must stand outside of it.")
-
-
-def check_reverse() -> None:
-    """Check that what comes is not differentiated in forward mode.
-
-    Raises:
-        ReverseModeNeeded: inside `forward_mode_refused`.
-    """
-    if SESSION.tracing.forward_mode:
-        raise ReverseModeNeeded
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -15,7 +15,8 @@ from typing import Any
 
 import jax
 
-from sporax.runtime.ranks import flat_buffers, groups
+from sporax.runtime import ranks as between_ranks
+from sporax.runtime.ranks import groups
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -47,7 +48,9 @@ def agree(variables: Iterable[Any]) -> None:
     # Reading may happen in the body of a loop, whose trace must not take the exchange for a part of it.
     with jax.ensure_compile_time_eval():
         values = [frames.in_device_memory(variable.raw) for variable in shared]
-        for variable, value in zip(shared, flat_buffers.broadcast_buckets(groups.find(None), 0, values), strict=True):
+        for variable, value in zip(
+            shared, between_ranks.flat_buffers.broadcast_buckets(groups.find(None), 0, values), strict=True
+        ):
             frames.put(variable, value)
     note_agreed(shared)
 

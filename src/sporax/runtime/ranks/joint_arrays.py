@@ -28,8 +28,8 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.compiler_options import merged_options
-from sporax.lowering.marks.host_transfer import KIND, is_on_host
 from sporax.runtime import world as distributed
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt
@@ -74,7 +74,7 @@ def mesh(devices: Devices) -> Mesh:
 
 @cache
 def _sharding(devices: Devices, on_host: bool = False) -> NamedSharding:
-    return NamedSharding(mesh(devices), PartitionSpec(), memory_kind=KIND if on_host else None)
+    return NamedSharding(mesh(devices), PartitionSpec(), memory_kind=trace_marks.KIND if on_host else None)
 
 
 def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
@@ -89,7 +89,9 @@ def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
         return array if is_joint and array.is_fully_replicated else jax.device_put(array, _sharding(devices))
     # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
     here = jax.device_put(array) if isinstance(array, np.ndarray) else array
-    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, is_on_host(here)), [here])
+    return jax.make_array_from_single_device_arrays(
+        array.shape, _sharding(devices, trace_marks.is_on_host(here)), [here]
+    )
 
 
 def to_local(array: jax.Array) -> jax.Array:

@@ -21,22 +21,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, labels_of_results
+from sporax.lowering import passes
 from sporax.runtime import world
 from sporax.runtime.process.dry_run_report import say
 from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
 
 _OWN = "own"
 """The axis of arrays that differ from rank to rank outside of a step."""
@@ -328,7 +330,7 @@ def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Seq
         SporaxRuntimeError: ranks would differ where there can be one value only.
     """
     of_inputs = [
-        DIFFERENT if is_part else GRADIENT if is_own(array) else EQUAL
+        passes.DIFFERENT if is_part else passes.GRADIENT if is_own(array) else passes.EQUAL
         for is_part, array in zip(inputs, arrays, strict=True)
     ]
     reads: dict[int, int] = {}
@@ -336,7 +338,7 @@ def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Seq
     while True:
         labels = _labels(discovery, of_inputs, reads)
         of_written = zip(discovery.written, labels, strict=False)
-        now = {discovery.frame.found[variable]: label for variable, label in of_written if label != EQUAL}
+        now = {discovery.frame.found[variable]: label for variable, label in of_written if label != passes.EQUAL}
         if now == reads:
             break
         reads = now
@@ -351,8 +353,8 @@ def _labels(discovery: Traced, inputs: Sequence[int], reads: dict[int, int]) -> 
     assert discovery.of_rank is not None
     (eqn,) = (eqn for eqn in discovery.of_rank.jaxpr.eqns if eqn.primitive.name == "shard_map")
     # Constants of the trace come first, the number that orders programs last; both are equal everywhere.
-    known = [EQUAL] * (len(eqn.invars) - len(inputs) - 1)
-    return labels_of_results(eqn.params["jaxpr"], [*known, *inputs, EQUAL], reads)[:-1]
+    known = [passes.EQUAL] * (len(eqn.invars) - len(inputs) - 1)
+    return passes.labels_of_results(eqn.params["jaxpr"], [*known, *inputs, passes.EQUAL], reads)[:-1]
 
 
 def _check_variables(name: str, variables: Sequence[Any]) -> None:
@@ -369,11 +371,11 @@ def _check_variables(name: str, variables: Sequence[Any]) -> None:
 
 
 def _way(name: str, number: int, label: int, result: Any, rows: int) -> Leaves:
-    if label == EQUAL:
+    if label == passes.EQUAL:
         return Leaves.EQUAL
     if jnp.issubdtype(result.dtype, jnp.inexact) and result.size == 1 and (result.ndim == 0 or rows != 1):
         return Leaves.MEAN
-    if label == GRADIENT:
+    if label == passes.GRADIENT:
         return Leaves.OWN
     if result.ndim and result.shape[0] == rows:
         return Leaves.ROWS

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective
+from sporax.runtime.ranks.exchange_modes import refused
 from sporax.runtime.ranks.exchanges import Axis, from_root
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -183,7 +184,7 @@ def _computed_by(owner: int) -> Iterator[None]:
     tracing = SESSION.tracing
     outer, tracing.owner = tracing.owner, owner
     try:
-        with collectives.refused(f"a call that is placed on worker {owner}"):
+        with refused(f"a call that is placed on worker {owner}"):
             yield
     finally:
         tracing.owner = outer

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxRuntimeError
 from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
+from sporax.runtime.ranks.exchange_modes import check_mode
 from sporax.runtime.state import frames
 
 
@@ -67,7 +68,7 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
     Raises:
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
-    collectives.check_mode()
+    check_mode()
     results, last = _differentiable(exchange, receipt(), *arrays)
     happened(last)
     return results
@@ -79,7 +80,7 @@ def send(message: Message, array: jax.Array) -> jax.Array:
     Raises:
         SporaxRuntimeError: the receiver is this rank itself.
     """
-    collectives.check_mode()
+    check_mode()
     sent, last = _differentiable_send(message, receipt(), array)
     happened(last)
     return sent
@@ -87,7 +88,7 @@ def send(message: Message, array: jax.Array) -> jax.Array:
 
 def receive(message: Message, after: jax.Array) -> jax.Array:
     """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
-    collectives.check_mode()
+    check_mode()
     arrived, last = _differentiable_receive(message, receipt(), after)
     happened(last)
     return arrived

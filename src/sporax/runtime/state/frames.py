@@ -24,7 +24,7 @@ import jax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.identity import ByIdentity
-from sporax.lowering.marks.variable_marks import mark_read, mark_shape
+from sporax.lowering import marks as trace_marks
 from sporax.runtime.session import SESSION
 
 Result = TypeVar("Result")
@@ -205,7 +205,7 @@ class DiscoveryFrame(Frame):
         if self.planned and not getattr(variable, "on_host", False):
             # Where a plan shards the program, an array that is on a mesh already would leave its sharding in the trace.
             value = variable.raw if unmade is None else unmade
-            return mark_shape(value.shape, value.dtype, number)
+            return trace_marks.mark_shape(value.shape, value.dtype, number)
         if unmade is not None:
             # A lazy variable has a shape and no array, which is all that an abstract trace needs.
             array = jax.lax.full(unmade.shape, 0, unmade.dtype)
@@ -215,7 +215,7 @@ class DiscoveryFrame(Frame):
             array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
         else:
             array = variable.raw
-        return mark_read(array, number)
+        return trace_marks.mark_read(array, number)
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value; it counts as read too, since a program returns every variable it was given."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.lowering.marks.host_transfer import stored_on_host, to_device, to_host
+from sporax.lowering import marks as trace_marks
 
 _OFFLOAD = re.compile(r"offload above (\d+) within (-?\d+)")
 
@@ -32,7 +32,7 @@ def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: C
         _send_away(variables, above, within, peak_bytes)
     for variable in variables:
         if _on_host(variable):
-            variable.raw = stored_on_host(variable.raw)
+            variable.raw = trace_marks.stored_on_host(variable.raw)
 
 
 def limits_of(tags: Collection[str]) -> list[tuple[int, int]]:
@@ -96,7 +96,7 @@ def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> lis
     if not asked or not any(map(_on_host, variables)):
         return list(values)
     return [
-        to_device([value])[0] if _on_host(variable) else value
+        trace_marks.to_device([value])[0] if _on_host(variable) else value
         for variable, value in zip(variables, values, strict=True)
     ]
 
@@ -106,7 +106,8 @@ def returned(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> li
     if not asked or not any(map(_on_host, variables)):
         return list(values)
     return [
-        to_host([value])[0] if _on_host(variable) else value for variable, value in zip(variables, values, strict=True)
+        trace_marks.to_host([value])[0] if _on_host(variable) else value
+        for variable, value in zip(variables, values, strict=True)
     ]
 
 

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
-from sporax.lowering.marks.host_transfer import place_of_work, run_on_host
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
@@ -211,7 +211,7 @@ class Optimizer(OptimizerHelpers, Cell):
         if not self._updates_on_host or not frames.compiling():
             return self.move(gradient, *values, at=at)
         frames.note_tag("host")
-        return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
+        return trace_marks.run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
 
     def _rows_moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
         """What `move` gives in rows that have a gradient; the others stay."""
@@ -229,7 +229,7 @@ class Optimizer(OptimizerHelpers, Cell):
         # Eagerly, and in plans, all rows are computed, and untouched ones keep their old values.
         if not frames.compiling() or (frames.planning() and not self._updates_on_host):
             return rule(gradient, values, scalars)
-        with place_of_work(self._updates_on_host):
+        with trace_marks.place_of_work(self._updates_on_host):
             return passes.row_update(rule, gradient, values, scalars)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:

@@ -17,7 +17,8 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marks import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
-from sporax.runtime.ranks import collectives, groups
+from sporax.runtime import ranks as between_ranks
+from sporax.runtime.ranks import groups
 from sporax.runtime.ranks.groups import Group
 
 WORLD = groups.WORLD_GROUPS[0]
@@ -174,8 +175,10 @@ def check_reduction(name: str, op: str) -> str:
     Raises:
         SporaxRuntimeError: there is no such reduction.
     """
-    if op not in collectives.REDUCTIONS:
-        raise SporaxRuntimeError(f"For '{name}', 'op' must be one of {collectives.REDUCTIONS}, but got '{op}'.")
+    if op not in between_ranks.collectives.REDUCTIONS:
+        raise SporaxRuntimeError(
+            f"For '{name}', 'op' must be one of {between_ranks.collectives.REDUCTIONS}, but got '{op}'."
+        )
     return op
 
 
@@ -203,7 +206,11 @@ class AllReduce(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """Any shape, the same on all members."""
         check_tensor(self.name, x)
-        return wrap(collectives.run(collectives.AllReduce(self.members, check_reduction(self.name, self.op)), x.array))
+        return wrap(
+            between_ranks.collectives.run(
+                between_ranks.collectives.AllReduce(self.members, check_reduction(self.name, self.op)), x.array
+            )
+        )
 
 
 class Reduce(CommunicationPrimitive):
@@ -223,7 +230,9 @@ class Reduce(CommunicationPrimitive):
         # The rank is checked on all members, so that all fail together.
         self.world_rank(self.dest_rank)
         op = check_reduction(self.name, self.op)
-        return wrap(collectives.run(collectives.Reduce(self.members, op, self.dest_rank), x.array))
+        return wrap(
+            between_ranks.collectives.run(between_ranks.collectives.Reduce(self.members, op, self.dest_rank), x.array)
+        )
 
 
 class AllGather(CommunicationPrimitive):
@@ -232,7 +241,7 @@ class AllGather(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """(d0, …) in, (n·d0, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
-        return wrap(collectives.run(collectives.AllGather(self.members), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllGather(self.members), x.array))
 
 
 class ReduceScatter(CommunicationPrimitive):
@@ -248,7 +257,7 @@ class ReduceScatter(CommunicationPrimitive):
         """(d0, …) in, (d0/n, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         op = check_reduction(self.name, self.op)
-        return wrap(collectives.run(collectives.ReduceScatter(self.members, op), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.ReduceScatter(self.members, op), x.array))
 
 
 class Broadcast(CommunicationPrimitive):
@@ -270,7 +279,9 @@ class Broadcast(CommunicationPrimitive):
             )
         arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
-        return tuple(map(wrap, collectives.run(collectives.Broadcast(self.members, root), *arrays)))
+        return tuple(
+            map(wrap, between_ranks.collectives.run(between_ranks.collectives.Broadcast(self.members, root), *arrays))
+        )
 
 
 class AlltoAll(CommunicationPrimitive):
@@ -296,10 +307,10 @@ class AlltoAll(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """The split dim shrinks by the number of members, the other grows by it."""
         array = check_tensor(self.name, x).array
-        collectives.check_divisible(self.name, array, self.split_dim, self.split_count)
-        collectives.check_divisible(self.name, array, self.concat_dim, 1)
+        between_ranks.collectives.check_divisible(self.name, array, self.split_dim, self.split_count)
+        between_ranks.collectives.check_divisible(self.name, array, self.concat_dim, 1)
         dims = self.split_dim % array.ndim, self.concat_dim % array.ndim
-        return wrap(collectives.run(collectives.AllToAll(self.members, *dims), array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllToAll(self.members, *dims), array))
 
 
 class CollectiveScatter(CommunicationPrimitive):
@@ -318,7 +329,7 @@ class CollectiveScatter(CommunicationPrimitive):
         """(d0, …) in, (d0/n, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         src = check_member(self.name, self.members, self.src_rank)
-        return wrap(collectives.run(collectives.Scatter(self.members, src), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.Scatter(self.members, src), x.array))
 
 
 class CollectiveGather(CommunicationPrimitive):
@@ -336,7 +347,7 @@ class CollectiveGather(CommunicationPrimitive):
         """(d0, …) in, (n·d0, …) or (1,) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         dest = check_member(self.name, self.members, self.dest_rank)
-        return wrap(collectives.run(collectives.Gather(self.members, dest), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.Gather(self.members, dest), x.array))
 
 
 class Barrier(CommunicationPrimitive):
@@ -344,7 +355,7 @@ class Barrier(CommunicationPrimitive):
 
     def __call__(self) -> None:
         """Returns when all are there; in a compiled step, at that place of the step."""
-        total = collectives.run(collectives.Barrier(self.members))
+        total = between_ranks.collectives.run(between_ranks.collectives.Barrier(self.members))
         # Outside of a step the call itself must wait.
         if not isinstance(total, jax.core.Tracer):
             total.block_until_ready()

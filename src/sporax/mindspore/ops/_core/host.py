@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from sporax.lowering.marks.host_transfer import run_on_host
+from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames
 
@@ -37,5 +37,5 @@ def on_host(
         )
         return [result.array for result in results]
 
-    results = run_on_host(inside, *(leaves[place].array for place in positions))
+    results = trace_marks.run_on_host(inside, *(leaves[place].array for place in positions))
     return jax.tree.unflatten(shape["tree"], list(map(wrap, results)))

@@ -16,7 +16,7 @@ import jax
 
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import OperatorMark, Shardings, Side
-from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore.common import _integer_slopes
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -102,7 +102,7 @@ def between_marks(
         dims=operator.dims,
     )
     operands = [leaves[position].array for position in tensors]
-    marked = apply_mark(operands, entrance)
+    marked = trace_marks.apply_mark(operands, entrance)
     # Integer tensors with slopes of their own are followed through the mark.
     _integer_slopes.follow(operands, marked)
     for position, array in zip(tensors, marked, strict=True):
@@ -114,7 +114,7 @@ def between_marks(
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
     results = [output.array for output in outputs]
     # The same mark with another side, so that a plan finds the pair by its number.
-    arrays = apply_mark(results, replace(entrance, side=Side.OUT))
+    arrays = trace_marks.apply_mark(results, replace(entrance, side=Side.OUT))
     _integer_slopes.follow(results, arrays)
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
 

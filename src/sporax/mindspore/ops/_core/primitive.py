@@ -9,7 +9,7 @@ from typing import Any, Self
 import jax
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
-from sporax.lowering.marks.host_transfer import place_of_work
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.tags import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
@@ -19,7 +19,7 @@ from sporax.mindspore.ops._core.later_attributes import made_again, tell_unread
 from sporax.mindspore.ops._core.marks import check_mark
 from sporax.mindspore.ops._core.marks import strategy_form as strategy_form  # modules import it from here
 from sporax.mindspore.ops._core.parameters import static
-from sporax.runtime.ranks.placed_calls import check_place, run_placed
+from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
 
@@ -136,7 +136,7 @@ class Primitive:
             by_host = self.attrs.get("primitive_target") == "CPU"
             if frames.planning():
                 # The planner counts the time of the host for this operator.
-                with place_of_work(by_host):
+                with trace_marks.place_of_work(by_host):
                     return self.operator.run(args, kwargs, self._constants, self)
             # Eagerly the arrays are where they are; a move to the host and back would gain nothing.
             if by_host and frames.compiling():
@@ -149,7 +149,7 @@ class Primitive:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self.operator.run(args, kwargs, self._constants)
 
-        return run_placed(self.name, self.attrs["place"], call, args, kwargs)
+        return between_ranks.placed_calls.run_placed(self.name, self.attrs["place"], call, args, kwargs)
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled step takes as fixed: the marks, and attributes that were set after construction."""
@@ -309,5 +309,5 @@ class Primitive:
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
             SporaxRuntimeError: another parallel mode is set; later, the job has no such worker, or the mode is PYNATIVE_MODE.
         """
-        check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
+        between_ranks.placed_calls.check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
         self.add_prim_attr("place", rank_id)

@@ -11,7 +11,7 @@ import jax
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import LayoutMark, Shardings
-from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -50,7 +50,7 @@ def sharded_call(
     args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), readable_strategy(in_strategy))
     values = {
         # Parameters are marked where they are read, so that the sharding for use is as given.
-        parameter: apply_mark(
+        parameter: trace_marks.apply_mark(
             [frames.read(parameter)], LayoutMark(parameter.name, next_number(), readable_strategy((sharding,)) or ())
         )[0]
         for parameter, sharding in parameters.items()
@@ -154,7 +154,9 @@ def _marked(name: str, what: str, values: Any, sharding: Shardings | None) -> An
         raise SporaxRuntimeError(
             f"For '{name}', '{what}' must have one entry for each of the {len(tensors)} Tensors, but got {len(sharding)}."
         )
-    arrays = apply_mark([leaves[position].array for position in tensors], LayoutMark(name, next_number(), sharding))
+    arrays = trace_marks.apply_mark(
+        [leaves[position].array for position in tensors], LayoutMark(name, next_number(), sharding)
+    )
     for position, array in zip(tensors, arrays, strict=True):
         leaves[position] = wrap(array)
     return jax.tree.unflatten(tree, leaves)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, lookup_axis, numbered
-from sporax.lowering.execute.part_lookup import part_lookup
+from sporax.lowering import execute
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.planner.pins.manual_split import ATTRIBUTES, split_of
@@ -35,7 +35,7 @@ class TableLookup(Operator[Any]):
         # The plan refuses what does not fit, with a message about the user's marks.
         if split is None or not split.fits(table.shape, indices.shape, operands.get("axis", 0)):
             return self.run_unmarked(args, kwargs, constants)
-        return wrap(part_lookup(table.array, indices.array, split.rows.rows, split.offsets))
+        return wrap(execute.part_lookup(table.array, indices.array, split.rows.rows, split.offsets))
 
 
 # ------------------------------------------------------------------------------------------------------- dimensions

@@ -23,7 +23,7 @@ from sporax.base.identity import ByIdentity
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.portfolio.quick_choice import choose
+from sporax.planner.solver.portfolio.quick_choice import choose, choose_with_bound
 
 Edge = tuple[int, int, Floats]
 """Two decisions, and a table of costs over their candidates."""
@@ -337,6 +337,17 @@ def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -
     if repeats is None:
         return choose(problem.cost_graph(), known=known * problem.scale)
     return tied_choice(problem, repeats, turns, known)[0]
+
+
+def quick_choice_with_bound(problem: Problem, turns: int = TURNS) -> tuple[list[int], float]:
+    """As `choose_tied`, without a second look at the choice; and seconds that no choice with such blocks is below."""
+    repeats = find_repeats(labels(problem), problem.edges)
+    if repeats is None:
+        chosen, bound = choose_with_bound(problem.cost_graph(), known=0.0)
+        return chosen, bound / problem.scale
+    small, variable = tied_problem(problem.costs, repeats, turns)
+    decided, bound = choose_with_bound(small, known=0.0)
+    return [decided[entry] for entry in variable], bound / problem.scale
 
 
 def tied_choice(problem: Problem, repeats: Repeats, turns: int, known: float = math.inf) -> tuple[list[int], int]:

@@ -79,9 +79,10 @@ class ReshardingCosts:
     def _seconds_of(
         self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement, links: LinkCosts
     ) -> float:
-        route = self._pairs.get((source, target))
+        pair = source, target
+        route = self._pairs.get(pair)
         if route is None:
-            route = self._pairs[source, target] = self._direct_route(*_essential(source, target))
+            route = self._pairs[pair] = self._direct_route(*_essential(source, target))
         # A route of one move has the least cost; for approximate costs no other one is looked for.
         if self.approximate or len(route.moves) <= 1:
             return route.seconds(num_bytes, links)

@@ -64,11 +64,18 @@ def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6, known: float =
         patience: how many sweeps in a row may bring nothing better.
         known: cost of a choice from elsewhere; where the bound nearly reaches it, no second look is worth its time.
     """
+    return choose_with_bound(graph, sweeps, patience, known)[0]
+
+
+def choose_with_bound(
+    graph: CostGraph, sweeps: int = 24, patience: int = 6, known: float = np.inf
+) -> tuple[list[int], float]:
+    """As `choose`, and a cost that no choice is below; `known` is 0 for no second look at all."""
     core = _reduced(graph)
-    best = np.zeros(core.num_nodes, dtype=np.int64)
+    best, bound = np.zeros(core.num_nodes, dtype=np.int64), core.constant
     if core.num_nodes:
-        best, _ = bounded(core, sweeps, patience, known)
-    return [int(entry) for entry in core.expand(best)]
+        best, bound = bounded(core, sweeps, patience, known)
+    return [int(entry) for entry in core.expand(best)], bound
 
 
 def lower_bound(graph: CostGraph, reached: float = np.inf) -> float:
