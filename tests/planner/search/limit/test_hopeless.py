@@ -82,6 +82,11 @@ def test_a_limit_just_below_the_smallest_plan_is_refused_without_a_search_on_gpu
     refused(layers(3), needed[2], platform="gpu")
 
 
+def test_a_limit_that_only_a_longer_search_keeps_is_left_to_it_on_gpus():
+    """The smallest plan of the short search needs 1.95 MB, and was named as the least there is."""
+    refused(networks.mlp(12, 1024, 128).graph, 1_935_500, mesh_of(2, 2, 2), platform="gpu")
+
+
 def test_a_transformer_of_eight_layers_is_refused_soon():
     """106 s before. CPU time: the machine of the tests may be busy."""
     graph = networks.transformer(8, 8, 64, 128, 4).graph

@@ -108,7 +108,7 @@ def small_plan(problem: Problem, enough: int = 0) -> MeasuredPlan:
 
 
 def _smaller(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
-    """The smallest plan of a search that goes on from one that is known, and from one in which bytes above the limit cost time."""
+    """The smallest of a search that goes on from a plan, and of one from where bytes above the limit cost time."""
     plans = [reduce_memory(problem, plan, limit, num_operators=_MORE_OPERATORS)]
     if plans[0].peak_bytes > limit:
         plans.append(reduce_memory(problem, squeezed(problem, limit), limit, num_operators=_MORE_OPERATORS))
