@@ -246,27 +246,29 @@ class Supervision:
         """Name the ranks that failed, and stop the others."""
         failed = dict(sorted(self.doubtful.items()))
         self.doubtful = {}
-        instructions: list[Instruction] = []
-        blamed = failed
-        # The scheduler may have heard of a rank's exception before the end of the one that was killed.
-        if self.formed and not self.is_accused and self.cause != ELSEWHERE and (killed := killed_of(failed)):
-            blamed = killed
-        # The rank that the scheduler names has also ended here, and its own end says more.
-        elif self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
-            blamed = {
-                self.cause: failed[self.cause]
-            }  # its own end says more than the scheduler; the others are innocent
-            if self.is_told and self.is_own_word:  # as the launchers of other nodes say it
-                code = exit_code_of(failed[self.cause])
-                instructions = [Tell(f"{self.cluster_failure} (ended with exit code {code})")]
-        elif self.cluster_failure is not None:
-            instructions = [Tell(self.cluster_failure)]
-            blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
+        blamed, instructions = self._causes_among(failed)
         self.blamed = frozenset(blamed)
         # The largest code: a rank that was killed by a signal, if there is one.
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
         exit_code = self.cause_code or max(map(exit_code_of, (blamed or failed).values()))
         return [*instructions, *blame, *self._stop(exit_code)]
+
+    def _causes_among(self, failed: Mapping[int, int]) -> tuple[Mapping[int, int], list[Instruction]]:
+        """The ranks that are to blame, of those that failed, and what else there is to say."""
+        # The scheduler may have heard of a rank's exception before the end of the one that was killed.
+        if self.formed and not self.is_accused and self.cause != ELSEWHERE and (killed := killed_of(failed)):
+            return killed, []
+        if self.cluster_failure is None:
+            return failed, []
+        if not self.formed or self.is_accused or self.cause is None or self.cause not in failed:
+            # They have ended because of another one, where the scheduler names it.
+            return {} if self.formed and self.cause is not None else failed, [Tell(self.cluster_failure)]
+        # Its own end says more than the scheduler; the others are innocent.
+        status = failed[self.cause]
+        words: list[Instruction] = []
+        if self.is_told and self.is_own_word:  # as the launchers of other nodes say it
+            words = [Tell(f"{self.cluster_failure} (ended with exit code {exit_code_of(status)})")]
+        return {self.cause: status}, words
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
