@@ -3,15 +3,7 @@
 import doctest
 from pathlib import Path
 
-from sporax.planner.rules.documentation import with_table
-
 PAGE = Path(__file__).parents[3] / "docs" / "rules.md"
-
-
-def test_table_of_primitives():
-    """Run ``python -m sporax.planner.rules.documentation docs/rules.md`` when this fails."""
-    page = PAGE.read_text()
-    assert with_table(page) == page
 
 
 def test_examples_of_the_page_run():

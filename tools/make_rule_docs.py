@@ -1,16 +1,18 @@
-"""Writes the table of primitives in `docs/rules.md` from the table that the planner uses.
+"""Write the table of primitives in docs/rules.md from the table that the planner uses.
 
-Run ``python -m sporax.planner.rules.documentation docs/rules.md`` after a change; a test compares the two.
+python tools/make_rule_docs.py            # write it
+python tools/make_rule_docs.py --check    # fail when it is out of date
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from pathlib import Path
+
+from _generated import ROOT, run, table
 
 from sporax.planner.rules.rule_table import TABLE, Behaviour, Entry
 
+PAGE = ROOT / "docs" / "rules.md"
 BEGIN, END = "<!-- table of primitives: begin -->", "<!-- table of primitives: end -->"
 
 
@@ -21,16 +23,16 @@ def table_text() -> str:
         groups[int(entry.family.split()[0]), entry.family, _treatment(entry)].append(name)
     # Grouped by number of the family first: as text, 10 would come before 2.
     rows = [
-        f"| {family} | {', '.join(f'`{name}`' for name in sorted(names))} | {treatment} |"
+        (family, ", ".join(f"`{name}`" for name in sorted(names)), treatment)
         for (_, family, treatment), names in sorted(groups.items(), key=lambda item: (item[0][0], min(item[1])))
     ]
     # The order of the rows does not depend on that of the table, so that insertions change few lines.
-    return "\n".join([BEGIN, "| family | primitives | what becomes of them |", "|---|---|---|", *rows, END])
+    return "\n".join([BEGIN, table(("family", "primitives", "what becomes of them"), rows), END])
 
 
-def with_table(page: str) -> str:
+def page() -> str:
     """The page with a new table."""
-    before, _, rest = page.partition(BEGIN)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
     return before + table_text() + rest.partition(END)[2]
 
 
@@ -43,5 +45,4 @@ def _treatment(entry: Entry) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text()))
+    raise SystemExit(run(__doc__.splitlines()[0], PAGE, page))
