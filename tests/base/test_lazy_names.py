@@ -1,10 +1,13 @@
 """Packages load a name, or a module of theirs, when it is first used."""
 
+import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import sporax
 from sporax.base.lazy_names import lazy_names
 
 
@@ -33,3 +36,15 @@ def test_another_name_is_an_error(package):
     package.__getattr__ = lazy_names("house", {}, modules=["room"])
     with pytest.raises(AttributeError, match="module 'house' has no attribute 'door'"):
         _ = package.door
+
+
+SOURCES = Path(sporax.__file__).parent
+PACKAGES = [path.parent for path in SOURCES.rglob("__init__.py") if "lazy_names(__name__, _HOMES)" in path.read_text()]
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: str(folder.relative_to(SOURCES)))
+def test_no_late_name_is_that_of_a_module_beside_it(folder):
+    """Whoever imports that module first makes it an attribute of the package, and the name would be the module."""
+    name = ".".join(("sporax", *folder.relative_to(SOURCES).parts))
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert not modules & importlib.import_module(name)._HOMES.keys()

@@ -1,6 +1,6 @@
 """From an operator graph and a plan to the program of one rank.
 
-Names are loaded when they are first used: operators whose tables are split by hand find here how a part is looked up.
+Modules below are loaded when they are first used: operators whose tables are split by hand find here how a part is looked up.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sporax.lowering.execute.part_lookup import part_lookup
+    from sporax.lowering.execute import part_lookup
 
 __all__ = ["part_lookup"]
 
-_HOMES = {"part_lookup": "sporax.lowering.execute.part_lookup"}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__, {}, modules=__all__)

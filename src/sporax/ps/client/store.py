@@ -175,8 +175,7 @@ class ServerStore:
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
         self.first_workers = self.link.welcome.first_workers
-        # The first welcome counts, so both stay as they are.
-        self.rank, self._incarnation = self.link.rank, self.link.incarnation
+        self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
         self._parts: list[_Part] = []
@@ -316,7 +315,7 @@ class ServerStore:
         self, slot: int, entries: list[VariableValues], frames: list[Frame], weight: float, lease: int
     ) -> int:
         self._seq[slot] += 1
-        source = Source(self.rank, self._incarnation, self._seq[slot], self.clock, lease)
+        source = Source(self.rank, self.link.incarnation, self._seq[slot], self.clock, lease)
 
         def make(request: int, epoch: int) -> ServerMessage:
             return Push(request, slot, epoch, source, weight, entries)

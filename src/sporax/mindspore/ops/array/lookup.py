@@ -35,7 +35,8 @@ class TableLookup(Operator[Any]):
         # The plan refuses what does not fit, with a message about the user's marks.
         if split is None or not split.fits(table.shape, indices.shape, operands.get("axis", 0)):
             return self.run_unmarked(args, kwargs, constants)
-        return wrap(execute.part_lookup(table.array, indices.array, split.rows.rows, split.offsets))
+        found = execute.part_lookup.part_lookup(table.array, indices.array, split.rows.rows, split.offsets)
+        return wrap(found)
 
 
 # ------------------------------------------------------------------------------------------------------- dimensions
