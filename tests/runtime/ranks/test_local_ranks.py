@@ -222,6 +222,7 @@ def test_without_init_one_device_works_and_says_so(capsys):
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 def test_outputs_and_gradients_of_inputs_have_the_rows_of_the_batch(ranks, mode):
     ms.set_context(mode=mode)
+    ms.set_seed(5)  # with weights that nearly cancel, the order of a sum counts
     net = Small()
     grad_fn = ms.value_and_grad(lambda x: (net(x).sum(), net(x)), 0, net.trainable_params(), has_aux=True)
     (total, outputs), (by_input, by_weight) = grad_fn(X)
