@@ -27,6 +27,14 @@ def refused(graph, limit, mesh=MESH, **options):
     refuse_hopeless(graph, mesh, roofline(mesh), SearchOptions(memory_bytes=limit, **options))
 
 
+def is_refused(graph, limit, mesh=MESH, **options):
+    try:
+        refused(graph, limit, mesh, **options)
+    except PlanTooLargeError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("graph", [product(), training_step(batch=8)], ids=["product", "step"])
 def test_no_plan_is_below_the_bound(graph):
     problem = problem_of(graph, mesh_of(2))
@@ -51,14 +59,15 @@ def test_the_error_names_a_plan_that_would_fit(graph):
 
 def test_limits_that_may_be_kept_are_left_to_the_search():
     for graph in (layers(3), networks.mlp(3, 128, 64).graph):
-        refused(graph, smallest(problem_of(graph, MESH)).peak_bytes)
-    refused(layers(3), None)
-    refused(layers(3), 100, gives_up=True)
+        assert not is_refused(graph, smallest(problem_of(graph, MESH)).peak_bytes)
+    assert not is_refused(layers(3), None)
+    assert is_refused(layers(3), 100)
+    assert not is_refused(layers(3), 100, gives_up=True)
 
 
 def test_a_loose_limit_costs_no_search(monkeypatch):
     monkeypatch.setattr(hopeless, "ProblemBuilder", None)
-    refused(layers(3), 10**9)
+    assert not is_refused(layers(3), 10**9)
 
 
 def test_a_hopeless_limit_is_refused_without_any_search(monkeypatch):
@@ -84,7 +93,9 @@ def test_a_limit_just_below_the_smallest_plan_is_refused_without_a_search_on_gpu
 
 def test_a_limit_that_only_a_longer_search_keeps_is_left_to_it_on_gpus():
     """The smallest plan of the short search needs 1.95 MB, and was named as the least there is."""
-    refused(networks.mlp(12, 1024, 128).graph, 1_935_500, mesh_of(2, 2, 2), platform="gpu")
+    graph, mesh = networks.mlp(12, 1024, 128).graph, mesh_of(2, 2, 2)
+    assert not is_refused(graph, 1_935_500, mesh, platform="gpu")
+    assert is_refused(graph, 1_700_000, mesh, platform="gpu")
 
 
 def test_a_transformer_of_eight_layers_is_refused_soon():
