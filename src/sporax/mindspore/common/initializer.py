@@ -101,7 +101,8 @@ class BoundInitializer:
         small = math.prod(self.shape) <= ON_HOST
         # A table in blocks of rows is arranged by the program that makes it.
         if small or (jax.default_backend() == "cpu" and (sharding is None or arrange is None)):
-            if sharding is None or arrange is not None or not self.may_be_sharded:
+            # An array that is whole on every device is made once, and one transfer brings it to all of them.
+            if sharding is None or arrange is not None or not self.may_be_sharded or sharding.is_fully_replicated:
                 return _placed(self._on_host(), sharding, arrange)
             return self._in_slices(sharding)
         # The recipe's settings, not the object, so that equal recipes share a program.

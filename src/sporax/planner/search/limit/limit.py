@@ -21,6 +21,7 @@ Reference: M. L. Fisher, "The Lagrangian relaxation method for solving integer p
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 
@@ -46,8 +47,10 @@ _MULTIPLIERS = 14
 """Most multipliers: 4 ** 8 above the first one, memory is all that counts."""
 _MEMORY_ALONE, _FEW_MULTIPLIERS = _FACTOR**6, 3
 """Factor of the first multiplier, and how many there are, where a plan that fits is enough, whatever it costs."""
-_NEAR = 1.1
+_NEAR = 1.2
 """Share of the limit up to which a plan that is too large is worth a repair of its own."""
+_WORTH = 0.98
+"""Share of the cost of a plan that fits below which one that is too large is repaired."""
 _LARGE = 400
 """Decisions from which a problem is large: its loop takes seconds, and each of its plans most of a second to measure."""
 
@@ -100,10 +103,16 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
     plans = [relaxed(problem, limit, tied=large)]
     if large and plans[0].peak_bytes > limit:
         plans.append(relaxed(problem, limit))
-    if not problem.options.gives_up and all(plan.peak_bytes > limit for plan in plans):
-        near = [plan for plan in plans if plan.peak_bytes <= _NEAR * limit]
+    if not problem.options.gives_up:
+        fits = [plan for plan in plans if plan.peak_bytes <= limit]
+        near = plans if large else _trade_offs(problem, limit)
+        if fits:
+            worth = _WORTH * min(problem.seconds(plan.chosen) for plan in fits)
+            near = [plan for plan in near if problem.seconds(plan.chosen) < worth]
+        near = [plan for plan in near if limit < plan.peak_bytes <= _NEAR * limit]
         # The smallest plan comes last, since it is found without regard to the limit: what an error names is enough.
-        plans = [*(reduce_memory(problem, plan, limit) for plan in near), smallest(problem, limit)]
+        last = [] if fits else [smallest(problem, limit)]
+        plans = [*fits, *(reduce_memory(problem, plan, limit) for plan in near), *last]
     # Two ways may have led to one plan.
     plans = [*{tuple(plan.chosen): plan for plan in plans}.values()]
     plans = [plan if large or plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
@@ -139,16 +148,29 @@ def relaxed(problem: Problem, limit: int, *, tied: bool = False, turns: int = TU
         tied: blocks that repeat are decided equally, with the mean of their bytes.
         turns: after how many tied blocks the plan repeats.
     """
-    name = f"relaxed, {limit} bytes, {turns if tied else 'no'} turns"
+    return min(_relaxed(problem, limit, turns if tied else 0), key=lambda plan: _rank(problem, plan, limit))
+
+
+def _relaxed(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
+    """All x(p) of the loop; cached."""
+    name = f"relaxed, {limit} bytes, {turns or 'no'} turns"
     if name not in problem.plans:
-        problem.plans[name] = _Relaxation(problem, limit, turns if tied else 0).run()
-    cached: MeasuredPlan = problem.plans[name]
+        problem.plans[name] = _Relaxation(problem, limit, turns).run()
+    cached: list[MeasuredPlan] = problem.plans[name]
     return cached
+
+
+def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
+    """The x(p) that are cheaper than all smaller ones, the smallest first."""
+    plans = sorted(_relaxed(problem, limit, 0), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen)))
+    costs = [math.inf, *itertools.accumulate((problem.seconds(plan.chosen) for plan in plans), min)]
+    return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]
 
 
 def squeezed(problem: Problem, limit: int) -> MeasuredPlan:
     """As `relaxed` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
-    return _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+    return min(plans, key=lambda plan: _rank(problem, plan, limit))
 
 
 def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, float]:
@@ -169,10 +191,10 @@ class _Relaxation:
         for number, label in enumerate(labels(problem)) if turns else ():
             self.isomorphic.setdefault(label, []).append(number)
 
-    def run(self, first: float = 1.0, multipliers: int = _MULTIPLIERS) -> MeasuredPlan:
+    def run(self, first: float = 1.0, multipliers: int = _MULTIPLIERS) -> list[MeasuredPlan]:
         plan = self._plan(self.problem)
         if plan.peak_bytes <= self.limit:
-            return plan
+            return self.plans
         multiplier = first * _FIRST_SHARE * self.problem.seconds(plan.chosen) * self.problem.scale / plan.peak_bytes
         least, most = 0.0, math.inf
         for _ in range(multipliers):
@@ -183,7 +205,7 @@ class _Relaxation:
             plan = self._plan(self.problem.with_costs(self._costs(multiplier)))
             least, most = (multiplier, most) if plan.peak_bytes > self.limit else (least, multiplier)
             multiplier = multiplier * _FACTOR if most == math.inf else math.sqrt(max(least, most / _FACTOR**2) * most)
-        return min(self.plans, key=lambda entry: _rank(self.problem, entry, self.limit))
+        return self.plans
 
     def _plan(self, problem: Problem) -> MeasuredPlan:
         chosen = choose_tied(problem, self.turns) if self.turns else choose(problem.cost_graph())

@@ -71,6 +71,8 @@ def reduce_memory(
                         return plan
                     left -= 1
                     fitted = measured(problem, _changed(plan.chosen, members, candidate))
+                    if fitted.peak_bytes <= enough:
+                        return _with_fewest(problem, plan, members, fitted, enough)
                     # In the first pass plans of equal peak are taken too.
                     level = few is not None and fitted.peak_bytes == plan.peak_bytes
                     if (
@@ -79,6 +81,22 @@ def reduce_memory(
                         plan, better = fitted, True
                         break
     return plan
+
+
+def _with_fewest(
+    problem: Problem, plan: MeasuredPlan, members: Sequence[int], fitted: MeasuredPlan, enough: int
+) -> MeasuredPlan:
+    """`fitted`, or a cheaper plan that is small enough though only the first or the last of the members are changed."""
+    best = fitted
+    for ordered in (members, members[::-1]):
+        least, most = 0, len(ordered)
+        while most - least > 1:
+            middle = (least + most) // 2
+            part = measured(problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]))
+            least, most = (least, middle) if part.peak_bytes <= enough else (middle, most)
+            if part.peak_bytes <= enough and problem.seconds(part.chosen) < problem.seconds(best.chosen):
+                best = part
+    return best
 
 
 def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
