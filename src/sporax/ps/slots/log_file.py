@@ -36,7 +36,7 @@ _PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
 _PAGE_BYTES = 4096  # the least that a disk fails to give
 _add = np.add.reduce
 _WORD = np.dtype("<u8")
-_NO_WORDS = np.zeros((), _WORD)
+_NO_WORDS = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _checksum(start: Frame, arrays: Sequence[Frame], number: int) -> int:
     checksum = zlib.crc32(start, number)
     for array in arrays:
         words, rest = divmod(len(array), _LENGTH.size)
-        total = _add(np.frombuffer(array, _WORD, words)) if words else _NO_WORDS
+        total: Frame = _add(np.frombuffer(array, _WORD, words)).data if words else _NO_WORDS
         checksum = zlib.crc32(total, checksum)
         # Arrays may end in the middle of a word.
         if rest:

@@ -52,13 +52,13 @@ _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _MOST_EVENTS = 64  # of one look; the others come first in the next
 _BACKLOG = 512
-_WAIT_SECONDS = 0.02  # no longer than this does a read wait
+_WAIT_MILLISECONDS = 20  # no longer than this does a read wait
 _NO_BODY = memoryview(b"")
 _HEADER_BYTES = HEADER.size
 
 
-def _timeval(seconds: float) -> bytes:
-    return struct.pack("ll", 0, int(seconds * 1e6))
+def _timeval(milliseconds: int) -> bytes:
+    return struct.pack("ll", 0, milliseconds * 1000)
 
 
 def _memory(num_bytes: int) -> memoryview:
@@ -84,13 +84,18 @@ class Stream:
     def __init__(self, connection: socket.socket, place: Place | None = None, *, is_called: bool = False) -> None:
         # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_MILLISECONDS))
         if connection.family == socket.AF_UNIX:
             # Set before the first message, since it bounds what one call takes; TCP's grows by itself.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ports.notice_silence(connection)
+        self._until_readable: Callable[[float], object] | None = None
+        if connection.family == socket.AF_UNIX:
+            poll = select.poll()
+            poll.register(connection, select.POLLIN)
+            self._until_readable = poll.poll
         self._socket = connection
         self._place = place
         self.identity = b""
@@ -316,6 +321,10 @@ class Stream:
         else:
             count = patience.look(self._read_what_is_here)
         if count is None:
+            # A read that waits on a Unix socket is woken, for nothing, when the other end takes what was sent; a poll is not.
+            if self._until_readable is not None:
+                self._until_readable(_WAIT_MILLISECONDS)
+                return self._read_head()
             count = self._socket.recv_into(self._free() if self._stop else self._scratch)
             self._stop += count
         return count
