@@ -1,6 +1,6 @@
 """Memory that two processes of one machine share, through which the arrays of their messages go.
 
-Problem: a socket copies arrays into memory that the kernel looks for anew for each message, and out of it again. For 64 KiB that
+Problem: a socket copies arrays into memory that the kernel takes for each message, and out of it again. For 64 KiB that
 takes several times as long as one copy.
 Method: the process that connects makes an area without a name (memfd_create(2)) and sends its descriptor with its first message.
 Each direction has half of it, in two banks. The arrays of a message lie in one piece; its header, which comes through the socket
@@ -68,7 +68,7 @@ class SharedArea:
         descriptor = -1
         try:
             descriptor = os.memfd_create("sporax-ps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            # Pages that are there already, and a size that nobody changes, cannot fail later.
+            # Pages that are there already, and a size that does not change, cannot fail later.
             os.posix_fallocate(descriptor, 0, _TOTAL_BYTES)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             return cls(mmap.mmap(descriptor, _TOTAL_BYTES), is_maker=True), descriptor
