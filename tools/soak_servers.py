@@ -44,8 +44,10 @@ from sporax.ps.protocol.messages import Acked, OptimizerSpec, Pulled, Record, Sl
 from sporax.ps.scheduler import scheduler
 from sporax.ps.server import server
 from sporax.ps.slots import record_log
+from sporax.ps.sockets.shared_area import SharedArea
 
-SERVERS, WORKERS, SIZE, IDS = 3, 2, 50, 40
+SERVERS, WORKERS, IDS = 3, 2, 40
+SIZE = 20_000  # values, so that those of each slot go through shared memory
 LEASE_SECONDS = 1.0
 JOB_SECONDS = 240
 DURABILITIES = ("process", "disk", "replica")
@@ -70,7 +72,13 @@ POINTS = {
         "before old logs are deleted",
     ),
     "scheduler": ("before its journal is replaced", "after its journal was replaced"),
-    "worker": ("after half of a push", "before a push is acknowledged", "after a push was acknowledged", "in a pull"),
+    "worker": (
+        "after half of a push",
+        "after arrays were put into shared memory",
+        "before a push is acknowledged",
+        "after a push was acknowledged",
+        "in a pull",
+    ),
 }
 """Where a process may end by itself: names of `_Point.reached` calls that `arm` puts around the project's functions."""
 
@@ -104,6 +112,7 @@ def arm(text: str) -> None:
     append, delete_old, replace = record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace
     carry_out, write, wait = dict(server.ACTIONS), scheduler.ServerScheduler._write, ServerStore.wait
     submit, finish_pull = ServerStore._submit_push, ServerStore.finish_pull
+    put = SharedArea.put
 
     def watched_append(self: Any, message: Any, frames: Any) -> None:
         reached("before a record is logged")
@@ -152,6 +161,12 @@ def arm(text: str) -> None:
             reached("after half of a push")
         return submit(self, slot, *arguments)
 
+    def watched_put(self: Any, frames: Any) -> tuple[int, int] | None:
+        result = put(self, frames)
+        if result is not None:
+            reached("after arrays were put into shared memory")
+        return result
+
     def watched_wait(self: Any, ticket: Any) -> None:
         reached("before a push is acknowledged")
         wait(self, ticket)
@@ -170,6 +185,7 @@ def arm(text: str) -> None:
     server.ACTIONS.update(dict.fromkeys(server.ACTIONS, watched_do))
     scheduler.ServerScheduler._write, ServerStore.wait = watched_write, watched_wait
     ServerStore._submit_push, ServerStore.finish_pull = watched_submit, watched_pull
+    SharedArea.put = watched_put  # type: ignore[method-assign]
 
 
 # ------------------------------------------------------------------------------------------------------------ workers

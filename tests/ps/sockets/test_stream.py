@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import socket
 import threading
 import time
@@ -17,7 +19,8 @@ from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues
 from sporax.ps.sockets import polling
-from sporax.ps.sockets.stream import Stream, Streams, _Patience
+from sporax.ps.sockets.patience import Patience
+from sporax.ps.sockets.stream import Stream, Streams
 
 
 def push(number: int, size: int) -> tuple[Push, list[wire.Frame]]:
@@ -327,7 +330,7 @@ def test_a_damaged_struct_in_a_push_of_the_expected_size_ends_the_connection(
 
 def test_a_reader_that_looks_in_vain_looks_more_and_more_rarely() -> None:
     """To look keeps the process that would send from running, where both share a core."""
-    patience, looks = _Patience(), []
+    patience, looks = Patience(), []
     attempts = []
     for _ in range(1000):
         attempts.clear()
@@ -338,3 +341,80 @@ def test_a_reader_that_looks_in_vain_looks_more_and_more_rarely() -> None:
     while not patience.look(lambda: "found"):
         pass
     assert all(patience.look(lambda: "found") for _ in range(10)), "answers that come soon are looked for again"
+
+
+class CountedPoll:
+    """Counts the looks at the kernel that find something."""
+
+    def __init__(self, inner: polling.SelectorPoll) -> None:
+        self._inner = inner
+        self.found = 0
+
+    def poll(self, seconds: float, most: int) -> list[tuple[int, int]]:
+        ready = self._inner.poll(seconds, most)
+        self.found += bool(ready)
+        return ready
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_a_message_that_has_come_while_another_was_served_needs_no_look_at_the_kernel(
+    hubs: tuple[Streams, Streams, str],
+) -> None:
+    server, client, path = hubs
+    connection = client.connect(path, b"me")
+    assert connection is not None
+    assert list(server.receive(0.2)) == list(server.receive(0.2)) == []
+    counted = server._poll = CountedPoll(server._poll)  # type: ignore[assignment, arg-type]
+    client.send(connection, Acked(0, 0, 0))
+    received: list[object] = []
+    until = time.monotonic() + 20
+    while len(received) < 64 and time.monotonic() < until:
+        for _, message, _ in server.receive(0.01):
+            received.append(message)
+            client.send(connection, Acked(len(received), 0, 0))
+            connection.flush()
+    assert received == [Acked(number, 0, 0) for number in range(len(received))]
+    assert counted.found <= 10, "sixteen are taken in a turn"
+
+
+def test_a_connection_is_asked_in_vain_more_and_more_rarely(tmp_path: Path) -> None:
+    server, client = Streams(str(tmp_path / "s")), Streams()
+    connection = client.connect(str(tmp_path / "s"), b"me")
+    assert connection is not None
+    for number in range(300):
+        client.send(connection, Acked(number, 0, 0))
+        until = time.monotonic() + 20
+        received: list[object] = []
+        while not received and time.monotonic() < until:
+            received += [message for _, message, _ in server.receive(0.01)]
+        assert received == [Acked(number, 0, 0)]
+    assert server._senders[b"me"].haste.waits_without > 16
+    client.close()
+    server.close()
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="counts of threads are Linux's")
+def test_who_waits_for_an_answer_is_not_woken_when_a_message_is_taken(pair: tuple[socket.socket, Stream]) -> None:
+    """The kernel wakes a read that waits on a Unix socket whenever the other end has made room."""
+    raw, stream = pair
+    count, size = 60, len(together(wire.encode(*push(1, 1000))))
+    for _ in range(count):
+        assert stream.send(*push(1, 1000))
+    child = os.fork()
+    if not child:
+        for _ in range(count):
+            raw.recv(size, socket.MSG_WAITALL)
+            time.sleep(0.002)
+        raw.sendall(together(wire.encode(Acked(1, 2, 3))))
+        os._exit(0)
+    before, waits, incoming = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw, 0, None
+    until = time.monotonic() + 20
+    while incoming is None and time.monotonic() < until:
+        incoming = stream.receive(wait=True)
+        waits += 1
+    woken = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+    os.waitpid(child, 0)
+    assert incoming == (Acked(1, 2, 3), ())
+    assert woken <= waits + count // 3

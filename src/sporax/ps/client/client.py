@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client_state import (
@@ -173,7 +174,11 @@ class Client:
         if self.link.view is not self._view:
             self._take_view()
         for message, frames in self._peers.receive(seconds):
-            self._carry_out(self.state.answered(message, frames, time.monotonic()))
+            # Most messages are what was waited for.
+            if self.state.closes(message):
+                self._finish(message, frames)
+            else:
+                self._carry_out(self.state.answered(message, frames, time.monotonic()))
         now = time.monotonic()
         # Ticks resend requests, which takes tens of milliseconds anyway.
         if now >= self._next_tick:
@@ -192,9 +197,7 @@ class Client:
             if type(action) is Send:
                 self._peers.send(action.server, action.message, action.frames)
             elif type(action) is Done:
-                request = action.request
-                self._answers[request] = (action.message, action.frames)
-                self._close(request)
+                self._finish(action.message, action.frames)
             elif type(action) is AskView:
                 self.link.ask_view()
             elif type(action) is Lost:
@@ -203,6 +206,14 @@ class Client:
             else:
                 self._errors[action.request] = action.reason
                 self._close(action.request)
+
+    def _finish(self, message: Any, frames: tuple[Frame, ...]) -> None:
+        """Keep the answer to a request for who waits for it."""
+        request = message.request
+        self._answers[request] = (message, frames)
+        self._bytes_open -= self._sizes.pop(request, 0)
+        if self._into:
+            self._into.pop(request, None)
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)

@@ -140,7 +140,7 @@ class ClientState:
         self.open: dict[int, _Open] = {}
         self.num_resent = 0
         # By slot, None without one.
-        self._leaders: list[ServerAddress | None] = []
+        self._leaders: dict[int, ServerAddress | None] = {}
         # By slot: numbers of pushes, and clocks, that were acknowledged.
         self._seqs: dict[int, int] = {}
         self._clocks: dict[int, int] = {}
@@ -170,17 +170,28 @@ class ClientState:
         self._send(entry)
         return self._actions
 
+    def closes(self, message: Any) -> bool:
+        """Whether a message is the answer to an open request, which is closed then: what `answered` gives as `Done`."""
+        # Others may carry no request number, such as notices; None: an answer to something that was sent twice.
+        if type(message) not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
+            return False
+        # A push that does not count says nothing of the slot's clock.
+        if type(message) is not Uncounted:
+            # A server acknowledges the pushes of a slot in their order.
+            submit, clock = entry.submit, message.clock
+            slot = submit.slot
+            if clock > self._clocks.get(slot, 0):
+                self._clocks[slot] = clock
+            if submit.seq > self._seqs.get(slot, 0):
+                self._seqs[slot] = submit.seq
+        return True
+
     def answered(self, message: Any, frames: tuple[Frame, ...], now: float) -> list[Action]:
         """Take a server's answer, as `handle` does."""
-        # Those that answer what was asked for, first; others may carry no request number, such as notices.
-        if type(message) in _ANSWERS:
-            # None: an answer to something that was sent twice.
-            if (entry := self.open.pop(message.request, None)) is None:
-                return []
-            # A push that does not count says nothing of the slot's clock.
-            if type(message) is not Uncounted:
-                self._note(entry.submit, message.clock)
+        if self.closes(message):
             return [Done(message.request, message, frames)]
+        if type(message) in _ANSWERS:
+            return []
         self._now = now
         self._actions = []
         if (entry := self.open.get(getattr(message, "request", -1))) is not None:
@@ -213,33 +224,22 @@ class ClientState:
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
                         self._send_again(other)
 
-    def _note(self, submit: Submit, clock: int) -> None:
-        """Remember what is acknowledged; a server acknowledges the pushes of a slot in their order."""
-        slot = submit.slot
-        if clock > self._clocks.get(slot, 0):
-            self._clocks[slot] = clock
-        if submit.seq > self._seqs.get(slot, 0):
-            self._seqs[slot] = submit.seq
-
     def _new_view(self, view: View) -> None:
         # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
             return
         self.view = view
         servers = {server.index: server for server in view.servers}
-        self._leaders = [servers.get(holders.primary) for holders in view.slots]
+        self._leaders = {slot: servers.get(holders.primary) for slot, holders in enumerate(view.slots)}
         for entry in self.open.values():
             # Only requests whose leader has changed are sent again.
-            if self._leader(entry.submit.slot) != entry.sent_to:
+            if self._leaders.get(entry.submit.slot) != entry.sent_to:
                 entry.wait = _FIRST_WAIT_SECONDS
                 self._send(entry)
 
-    def _leader(self, slot: int) -> ServerAddress | None:
-        return self._leaders[slot] if slot < len(self._leaders) else None
-
     def _send(self, entry: _Open) -> None:
         submit, wait, now = entry.submit, entry.wait, self._now
-        leader = self._leader(submit.slot)
+        leader = self._leaders.get(submit.slot)
         # A second sending is counted; the first one has no former receiver.
         if entry.sent_to is not None:
             self.num_resent += 1

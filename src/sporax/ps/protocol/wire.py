@@ -12,7 +12,9 @@ bytes  type    meaning
 ====== ======= ==========================================================
 
 Where one array ends and the next begins is said by the entries of the struct, so it does not matter how a transport divides the
-arrays' bytes into frames. Nothing is ever unpickled. What does not fit is a `WireError`, which the receiver counts and drops.
+arrays' bytes into frames. Between processes of one machine the arrays may lie in memory that both share (`shared_area`): then
+byte 5 is one, and bytes 6 and 7 say where. Nothing is ever unpickled. What does not fit is a `WireError`, which the receiver
+counts and drops.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,7 +40,11 @@ MAX_FRAMES = 0xFFFF
 # Magic and version in one comparison.
 _MAGIC = b"SPXP\x02\0\0\0"
 _EARLIER_MAGIC = b"SPXP\x01\0"
+# Of a message whose arrays do not come behind its struct.
+_APART_MAGIC = b"SPXP\x02\x01"
+APART = 5  # the byte of a header that is one then
 HEADER = struct.Struct("<8sIIQ")
+_APART_HEADER = struct.Struct("<6sHIIQ")
 _HEADER_BYTES = HEADER.size
 _pack_header, _unpack_header, _crc32 = HEADER.pack, HEADER.unpack_from, zlib.crc32
 
@@ -86,6 +92,26 @@ def head_and_size(message: ServerMessage, frames: Sequence[Frame] = ()) -> tuple
     return _pack_header(_MAGIC, length, _crc32(packed), body) + packed, _HEADER_BYTES + length + body
 
 
+def head_apart(message: ServerMessage, place: int, body_bytes: int) -> bytes:
+    """Header and struct of a message whose arrays, of so many bytes, lie at a place of shared memory."""
+    packed = _encode(message)
+    return _APART_HEADER.pack(_APART_MAGIC, place, len(packed), _crc32(packed), body_bytes) + packed
+
+
+def apart_header_at(buffer: Frame, start: int = 0) -> tuple[int, int, int, int]:
+    """As `header_at`, and where the arrays are.
+
+    Raises:
+        WireError: not such a header, or too much.
+    """
+    magic, place, length, checksum, body = _APART_HEADER.unpack_from(buffer, start)
+    if magic != _APART_MAGIC:
+        raise WireError(f"For 'sporax.ps', a header must begin with {_APART_MAGIC!r}, but got {magic!r}.")
+    if length > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES:
+        _refuse_size(length, body)
+    return length, checksum, body, place
+
+
 def header_at(buffer: Frame, start: int = 0, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int, int]:
     """Of a header at a place: bytes of the struct that follows, its checksum, and bytes of the arrays behind it.
 
@@ -97,10 +123,12 @@ def header_at(buffer: Frame, start: int = 0, max_body_bytes: int = MAX_BODY_BYTE
         raise WireError(f"For 'sporax.ps', a header must begin with {_MAGIC!r}, but got {magic!r}.")
     # Before any memory is taken for it.
     if length > MAX_STRUCT_BYTES or body > max_body_bytes:
-        raise WireError(
-            f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes."
-        )
+        _refuse_size(length, body)
     return length, checksum, body
+
+
+def _refuse_size(length: int, body: int) -> NoReturn:
+    raise WireError(f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes.")
 
 
 def with_present_header(head: Frame) -> Frame:

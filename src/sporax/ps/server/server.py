@@ -353,7 +353,10 @@ class Server:
         assert self.state is not None
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
-            follows = ACTIONS[type(action)](self, action)
+            if type(action) is Apply:
+                follows: Event | None = action
+            else:
+                follows = ACTIONS[type(action)](self, action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 

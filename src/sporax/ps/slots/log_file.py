@@ -35,6 +35,8 @@ _COMMON = b"SPX"  # with which records of all forms begin
 _PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
 _PAGE_BYTES = 4096  # the least that a disk fails to give
 _add = np.add.reduce
+_WORD = np.dtype("<u8")
+_NO_WORDS = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ def _checksum(start: Frame, arrays: Sequence[Frame], number: int) -> int:
     checksum = zlib.crc32(start, number)
     for array in arrays:
         words, rest = divmod(len(array), _LENGTH.size)
-        total = int(_add(np.frombuffer(array, np.uint64, words))) if words else 0
-        checksum = zlib.crc32(_LENGTH.pack(total), checksum)
+        total: Frame = _add(np.frombuffer(array, _WORD, words)).data if words else _NO_WORDS
+        checksum = zlib.crc32(total, checksum)
         # Arrays may end in the middle of a word.
         if rest:
             checksum = zlib.crc32(memoryview(array)[-rest:], checksum)

@@ -4,8 +4,9 @@ Problem: through a messaging library every message changes threads four times (c
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
 Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
 in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do, as long as that
-finds something (`_Patience`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
+finds something (`Patience`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
 own memory. Where messages have the sizes of the one before, as the pushes of a worker have, one system call brings all of it.
+Between processes of one machine arrays that are not too large go through memory that both share (`shared_area`).
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
 Only this user's processes can enter the directory of a Unix socket (`transport.LocalSocket`). TCP serves jobs on several machines
 whose user has said that they need no keys (MS_PS_INSECURE=1); the others have `transport` for that.
@@ -13,23 +14,34 @@ whose user has said that they need no keys (MS_PS_INSECURE=1); the others have `
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import numpy as np
 
 from sporax.cluster import ports
 from sporax.cluster.environment import join_address
-from sporax.ps.protocol.messages import PeerHello, ServerMessage
-from sporax.ps.protocol.wire import HEADER, Frame, WireError, decode_struct, head_and_size, header_at
+from sporax.ps.protocol.messages import PeerHello, Push, ServerMessage
+from sporax.ps.protocol.wire import (
+    APART,
+    HEADER,
+    Frame,
+    WireError,
+    apart_header_at,
+    decode_struct,
+    head_and_size,
+    head_apart,
+    header_at,
+)
 from sporax.ps.sockets import polling
+from sporax.ps.sockets.patience import Patience
 from sporax.ps.sockets.polling import READ, WRITE
+from sporax.ps.sockets.shared_area import SharedArea
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 _SEND_BUFFER_BYTES = (
@@ -40,17 +52,13 @@ _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _MOST_EVENTS = 64  # of one look; the others come first in the next
 _BACKLOG = 512
-_WAIT_SECONDS = 0.02  # no longer than this does a read wait
-_LOOK_SECONDS = 1e-4  # before a reader sleeps; to be woken takes about a third of this
-_MOST_WAITS_WITHOUT = (
-    256  # where answers take as long as a look, less than a hundredth of the time goes into looks in vain
-)
+_WAIT_MILLISECONDS = 20  # no longer than this does a read wait
 _NO_BODY = memoryview(b"")
 _HEADER_BYTES = HEADER.size
 
 
-def _timeval(seconds: float) -> bytes:
-    return struct.pack("ll", 0, int(seconds * 1e6))
+def _timeval(milliseconds: int) -> bytes:
+    return struct.pack("ll", 0, milliseconds * 1000)
 
 
 def _memory(num_bytes: int) -> memoryview:
@@ -61,34 +69,7 @@ def _memory(num_bytes: int) -> memoryview:
 
 
 Incoming = tuple[ServerMessage, tuple[Frame, ...]]
-T = TypeVar("T")
 Place = Callable[[ServerMessage, int], memoryview | None]
-
-
-class _Patience:
-    """Whether it pays to look for a moment before one sleeps.
-
-    Problem: where the other process has a core of its own, its answer comes while one looks. Where it shares this one, or other
-    processes want both, looking keeps it from running. Method: each look that finds nothing doubles the number of waits without.
-    """
-
-    def __init__(self) -> None:
-        self.waits_without = self._missed = 0
-
-    def look(self, attempt: Callable[[], T | None]) -> T | None:
-        """What an attempt gives while one looks; None where it does not pay now, or nothing has come."""
-        if self.waits_without:
-            self.waits_without -= 1
-            return None
-        ends = time.perf_counter() + _LOOK_SECONDS
-        while (found := attempt()) is None and time.perf_counter() < ends:
-            pass
-        if found is not None:
-            self._missed = 0
-            return found
-        self._missed += 1
-        self.waits_without = min(1 << self._missed, _MOST_WAITS_WITHOUT)
-        return None
 
 
 class Stream:
@@ -97,18 +78,24 @@ class Stream:
     Args:
         connection: a connected socket; it is closed with this object.
         place: gives memory for the arrays of a message, where some is waiting for them.
+        is_called: whether another process has connected, whose first message may bring a `SharedArea`.
     """
 
-    def __init__(self, connection: socket.socket, place: Place | None = None) -> None:
+    def __init__(self, connection: socket.socket, place: Place | None = None, *, is_called: bool = False) -> None:
         # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_MILLISECONDS))
         if connection.family == socket.AF_UNIX:
             # Set before the first message, since it bounds what one call takes; TCP's grows by itself.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         else:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ports.notice_silence(connection)
+        self._until_readable: Callable[[float], object] | None = None
+        if connection.family == socket.AF_UNIX:
+            poll = select.poll()
+            poll.register(connection, select.POLLIN)
+            self._until_readable = poll.poll
         self._socket = connection
         self._place = place
         self.identity = b""
@@ -122,7 +109,11 @@ class Stream:
         self._unsent: deque[memoryview] = deque()
         # Memory for header and struct, and bytes of the arrays, of a message with the sizes of the last one that had arrays.
         self._expected: tuple[bytearray, int] | None = None
-        self._patience = _Patience()
+        self._patience = Patience()
+        self.haste = Patience()
+        """Whether to ask for the next message, after one was taken, before the kernel says that it is there."""
+        self._area: SharedArea | None = None
+        self._may_get_area = is_called and connection.family == socket.AF_UNIX
 
     def fileno(self) -> int:
         """Of the socket."""
@@ -135,16 +126,36 @@ class Stream:
 
     def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
-        head, size = head_and_size(message, frames)
+        if frames and self._area is not None and (put := self._area.put(frames)) is not None:
+            head = head_apart(message, *put)
+            frames, size = (), len(head)
+        else:
+            head, size = head_and_size(message, frames)
         done = 0
         if not self._unsent:
-            done = self._write((head, *frames))
+            done = self._write((head, *frames) if frames else (head,))
             if done == size:
                 return True
         # Behind what waits already; the order of messages stays.
         self._unsent.extend(map(memoryview, (head, *frames)))
         self._drop_sent(done)
         return False
+
+    def send_first(self, message: ServerMessage) -> None:
+        """Send the first message of a connection that this process has made, with an area to share if possible."""
+        made = SharedArea.make() if self._socket.family == socket.AF_UNIX else None
+        if made is None:
+            self.send(message)
+            return
+        area, descriptor = made
+        try:
+            # So short that the kernel takes all of it or nothing.
+            socket.send_fds(self._socket, [head_and_size(message, ())[0]], [descriptor], socket.MSG_DONTWAIT)
+            self._area = area
+        except OSError:
+            self.send(message)
+        finally:
+            os.close(descriptor)
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
@@ -205,19 +216,33 @@ class Stream:
         """Give the socket back."""
         self.end()
         self._socket.close()
+        self._area = None
 
     def _begin(self) -> ServerMessage | None:
         """Begin the next message if its header and struct are here; None where they are not."""
         start, stop, needed = self._start, self._stop, _HEADER_BYTES
         if stop - start >= needed:
             # The header tells both sizes.
-            struct_bytes, checksum, body_bytes = header_at(self._scratch, start)
+            area, place = self._area, 0
+            if area is not None and self._scratch[start + APART]:
+                struct_bytes, checksum, body_bytes, place = apart_header_at(self._scratch, start)
+            else:
+                area = None
+                struct_bytes, checksum, body_bytes = header_at(self._scratch, start)
             needed += struct_bytes
             end = start + needed
             if end <= stop:
                 self._message = message = decode_struct(self._scratch[start + _HEADER_BYTES : end], checksum)
                 self._filled = 0
-                if body_bytes:
+                if area is not None:
+                    # Gradients are used once and soon; other arrays may stay for long.
+                    if type(message) is Push:
+                        self._body = area.lend(place, body_bytes)
+                    else:
+                        self._body = self._memory_for(message, body_bytes)
+                        area.take(place, self._body)
+                    self._filled = body_bytes
+                elif body_bytes:
                     self._filled = min(body_bytes, stop - end)
                     self._body = self._body_of(message, needed, body_bytes)
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
@@ -237,30 +262,45 @@ class Stream:
 
     def _body_of(self, message: ServerMessage, head_bytes: int, body_bytes: int) -> memoryview:
         """Memory for the arrays of a message: the caller's where it waits for these values."""
-        if self._place is None:
-            if head_bytes <= _SCRATCH_BYTES and body_bytes <= _MOST_EXPECTED_BYTES:
-                self._expected = bytearray(head_bytes), body_bytes
-            return _memory(body_bytes)
-        buffer = self._place(message, body_bytes)
+        if self._place is None and head_bytes <= _SCRATCH_BYTES and body_bytes <= _MOST_EXPECTED_BYTES:
+            self._expected = bytearray(head_bytes), body_bytes
+        return self._memory_for(message, body_bytes)
+
+    def _memory_for(self, message: ServerMessage, body_bytes: int) -> memoryview:
+        buffer = None if self._place is None else self._place(message, body_bytes)
         return _memory(body_bytes) if buffer is None else buffer
 
     def _read_head(self) -> int:
         """Read the beginning of a message without waiting; gives the number of bytes."""
         if self._expected is not None and not self._stop:
             return self._read_as_expected(*self._expected)
-        count = self._socket.recv_into(self._free(), 0, socket.MSG_DONTWAIT)
+        if self._may_get_area:
+            return self._read_first()
+        count = self._socket.recv_into(self._free() if self._stop else self._scratch, 0, socket.MSG_DONTWAIT)
         self._stop += count
         return count
 
-    def _free(self) -> bytearray | memoryview:
+    def _read_first(self) -> int:
+        """Read the beginning of the first message, and the area that comes with it."""
+        data, descriptors, _, _ = socket.recv_fds(
+            self._socket, _SCRATCH_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        )
+        self._may_get_area = False
+        for descriptor in descriptors:
+            self._area = SharedArea.of(descriptor)
+        self._scratch[: len(data)] = data
+        self._stop = len(data)
+        return len(data)
+
+    def _free(self) -> memoryview:
         """The scratch memory behind what has been read and not yet taken."""
-        return memoryview(self._scratch)[self._stop :] if self._stop else self._scratch
+        return memoryview(self._scratch)[self._stop :]
 
     def _read_as_expected(self, head: bytearray, body_bytes: int) -> int:
         """Read a message that probably has the sizes of the one before: its arrays go into memory of their own at once."""
         body, head_bytes = _memory(body_bytes), len(head)
         count: int = self._socket.recvmsg_into((head, body), 0, socket.MSG_DONTWAIT)[0]
-        if count >= head_bytes:
+        if count >= head_bytes and not head[APART]:
             struct_bytes, checksum, num_bytes = header_at(head)
             if struct_bytes == head_bytes - _HEADER_BYTES and num_bytes == body_bytes:
                 self._message = decode_struct(head[_HEADER_BYTES:], checksum)
@@ -281,7 +321,11 @@ class Stream:
         else:
             count = patience.look(self._read_what_is_here)
         if count is None:
-            count = self._socket.recv_into(self._free())
+            # A read that waits on a Unix socket is woken, for nothing, when the other end takes what was sent; a poll is not.
+            if self._until_readable is not None:
+                self._until_readable(_WAIT_MILLISECONDS)
+                return self._read_head()
+            count = self._socket.recv_into(self._free() if self._stop else self._scratch)
             self._stop += count
         return count
 
@@ -334,7 +378,7 @@ class Streams:
         self.bad_messages = 0
         self.others_ready = False
         self._others: set[int] = set()
-        self._patience = _Patience()
+        self._patience = Patience()
         self.address = ""
         """What listens for other machines, as ``host:port``."""
         if path:
@@ -369,7 +413,8 @@ class Streams:
             connection.close()
             return None
         stream = self._add(connection)
-        self.send(stream, PeerHello(identity))
+        stream.send_first(PeerHello(identity))
+        self.watch_unsent(stream)
         return stream
 
     def send(self, stream: Stream, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
@@ -404,14 +449,19 @@ class Streams:
                     continue
             if self._begun:
                 self._begun.discard(descriptor)
+            is_guess = False
             # Not more at once, so that one busy connection does not keep the others waiting.
             for _ in range(_MOST_MESSAGES):
                 incoming = self._incoming(stream)
+                if is_guess:
+                    stream.haste.note(has_found=incoming is not None)
                 if incoming is None:
                     break
                 message, frames = incoming
                 yield stream, message, frames
-                if not stream.may_have_more:
+                # Who shares its core with this process has often sent the next message by now, as it was answered first.
+                is_guess = not stream.may_have_more
+                if is_guess and not stream.haste.pays():
                     break
             else:
                 self._begun.add(descriptor)
@@ -505,10 +555,10 @@ class Streams:
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                self._add(listener.accept()[0])
+                self._add(listener.accept()[0], is_called=True)
 
-    def _add(self, connection: socket.socket) -> Stream:
-        stream = Stream(connection, self._place)
+    def _add(self, connection: socket.socket, *, is_called: bool = False) -> Stream:
+        stream = Stream(connection, self._place, is_called=is_called)
         self._streams[stream.fileno()] = stream
         self._poll.register(connection, READ)
         return stream
