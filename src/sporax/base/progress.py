@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Event, Thread
 from typing import TextIO
+
+from sporax.base.made_later import dataclass
 
 DELAY_SECONDS = 4.0
 """What is over sooner is not worth a word."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +30,7 @@ from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.ir.variables import JOB, VARIABLES, check, read
 
 # MindSpore's default port of the scheduler.

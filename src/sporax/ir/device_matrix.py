@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 
 INTERLEAVED = "interleaved_parallel"
 """Name of the virtual axis: it divides the work inside every device and counts no devices. The computing of one part overlaps

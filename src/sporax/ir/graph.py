@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from sporax.base.made_later import dataclass
 from sporax.ir.marks import Mark
 from sporax.ir.operation import Operation, TensorSpec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, NotJsonError, decode
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.base.suggestions import did_you_mean
 
 SYMBOLIC = "symbolic"

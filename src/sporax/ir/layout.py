@@ -18,10 +18,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
 
 TensorMap = tuple[int | tuple[int, ...], ...]

@@ -8,9 +8,10 @@ propagation.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from sporax.base.made_later import dataclass
 from sporax.ir.layout import Layout
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
 

@@ -13,9 +13,9 @@ The statement stands where the operator is defined; marks (`ir.marks`) carry it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from sporax.base.made_later import dataclass
 from sporax.ir.operation import Shape
 
 Names = tuple[str, ...]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -21,6 +20,7 @@ from msgspec import Struct
 
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 
 VERSION = 1
 """Version of the JSON form."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, ravel
 from sporax.ir.layout import Layout
 

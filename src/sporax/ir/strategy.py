@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.made_later import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.base.units import parse_bytes
 from sporax.ir.config.placement_config import DURABILITIES
 from sporax.ir.config.search_names import SEARCH_NAMES

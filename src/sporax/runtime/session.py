@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import local
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
+
+from sporax.base.made_later import dataclass
 
 if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of jobs
     import jax

@@ -4,7 +4,8 @@ import pytest
 
 from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
-from sporax.planner.pins.manual_split import check_split, is_split, split_of
+from sporax.ir.uneven import split_of
+from sporax.planner.pins.manual_split import check_split, is_split
 
 SHAPES = ((9, 2), (8, 3))
 

@@ -8,9 +8,10 @@ when it is compiled, and everything below the facade reads only that value. Fiel
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from sporax.base.made_later import dataclass
 from sporax.ir.layout import Layout
 from sporax.ir.pipeline_schedule import PipelineSchedule
 

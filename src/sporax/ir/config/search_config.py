@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from sporax.base.made_later import dataclass
 
 GIB = 1 << 30
 """Bytes."""

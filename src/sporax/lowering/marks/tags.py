@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from sporax.base.made_later import dataclass
 from sporax.lowering.marks.numbers import next_number
 
 _TAG = re.compile(r"recompute-(\d+)-([a-z]*)")

@@ -12,13 +12,13 @@ import os
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.ir.config.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
@@ -38,7 +39,7 @@ _SET = "set_auto_parallel_context"
 _DEFAULT_SEARCH = ParallelConfig().search_mode
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Context:
     """What the global context holds.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from sporax.base.errors import SporaxTypeError
+from sporax.base.made_later import dataclass
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.state import frames

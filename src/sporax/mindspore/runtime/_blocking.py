@@ -6,7 +6,7 @@ switch on, each operator waits, so the error names the line that called it; and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sporax.base.made_later import dataclass
 
 
 @dataclass(slots=True)

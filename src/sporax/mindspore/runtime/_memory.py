@@ -12,12 +12,12 @@ import re
 import shutil
 import subprocess
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.runtime.state import frames
 
 # MindSpore's default, which means no limit.

@@ -15,11 +15,11 @@ import math
 import reprlib
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from sporax.base.made_later import dataclass
 from sporax.mindspore.common import dtype as dtypes
 from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
 from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, array_from, check_shape

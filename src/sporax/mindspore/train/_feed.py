@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.made_later import dataclass
 from sporax.mindspore.common.tensor import Tensor
 
 # 64 MiB: a group must fit next to the model, also on small devices.

@@ -7,66 +7,15 @@ their gradients need no communication. This module checks MindSpore's conditions
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.base.identity import ByIdentity
 from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import Shape
-from sporax.ir.uneven import UnevenRows
-
-PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
-"""MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
-ATTRIBUTES = (PLAIN, WITH_OFFSET)
-"""Both of them, for callers that only ask whether there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ManualSplit:
-    """Parts of a table.
-
-    Attributes:
-        rows: how many rows each part has.
-        offsets: what indices into each part start from.
-    """
-
-    rows: UnevenRows
-    offsets: tuple[int, ...]
-
-    def fits(self, table: Shape, indices: Shape, axis: object) -> bool:
-        """Whether a table and indices of these shapes can be looked up part by part."""
-        parts = len(self.rows.rows)
-        return bool(table and indices) and axis == 0 and table[0] == self.rows.num_rows and indices[-1] % parts == 0
-
-
-def split_of(attributes: Mapping[str, Hashable]) -> ManualSplit | None:
-    """The parts that attributes of an operator name; None where they name none, or not as they should."""
-    plain, pairs = attributes.get(PLAIN), attributes.get(WITH_OFFSET)
-    # Both at once is an error, which `check_split` reports; here it means no split.
-    if (plain is None) == (pairs is None):
-        return None
-    if pairs is None:
-        return _plain(plain)
-    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return None
-    # The offsets replace the starts of the parts, which plain splits have.
-    split = _plain(tuple(rows for rows, _ in pairs))
-    offsets = tuple(offset for _, offset in pairs)
-    if split is None or not all(isinstance(offset, int) and offset >= 0 for offset in offsets):
-        return None
-    return replace(split, offsets=offsets)
-
-
-def _plain(rows: Hashable) -> ManualSplit | None:
-    if not isinstance(rows, tuple) or not rows:
-        return None
-    # In Python, bool is an int; True rows would be one row.
-    if not all(isinstance(row, int) and not isinstance(row, bool) and row > 0 for row in rows):
-        return None
-    parts = UnevenRows(rows)
-    return ManualSplit(parts, parts.starts)
+from sporax.ir.uneven import ATTRIBUTES, PLAIN, WITH_OFFSET, ManualSplit, UnevenRows, split_of
 
 
 def is_split(mark: OperatorMark) -> bool:

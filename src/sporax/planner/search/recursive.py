@@ -38,7 +38,7 @@ from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.repeated_blocks import choose_tied, quick_choice_with_bound
+from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.search.space.shardings import Units, natural_units
 
@@ -64,7 +64,7 @@ def recursive(
     options: SearchOptions | None = None,
     budget: Budget | None = None,
 ) -> SearchResult:
-    """A good plan quickly; nothing is proven.
+    """A good plan quickly, with a note where it is not known to be within 1 % of the best one by costs of direct routes.
 
     Args:
         graph: the step.
@@ -76,7 +76,13 @@ def recursive(
     Raises:
         SporaxRuntimeError: nothing fits the memory.
     """
-    return one_axis_after_another(graph, mesh, model, options or SearchOptions(), budget)
+    found = one_axis_after_another(graph, mesh, model, options or SearchOptions(), budget)
+    gap = found.statistics.get("gap")
+    if isinstance(gap, float) and gap <= _GAP:
+        return found
+    proof = "there is no bound on" if gap is None else f"this plan takes at most {gap:.1%} longer than"
+    note = f"recursive_programming: {proof} the best of its search space; dynamic_programming may find a faster one"
+    return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, note)))
 
 
 def one_axis_after_another(
@@ -134,6 +140,7 @@ def one_axis_after_another(
             **final.statistics(),
             "candidates": sum(order_result.candidates for order_result in order_results),
             "orders": num_orders,
+            **_gap(best, max(order_result.bound for order_result in order_results)),
         },
     )
 
@@ -153,9 +160,9 @@ def _runs(builder: ProblemBuilder, orders: Sequence[Order], budget: Budget) -> I
     *others, last = orders
     problem = builder.build(last[0]) if others else None
     if problem is not None and len(problem.costs) > _FEW:
-        chosen, bound = quick_choice_with_bound(problem)
+        chosen, bound = choose_tied_with_bound(problem, known=0.0)
         if budget.is_over or problem.seconds(chosen) <= (1 + _GAP) * bound:
-            yield _result_of(problem, chosen)
+            yield _result_of(problem, chosen, bound)
             return
     known = math.inf
     for order in others or [last]:
@@ -164,7 +171,7 @@ def _runs(builder: ProblemBuilder, orders: Sequence[Order], budget: Budget) -> I
         yield order_result
     if problem is not None and not budget.is_over:
         # Where it can hardly be better than the others, less time is spent on it.
-        yield _result_of(problem, choose_tied(problem, known=known))
+        yield _result_of(problem, *choose_tied_with_bound(problem, known=known))
 
 
 class _OrderResult(NamedTuple):
@@ -174,11 +181,13 @@ class _OrderResult(NamedTuple):
         bases: per decision.
         seconds: cost by the last round's costs, in which moves go the straight way.
         candidates: how many were looked at.
+        bound: seconds, by the same costs, that no plan is below.
     """
 
     bases: list[Base] | None
     seconds: float
     candidates: int
+    bound: float = -math.inf
 
 
 class _FinishedOrder(NamedTuple):
@@ -186,15 +195,23 @@ class _FinishedOrder(NamedTuple):
 
     Attributes:
         final: the problem with everything decided.
+        seconds: its cost by direct routes.
         candidates: how many were looked at.
     """
 
     final: Problem
+    seconds: float
     candidates: int
 
 
 def _cost(attempt: _FinishedOrder) -> float:
     return attempt.final.seconds([0] * len(attempt.final.costs))
+
+
+def _gap(attempt: _FinishedOrder, bound: float) -> dict[str, float]:
+    """The share of the bound by which an attempt is above it, among the statistics; nothing where there is no bound."""
+    seconds = max(attempt.seconds, _cost(attempt))
+    return {"gap": max(seconds / bound - 1, 0.0)} if bound > 0 else {}
 
 
 def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
@@ -211,7 +228,8 @@ def _measured(final: Problem) -> MeasuredPlan:
 
 def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:
     """All axes in one round."""
-    return _FinishedOrder(builder.costed(problem.bases(least_cost(problem, []))), sum(map(len, problem.costs)))
+    chosen = least_cost(problem, [])
+    return _FinishedOrder(builder.costed(problem.bases(chosen)), problem.seconds(chosen), sum(map(len, problem.costs)))
 
 
 def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
@@ -223,9 +241,9 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _result_of(problem: Problem, chosen: list[int]) -> _OrderResult:
+def _result_of(problem: Problem, chosen: list[int], bound: float) -> _OrderResult:
     """What a single round decided."""
-    return _OrderResult(problem.bases(chosen), problem.seconds(chosen), sum(map(len, problem.costs)))
+    return _OrderResult(problem.bases(chosen), problem.seconds(chosen), sum(map(len, problem.costs)), bound)
 
 
 def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
@@ -245,7 +263,7 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
 
 
 def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedOrder:
-    return _FinishedOrder(builder.costed(order_result.bases), order_result.candidates)
+    return _FinishedOrder(builder.costed(order_result.bases), order_result.seconds, order_result.candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:

@@ -7,12 +7,13 @@ import re
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from sporax.base.made_later import dataclass
 from sporax.base.progress import activity, reported
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sporax.base.made_later import dataclass
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime import program as programs
 from sporax.runtime.session import SESSION

@@ -15,10 +15,11 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from sporax.base.made_later import dataclass
 
 Key = tuple[int, int]
 Shape = tuple[int, ...]

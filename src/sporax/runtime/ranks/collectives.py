@@ -17,7 +17,6 @@ and not divided counts once for each of them. Forward mode is their transpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
@@ -28,6 +27,7 @@ from jax import lax
 from jax.tree_util import PyTreeDef
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt

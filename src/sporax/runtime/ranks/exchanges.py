@@ -12,7 +12,6 @@ Reference: https://openxla.org/xla/operation_semantics (AllReduce, AllGather, Al
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.base.errors import SporaxTypeError
+from sporax.base.made_later import dataclass
 from sporax.lowering.execute.ordered_sum import sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sporax.base.made_later import dataclass
 from sporax.ir.config.fusion_ids import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.runtime.ranks import collectives
 from sporax.runtime.ranks.groups import Group

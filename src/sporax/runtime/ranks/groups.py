@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,6 +28,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.made_later import dataclass
 from sporax.lowering import passes
 from sporax.runtime import world
 from sporax.runtime.process.dry_run_report import say

@@ -18,13 +18,13 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.made_later import dataclass
 
 _BLOCK_BYTES = 8 << 20
 """A block where nothing else is said: above it disks are not faster."""

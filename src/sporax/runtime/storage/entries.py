@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from sporax.base.made_later import dataclass
 
 MAX_DIMS = 32
 """More dimensions than any array here can have."""

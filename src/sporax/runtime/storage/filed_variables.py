@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.base.made_later import dataclass
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage.block_files import BlockFiles, DiskSettings, FiledArray

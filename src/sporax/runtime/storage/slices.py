@@ -13,7 +13,7 @@ only: the one whose device JAX counts as replica 0; a copy that every process ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.runtime.state import frames
 from sporax.runtime.storage.regions import Region, full_region, overlap, region_shape, volume, within
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile

@@ -11,7 +11,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.runtime.storage import safetensors_format
 from sporax.runtime.storage.entries import CorruptCheckpointError
 from sporax.runtime.storage.regions import Region, Shape, region_shape

@@ -17,11 +17,12 @@ any form back to the array (`sporax.runtime.ranks.joint_arrays.change_form`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
 import jax
+
+from sporax.base.made_later import dataclass
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")

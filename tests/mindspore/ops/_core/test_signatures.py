@@ -1,40 +1,12 @@
-"""Members of classes that are made when they are first used."""
+"""Signatures of an operator and its forms, which are read when they are first used."""
 
 import inspect
 
 import pytest
 
+from sporax.base.made_later import MadeLater
 from sporax.mindspore import Tensor, ops
 from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operator, operator
-from sporax.mindspore.ops._core.signatures import MadeLater
-
-
-def test_a_member_is_made_once_together_with_its_others():
-    calls = []
-
-    def made():
-        calls.append(1)
-        return {"size": 3, "double": lambda self: 2 * self.size}
-
-    class Some:
-        size = MadeLater(made)
-        double = MadeLater(made)
-
-    class Other(Some):
-        pass
-
-    assert Other().double() == 6
-    assert Some.size == 3 == vars(Some)["size"]
-    assert calls == [1]
-
-
-def test_what_was_put_in_its_place_stays():
-    class Some:
-        first = MadeLater(lambda: {"first": 1, "second": 2})
-        second = MadeLater(lambda: {"first": 1, "second": 2})
-
-    Some.second = 5
-    assert (Some.first, Some.second) == (1, 5)
 
 
 @pytest.fixture

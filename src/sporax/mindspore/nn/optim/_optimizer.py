@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
 from sporax.mindspore import context

@@ -9,8 +9,8 @@ element.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
+from sporax.base.made_later import dataclass
 from sporax.ir.operator_dims import UNSTATED, Call, Dims, NamedDims, Names, OperatorDims, Shapes, numbered
 
 Stated = str | NamedDims | OperatorDims | None

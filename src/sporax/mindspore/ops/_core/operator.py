@@ -43,6 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.base.made_later import MadeLater
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
 from sporax.mindspore.common import _gradient_switch, _integer_slopes
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -51,7 +52,7 @@ from sporax.mindspore.ops._core.forms import ClassForm
 from sporax.mindspore.ops._core.marking import between_marks
 from sporax.mindspore.ops._core.parameters import Array, Operand, Parameters, known_ints, static
 from sporax.mindspore.ops._core.primitive import Primitive
-from sporax.mindspore.ops._core.signatures import MadeLater, add_method, renamed, with_parameters
+from sporax.mindspore.ops._core.signatures import add_method, renamed, with_parameters
 from sporax.mindspore.runtime import _blocking
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note

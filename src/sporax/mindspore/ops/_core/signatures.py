@@ -11,42 +11,14 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sporax.base.made_later import add_later
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import with_signature
 
 
-class MadeLater:
-    """A member of a class that is made when it is first used, and then stands in its place.
-
-    Reading and writing signatures is most of the work of an operator's definition, and a program uses few of the thousand.
-
-    Args:
-        made: gives the member, and others of the class that are made together with it, by name.
-    """
-
-    def __init__(self, made: Callable[[], Mapping[str, Any]]) -> None:
-        self._made = made
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._owner, self._name = owner, name
-
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        members = self._made()
-        for name, member in members.items():
-            # What somebody has put there since stays.
-            if isinstance(vars(self._owner).get(name), MadeLater):
-                setattr(self._owner, name, member)
-        member = members[self._name]
-        # As Python finds members: functions become methods.
-        return member.__get__(instance, owner) if hasattr(member, "__get__") else member
-
-
 def add_method(kind: type[Any], name: str, function: Callable[..., Any], names: Mapping[str, str]) -> None:
     """Give a class the method that `as_method` makes, when it is first used."""
-    method = MadeLater(lambda: {name: as_method(function, name, names)})
-    setattr(kind, name, method)
-    # Python names members of a class's body alone.
-    method.__set_name__(kind, name)
+    add_later(kind, name, lambda: {name: as_method(function, name, names)})
 
 
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -13,10 +13,10 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, lookup_axis, numbered
+from sporax.ir.uneven import ATTRIBUTES, split_of
 from sporax.lowering import execute
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core.operator import Operator
-from sporax.planner.pins.manual_split import ATTRIBUTES, split_of
 
 
 class TableLookup(Operator[Any]):

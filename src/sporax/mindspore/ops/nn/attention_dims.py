@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sporax.base.made_later import dataclass
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 
 _LAYOUTS = {

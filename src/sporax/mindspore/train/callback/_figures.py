@@ -10,11 +10,11 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from sporax.base.made_later import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.session import SESSION
 

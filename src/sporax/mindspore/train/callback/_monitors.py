@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.made_later import dataclass
 from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss

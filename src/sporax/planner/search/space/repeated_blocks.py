@@ -339,14 +339,14 @@ def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -
     return tied_choice(problem, repeats, turns, known)[0]
 
 
-def quick_choice_with_bound(problem: Problem, turns: int = TURNS) -> tuple[list[int], float]:
-    """As `choose_tied`, without a second look at the choice; and seconds that no choice with such blocks is below."""
+def choose_tied_with_bound(problem: Problem, known: float, turns: int = TURNS) -> tuple[list[int], float]:
+    """As `choose_tied`, and seconds that no choice with such blocks is below; `known` is 0 for no second look at the choice."""
     repeats = find_repeats(labels(problem), problem.edges)
     if repeats is None:
-        chosen, bound = choose_with_bound(problem.cost_graph(), known=0.0)
+        chosen, bound = choose_with_bound(problem.cost_graph(), known=known * problem.scale)
         return chosen, bound / problem.scale
     small, variable = tied_problem(problem.costs, repeats, turns)
-    decided, bound = choose_with_bound(small, known=0.0)
+    decided, bound = choose_with_bound(small, known=known * problem.scale)
     return [decided[entry] for entry in variable], bound / problem.scale
 
 

@@ -41,6 +41,8 @@ _RISE = 1e-4
 """Share of the bound by which a sweep must raise it to be worth another one."""
 _MORE_SWEEPS = 12
 """Sweeps that may raise the bound towards the cost of a choice from elsewhere."""
+_FAR_SWEEPS = 96
+"""Sweeps of messages, at most, where the choice is far above a bound that rises: four times what others take."""
 _BALLS = 32
 """Most balls that are decided again."""
 _BALL = 40
@@ -129,14 +131,17 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.i
     messages = MessagePassing(core)
     best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
     bound = -np.inf
-    for number in range(sweeps):
-        bound = max(bound, *messages.sweep(core.costs))
+    for number in range(max(sweeps, _FAR_SWEEPS)):
+        before, bound = bound, max(bound, *messages.sweep(core.costs))
         # Forward and backward in turn: each direction decodes well what the other one decodes badly.
         positions = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
         cost, idle = core.cost(positions), idle + 1
         if cost < least:
             best, least, idle = positions, cost, 0
-        if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
+        reached = bound + core.constant
+        # As long as the bound rises, the messages have not said all they know, and the best choice may come late.
+        far = min(least, known) > (1 + _GAP) * reached and bound - before > _RISE * abs(reached)
+        if ((idle >= patience or number + 1 >= sweeps) and not far) or least <= (1 + OPTIMALITY_TOLERANCE) * reached:
             break
     bound += core.constant
     if known < least:
