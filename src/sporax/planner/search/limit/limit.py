@@ -10,8 +10,9 @@ with sum_t w_t = 1 of the operators at which a plan was too large,
 
 has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
 geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
-plan, so bytes of resharding count though b_t leaves them out. Where no x(p) fits, the smallest one is made smaller, and
-the one of least cost that fits is improved (`repair`). Counts and no clocks end all this: every process finds the same plan.
+plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cheaper than all that
+fit are made smaller, where none fits the smallest one, too; what fits then is improved (`repair`). Counts and no clocks end
+all this: every process finds the same plan.
 
 A problem of many decisions is solved with tied blocks first (`repeated_blocks`), and not improved after that.
 
@@ -49,7 +50,7 @@ _MEMORY_ALONE, _FEW_MULTIPLIERS = _FACTOR**6, 3
 """Factor of the first multiplier, and how many there are, where a plan that fits is enough, whatever it costs."""
 _NEAR = 1.2
 """Share of the limit up to which a plan that is too large is worth a repair of its own."""
-_WORTH = 0.98
+_WORTH = 0.95
 """Share of the cost of a plan that fits below which one that is too large is repaired."""
 _LARGE = 400
 """Decisions from which a problem is large: its loop takes seconds, and each of its plans most of a second to measure."""
@@ -104,19 +105,25 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
     if large and plans[0].peak_bytes > limit:
         plans.append(relaxed(problem, limit))
     if not problem.options.gives_up:
-        fits = [plan for plan in plans if plan.peak_bytes <= limit]
-        near = plans if large else _trade_offs(problem, limit)
-        if fits:
-            worth = _WORTH * min(problem.seconds(plan.chosen) for plan in fits)
-            near = [plan for plan in near if problem.seconds(plan.chosen) < worth]
-        near = [plan for plan in near if limit < plan.peak_bytes <= _NEAR * limit]
-        # The smallest plan comes last, since it is found without regard to the limit: what an error names is enough.
-        last = [] if fits else [smallest(problem, limit)]
-        plans = [*fits, *(reduce_memory(problem, plan, limit) for plan in near), *last]
+        plans = _repaired(problem, plans, limit)
     # Two ways may have led to one plan.
     plans = [*{tuple(plan.chosen): plan for plan in plans}.values()]
     plans = [plan if large or plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
     return min(plans, key=lambda entry: _rank(problem, entry, limit))
+
+
+def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> list[MeasuredPlan]:
+    """Those of the plans that fit, and cheaper ones near the limit after a repair; behind them the smallest where none fits."""
+    fits = [plan for plan in plans if plan.peak_bytes <= limit]
+    worth = min((_WORTH * problem.seconds(plan.chosen) for plan in fits), default=math.inf)
+    near = [
+        plan
+        for plan in (plans if is_large(problem) else _trade_offs(problem, limit))
+        if limit < plan.peak_bytes <= _NEAR * limit and problem.seconds(plan.chosen) < worth
+    ]
+    # The smallest plan is found without regard to the limit: what an error names is enough.
+    last = [] if fits else [smallest(problem, limit)]
+    return [*fits, *(reduce_memory(problem, plan, limit) for plan in near), *last]
 
 
 def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:

@@ -4,8 +4,8 @@ Problem: bytes of resharding show only in the complete plan, so a plan that the 
 or smaller than it needs to be, and then too expensive.
 
 Method: N(x) are the choices that differ from x in one decision, or in all decisions that are equal in x. `reduce_memory`
-goes from x to the first of N(x) with a smaller peak, the smallest candidates first. `improved` decides a region R of
-neighbouring decisions again, all others as they are,
+goes from x to the first of N(x) with a smaller peak, the smallest candidates first; of equal decisions the last step changes
+only as many as it takes. `improved` decides a region R of neighbouring decisions again, all others as they are,
 
     min c(y) over all y with y_i = x_i for i not in R,
 
