@@ -118,6 +118,19 @@ def test_the_loop_finds_what_tensors_alone_do_not_show():
     assert fit(problem, limit) is fit(problem, limit)
 
 
+def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_one_fits():
+    mesh = DeviceMatrix((2, 4))
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    options = SearchOptions(fully_use_devices=True, platform="gpu")
+    problem = ProblemBuilder(networks.mlp(6, 4096, 4096).graph, mesh, model, options).build()
+    limit = 296_960_000
+
+    fits, repaired = relaxed(problem, limit), fit(problem, limit)
+    assert repaired.peak_bytes <= limit
+    assert fits.peak_bytes <= limit
+    assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(fits.chosen)
+
+
 def test_forbidden_candidates_are_not_taken_for_their_memory():
     free = problem_of(layers(3), MESH)
     least = smallest(free)

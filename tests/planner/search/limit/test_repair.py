@@ -11,7 +11,7 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.limit.limit import smallest
-from sporax.planner.search.limit.repair import improved, reduce_memory
+from sporax.planner.search.limit.repair import _groups, improved, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
@@ -75,3 +75,22 @@ def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
     limit = int(1.1 * least.peak_bytes)
     actual = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
     assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes <= limit
+
+
+def test_of_equal_layers_only_as_many_change_as_it_takes():
+    mesh = DeviceMatrix((2, 2))
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    layers = ProblemBuilder(networks.mlp(4, 256, 64).graph, mesh, model, SearchOptions(fully_use_devices=True)).build()
+    fastest = measured(layers, choose(layers.cost_graph()))
+    limit = fastest.peak_bytes * 9 // 10
+
+    small = reduce_memory(layers, fastest, limit)
+    groups = [group for group in _groups(layers, fastest.chosen) if len(group) > 1]
+    new = [[small.chosen[member] for member in group if small.chosen[member] != fastest.chosen[member]] for group in groups]
+    partly = [(group, cut) for group, cut in zip(groups, new, strict=True) if 0 < len(cut) < len(group)]
+
+    assert fastest.peak_bytes > limit >= small.peak_bytes
+    assert len(partly) == 1
+    ((group, cut),) = partly
+    everywhere = [cut[0] if number in group else chosen for number, chosen in enumerate(small.chosen)]
+    assert layers.seconds(small.chosen) < 0.7 * layers.seconds(everywhere)
