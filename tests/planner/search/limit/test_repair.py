@@ -86,7 +86,9 @@ def test_of_equal_layers_only_as_many_change_as_it_takes():
 
     small = reduce_memory(layers, fastest, limit)
     groups = [group for group in _groups(layers, fastest.chosen) if len(group) > 1]
-    new = [[small.chosen[member] for member in group if small.chosen[member] != fastest.chosen[member]] for group in groups]
+    new = [
+        [small.chosen[member] for member in group if small.chosen[member] != fastest.chosen[member]] for group in groups
+    ]
     partly = [(group, cut) for group, cut in zip(groups, new, strict=True) if 0 < len(cut) < len(group)]
 
     assert fastest.peak_bytes > limit >= small.peak_bytes
