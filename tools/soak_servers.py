@@ -74,10 +74,10 @@ POINTS = {
     "scheduler": ("before its journal is replaced", "after its journal was replaced"),
     "worker": (
         "after half of a push",
-        "after arrays were put into shared memory",
         "before a push is acknowledged",
         "after a push was acknowledged",
         "in a pull",
+        "after arrays were put into shared memory",
     ),
 }
 """Where a process may end by itself: names of `_Point.reached` calls that `arm` puts around the project's functions."""
