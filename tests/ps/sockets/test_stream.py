@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -395,6 +396,16 @@ def test_a_connection_is_asked_in_vain_more_and_more_rarely(tmp_path: Path) -> N
     server.close()
 
 
+_TAKES_AND_ANSWERS = """
+import socket, sys, time
+connection = socket.socket(fileno=int(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    connection.recv(int(sys.argv[3]), socket.MSG_WAITALL)
+    time.sleep(0.002)
+connection.sendall(bytes.fromhex(sys.argv[4]))
+"""
+
+
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="counts of threads are Linux's")
 def test_who_waits_for_an_answer_is_not_woken_when_a_message_is_taken(pair: tuple[socket.socket, Stream]) -> None:
     """The kernel wakes a read that waits on a Unix socket whenever the other end has made room."""
@@ -402,19 +413,18 @@ def test_who_waits_for_an_answer_is_not_woken_when_a_message_is_taken(pair: tupl
     count, size = 60, len(together(wire.encode(*push(1, 1000))))
     for _ in range(count):
         assert stream.send(*push(1, 1000))
-    child = os.fork()
-    if not child:
-        for _ in range(count):
-            raw.recv(size, socket.MSG_WAITALL)
-            time.sleep(0.002)
-        raw.sendall(together(wire.encode(Acked(1, 2, 3))))
-        os._exit(0)
+    answer = together(wire.encode(Acked(1, 2, 3)))
+    numbers = [str(number) for number in (raw.fileno(), count, size)]
+    # A process of its own, as threads of one process wait for each other.
+    other = subprocess.Popen(
+        [sys.executable, "-c", _TAKES_AND_ANSWERS, *numbers, answer.hex()], pass_fds=[raw.fileno()]
+    )
     before, waits, incoming = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw, 0, None
     until = time.monotonic() + 20
     while incoming is None and time.monotonic() < until:
         incoming = stream.receive(wait=True)
         waits += 1
     woken = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
-    os.waitpid(child, 0)
+    assert other.wait(20) == 0
     assert incoming == (Acked(1, 2, 3), ())
     assert woken <= waits + count // 3

@@ -10,7 +10,7 @@ with sum_t w_t = 1 of the operators at which a plan was too large,
 
 has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
 geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
-plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cheaper than all that
+plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cost less than all that
 fit are made smaller, where none fits the smallest one, too; what fits then is improved (`repair`). Counts and no clocks end
 all this: every process finds the same plan.
 
@@ -113,7 +113,7 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
 
 
 def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> list[MeasuredPlan]:
-    """Those of the plans that fit, and cheaper ones near the limit after a repair; behind them the smallest where none fits."""
+    """Those of the plans that fit, and repaired ones near the limit that cost less; where none fits, the smallest comes last."""
     fits = [plan for plan in plans if plan.peak_bytes <= limit]
     worth = min((_WORTH * problem.seconds(plan.chosen) for plan in fits), default=math.inf)
     near = [
@@ -168,7 +168,7 @@ def _relaxed(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
 
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
-    """The x(p) that are cheaper than all smaller ones, the smallest first."""
+    """The x(p) that cost less than all smaller ones, the smallest first."""
     plans = sorted(_relaxed(problem, limit, 0), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen)))
     costs = [math.inf, *itertools.accumulate((problem.seconds(plan.chosen) for plan in plans), min)]
     return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]

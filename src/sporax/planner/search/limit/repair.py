@@ -86,7 +86,7 @@ def reduce_memory(
 def _with_fewest(
     problem: Problem, plan: MeasuredPlan, members: Sequence[int], fitted: MeasuredPlan, enough: int
 ) -> MeasuredPlan:
-    """`fitted`, or a cheaper plan that is small enough though only the first or the last of the members are changed."""
+    """`fitted`, or a plan of less cost that is small enough though only the first or the last of the members are changed."""
     best = fitted
     for ordered in (members, members[::-1]):
         least, most = 0, len(ordered)
