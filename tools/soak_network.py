@@ -438,7 +438,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other cases (0)")
     parser.add_argument("--cases", type=int, default=200, help="how many (200)")
     parser.add_argument("--first", type=int, default=0, help="number of the first (0)")
-    parser.add_argument("--only", choices=KINDS, metavar="KIND", help="one kind alone: " + "; ".join(KINDS))
+    parser.add_argument(
+        "--only", choices=KINDS, metavar="KIND", help="one kind alone: " + "; ".join(KINDS).replace("%", "%%")
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file, after each case")
     arguments = parser.parse_args(words)
     # A tool that is told to stop removes its machines, too.

@@ -67,3 +67,11 @@ def test_cases_are_drawn_from_the_seed_and_cover_all_kinds():
 )
 def test_a_cause_is_named_by_the_launcher_alone(line, named):
     assert soak_network.names_a_cause([line]) == named
+
+
+def test_the_help_of_the_tool_names_all_kinds(capsys):
+    with pytest.raises(SystemExit) as ended:
+        soak_network.main(["--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert [kind for kind in soak_network.KINDS if kind not in text] == []
