@@ -109,7 +109,8 @@ def test_a_rank_that_is_lost_is_no_failure_of_launchers(first, variables):
 
 def test_launchers_that_never_come_end_the_job(variables):
     first = FirstLauncher(variables, 2, 0.0)
-    assert first.failure() == "only 0 of 2 launchers of other machines came within 0 s"
+    address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
+    assert first.failure() == f"only 0 of 2 launchers of other machines came to the scheduler at {address} within 0 s"
     first.close()
 
 

@@ -56,6 +56,7 @@ class FirstLauncher:
         place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
         assert place.scheduler_address is not None
         self._cluster = Cluster(place.size, 0, place.timeout_seconds)
+        self._address = join_address(*place.scheduler_address)
         listener = ports.listen(*place.scheduler_address)
         secret = token.token_from_environ(variables)
         self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=lambda _: None)
@@ -74,7 +75,10 @@ class FirstLauncher:
         if num_here >= self._num_others:
             self._deadline = None
         if self._deadline is not None and time.monotonic() >= self._deadline:
-            return f"only {num_here} of {self._num_others} launchers of other machines came within {self._timeout_seconds:g} s"
+            return (
+                f"only {num_here} of {self._num_others} launchers of other machines came to the scheduler at {self._address} "
+                f"within {self._timeout_seconds:g} s"
+            )
         self.exit_code = self._cluster.exit_code or FAILED
         return self._cluster.failure if self._cluster.failure.startswith(_LAUNCHER) else ""
 
