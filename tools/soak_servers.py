@@ -184,8 +184,7 @@ def arm(text: str) -> None:
     record_log.write_all = torn_write
     server.ACTIONS.update(dict.fromkeys(server.ACTIONS, watched_do))
     scheduler.ServerScheduler._write, ServerStore.wait = watched_write, watched_wait
-    ServerStore._submit_push, ServerStore.finish_pull = watched_submit, watched_pull
-    SharedArea.put = watched_put  # type: ignore[method-assign]
+    ServerStore._submit_push, ServerStore.finish_pull, SharedArea.put = watched_submit, watched_pull, watched_put
 
 
 # ------------------------------------------------------------------------------------------------------------ workers

@@ -108,11 +108,11 @@ def _set_state(self: Any, state: list[object]) -> None:
         object.__setattr__(self, field.name, value)
 
 
-def _wanted(kind: type, frozen: bool, eq: bool, repr: bool) -> Iterator[str]:
+def _to_write(kind: type, frozen: bool, eq: bool, repr: bool) -> Iterator[str]:
     """The methods that Python would write."""
     own = vars(kind)
-    wanted = {"__init__": True, "__repr__": repr, "__eq__": eq}
-    yield from (name for name, wants in wanted.items() if wants and name not in own)
+    asked = {"__init__": True, "__repr__": repr, "__eq__": eq}
+    yield from (name for name, is_asked in asked.items() if is_asked and name not in own)
     # A class that compares itself has None there, by Python.
     if eq and frozen and own.get("__hash__") is None:
         yield "__hash__"
@@ -120,7 +120,7 @@ def _wanted(kind: type, frozen: bool, eq: bool, repr: bool) -> Iterator[str]:
 
 def _later(kind: type[T], frozen: bool, slots: bool, eq: bool, repr: bool) -> type[T]:
     hashed = vars(kind).get("__hash__") is not None
-    names = list(_wanted(kind, frozen, eq, repr))
+    names = list(_to_write(kind, frozen, eq, repr))
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(kind)
     if eq and not frozen and not hashed:
         # As values that change have it in Python.

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
@@ -112,6 +113,24 @@ def test_values_do_not_depend_on_when_they_are_made():
     late = [lazy[1].init_data().asnumpy(), lazy[0].init_data().asnumpy()][::-1]
     ms.set_seed(11)
     np.testing.assert_array_equal(late, [draw("normal", (3,)) for _ in range(2)])
+
+
+def test_values_that_are_whole_on_every_device_take_one_transfer(monkeypatch):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    put, transfers = jax.device_put, []
+
+    def watched(arrays, *arguments, **options):
+        transfers.extend([1] if len(arrays) else [])
+        return put(arrays, *arguments, **options)
+
+    monkeypatch.setattr(jax, "device_put", watched)
+    tensor = initializer(I.Normal(0.3), SHAPE, ms.float32)
+    tensor.make_at(jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+    assert len(transfers) == 1
+    ms.set_seed(11)
+    expected = draw(I.Normal(0.3))
+    assert len(tensor.raw.addressable_shards) == 8
+    assert all(np.array_equal(shard.data, expected) for shard in tensor.raw.addressable_shards)
 
 
 def test_from_values():

@@ -9,7 +9,7 @@ import random
 import socket
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, PeerHello, Pulled, Push, Source, VariableValues
 from sporax.ps.sockets import shared_area
 from sporax.ps.sockets.shared_area import BANK_BYTES, SharedArea
-from sporax.ps.sockets.stream import Stream, Streams
+from sporax.ps.sockets.stream import Place, Stream, Streams
 
 Received = tuple[object, tuple[wire.Frame, ...]]
 
@@ -29,15 +29,25 @@ def push(number: int, size: int) -> tuple[Push, list[wire.Frame]]:
     return Push(number, 0, 1, Source(0, 1, number, 0), 1.0, [VariableValues(0, 0.1, -1, size)]), wire.chunks(values)
 
 
-def together(frames: object) -> bytes:
-    return b"".join(bytes(frame) for frame in frames)  # type: ignore[attr-defined]
+def together(frames: Iterable[wire.Frame]) -> bytes:
+    return b"".join(bytes(frame) for frame in frames)
+
+
+def has_areas() -> bool:
+    made = SharedArea.make()
+    if made is not None:
+        os.close(made[1])
+    return made is not None
+
+
+needs_areas = pytest.mark.skipif(not has_areas(), reason="memory that is shared without a name needs Linux on x86")
 
 
 class Hubs:
     """One that listens and one that has connected, each with its end of the connection."""
 
-    def __init__(self, path: str, place: object = None) -> None:
-        self.server, self.client = Streams(path), Streams(place=place)  # type: ignore[arg-type]
+    def __init__(self, path: str, place: Place | None = None) -> None:
+        self.server, self.client = Streams(path), Streams(place=place)
         out = self.client.connect(path, b"me")
         assert out is not None
         self.out: Stream = out
@@ -61,8 +71,6 @@ class Hubs:
 
 @pytest.fixture
 def hubs(tmp_path: Path) -> Iterator[Hubs]:
-    if SharedArea.make() is None:
-        pytest.skip("this system has no such memory")
     both = Hubs(str(tmp_path / "s"))
     yield both
     both.close()
@@ -73,6 +81,7 @@ def lies_in(frame: wire.Frame, area: SharedArea | None) -> bool:
     return np.shares_memory(np.frombuffer(frame, np.uint8), np.frombuffer(area._in, np.uint8))
 
 
+@needs_areas
 def test_a_gradient_is_used_where_it_lies_and_nothing_but_its_header_goes_through_the_socket(hubs: Hubs) -> None:
     message, frames = push(1, 16384)
     hubs.client.send(hubs.out, message, frames)
@@ -84,6 +93,7 @@ def test_a_gradient_is_used_where_it_lies_and_nothing_but_its_header_goes_throug
     assert lies_in(arrays[0], hubs.back._area)
 
 
+@needs_areas
 @pytest.mark.parametrize("held", [0, 1, 3, 100])
 def test_what_somebody_holds_is_not_written_over(hubs: Hubs, held: int) -> None:
     """Whether all messages are held or the last few, and whatever their sizes: each has its bytes, and they come in their order."""
@@ -113,6 +123,7 @@ def test_what_somebody_holds_is_not_written_over(hubs: Hubs, held: int) -> None:
     assert places == {True, False}, "some must have gone each way"
 
 
+@needs_areas
 def test_a_worker_that_waits_for_its_pushes_uses_the_same_bytes_again(hubs: Hubs) -> None:
     """Also where the server applies a push after the next one has come, as it acknowledges first."""
     before: list[Received] = []
@@ -126,6 +137,7 @@ def test_a_worker_that_waits_for_its_pushes_uses_the_same_bytes_again(hubs: Hubs
     assert len(places) == 2
 
 
+@needs_areas
 def test_answers_go_through_it_to_the_memory_that_waits_for_them(tmp_path: Path) -> None:
     target = memoryview(bytearray(80000))
     hubs = Hubs(str(tmp_path / "s"), lambda message, size: target if size == len(target) else None)
@@ -139,6 +151,7 @@ def test_answers_go_through_it_to_the_memory_that_waits_for_them(tmp_path: Path)
     hubs.close()
 
 
+@needs_areas
 def test_arrays_outlive_their_connection_and_the_memory_goes_with_the_last(hubs: Hubs) -> None:
     message, frames = push(1, 16384)
     hubs.client.send(hubs.out, message, frames)
@@ -149,7 +162,7 @@ def test_arrays_outlive_their_connection_and_the_memory_goes_with_the_last(hubs:
     try:
         hubs.client.close()
         assert hubs.receive(hubs.server, 0) == []
-        hubs.back = hubs.out = None  # type: ignore[assignment]
+        del hubs.back, hubs.out
         assert area() is None, "an area must not need the garbage collector"
         assert together(arrays) == together(frames)
         del arrays
@@ -158,6 +171,7 @@ def test_arrays_outlive_their_connection_and_the_memory_goes_with_the_last(hubs:
     assert hubs.server.bad_messages == 0
 
 
+@needs_areas
 def test_what_was_written_without_a_header_is_never_read(hubs: Hubs, tmp_path: Path) -> None:
     """As by a process that is killed in between."""
     assert hubs.out._area is not None
@@ -176,6 +190,7 @@ def test_what_was_written_without_a_header_is_never_read(hubs: Hubs, tmp_path: P
     assert hubs.server.bad_messages == 0
 
 
+@needs_areas
 @pytest.mark.parametrize(
     ("place", "size"),
     [
@@ -205,6 +220,7 @@ def sealed(size: int) -> int:
     return descriptor
 
 
+@needs_areas
 @pytest.mark.parametrize("kind", ["none", "too small", "not sealed", "a pipe"])
 def test_without_an_area_everything_goes_through_the_socket(tmp_path: Path, kind: str) -> None:
     server, stranger = Streams(str(tmp_path / "s")), socket.socket(socket.AF_UNIX)
@@ -236,7 +252,7 @@ def test_systems_without_such_memory_go_on_as_they_are(tmp_path: Path, monkeypat
     def missing(*_: object) -> int:
         raise OSError
 
-    monkeypatch.setattr(os, "memfd_create", missing)
+    monkeypatch.setattr(os, "memfd_create", missing, raising=False)
     hubs = Hubs(str(tmp_path / "s"))
     message, frames = push(1, 16384)
     hubs.client.send(hubs.out, message, frames)

@@ -209,11 +209,8 @@ class Client:
 
     def _finish(self, message: Any, frames: tuple[Frame, ...]) -> None:
         """Keep the answer to a request for who waits for it."""
-        request = message.request
-        self._answers[request] = (message, frames)
-        self._bytes_open -= self._sizes.pop(request, 0)
-        if self._into:
-            self._into.pop(request, None)
+        self._answers[message.request] = (message, frames)
+        self._close(message.request)
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)

@@ -353,10 +353,8 @@ class Server:
         assert self.state is not None
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
-            if type(action) is Apply:
-                follows: Event | None = action
-            else:
-                follows = ACTIONS[type(action)](self, action)
+            # An update is made where its slot is: it is the state's own next event.
+            follows = action if type(action) is Apply else ACTIONS[type(action)](self, action)
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
@@ -376,9 +374,6 @@ class Server:
 
     def _to_scheduler(self, action: ToScheduler) -> None:
         self._tell_scheduler(action.message)
-
-    def _apply(self, action: Apply) -> Apply:
-        return action
 
     def _store_slot(self, action: StoreSlot) -> None:
         assert self._log is not None
@@ -478,12 +473,11 @@ class Server:
         return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
 
 
-ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Apply | Loaded | None]] = {
+ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Loaded | None]] = {
     Reply: Server._reply,
     ToServer: Server._to_server,
     ToScheduler: Server._to_scheduler,
     StoreRecord: Server._store,
-    Apply: Server._apply,
     StoreSlot: Server._store_slot,
     CheckpointSlot: Server._begin_checkpoint,
     LoadSlot: Server._load_slot,

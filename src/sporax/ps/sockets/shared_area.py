@@ -26,7 +26,7 @@ import numpy as np
 
 from sporax.ps.protocol.wire import Frame, WireError, total_bytes
 
-UNIT_BYTES = 64  # a line of the cache; places are told in these
+UNIT_BYTES = 64  # a line of the cache; places are counted in these
 BANK_BYTES = 256 << 10  # a few messages on their way; more would not stay in the cache
 _HALF_BYTES = 2 * BANK_BYTES
 _COUNTS_BYTES = 4096
