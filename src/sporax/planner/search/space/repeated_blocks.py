@@ -332,13 +332,16 @@ def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -
         turns: after how many tied blocks the choice repeats.
         known: seconds of a choice from elsewhere; where this one can hardly be better, less time is spent on it.
     """
-    return choose_tied_with_bound(problem, turns, known)[0]
-
-
-def choose_tied_with_bound(problem: Problem, turns: int = TURNS, known: float = math.inf) -> tuple[list[int], float]:
-    """As `choose_tied`, and seconds that no choice with such blocks is below; `known` is 0 for no second look at the choice."""
     repeats = find_repeats(labels(problem), problem.edges)
     # Without blocks there is nothing to tie, and the problem is solved as it is.
+    if repeats is None:
+        return choose(problem.cost_graph(), known=known * problem.scale)
+    return tied_choice(problem, repeats, turns, known)[0]
+
+
+def choose_tied_with_bound(problem: Problem, known: float, turns: int = TURNS) -> tuple[list[int], float]:
+    """As `choose_tied`, and seconds that no choice with such blocks is below; `known` is 0 for no second look at the choice."""
+    repeats = find_repeats(labels(problem), problem.edges)
     if repeats is None:
         chosen, bound = choose_with_bound(problem.cost_graph(), known=known * problem.scale)
         return chosen, bound / problem.scale
@@ -347,10 +350,10 @@ def choose_tied_with_bound(problem: Problem, turns: int = TURNS, known: float = 
     return [decided[entry] for entry in variable], bound / problem.scale
 
 
-def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
-    """A choice in which blocks are decided equally, and how many variables it took."""
+def tied_choice(problem: Problem, repeats: Repeats, turns: int, known: float = math.inf) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, and how many variables it took; `known` as in `choose_tied`."""
     small, variable = tied_problem(problem.costs, repeats, turns)
-    decided = choose(small)
+    decided = choose(small, known=known * problem.scale)
     return [decided[entry] for entry in variable], small.num_nodes
 
 
