@@ -77,7 +77,11 @@ def happen(job: ElasticJob, draw: random.Random, kind: str) -> None:
             job.restart_scheduler()
 
 
-@pytest.mark.parametrize("kinds", [EVENTS[:1], EVENTS[:2], EVENTS[:3], EVENTS], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [*(pytest.param(EVENTS[:count], marks=pytest.mark.soak) for count in (1, 2, 3)), EVENTS],
+    ids="-".join,
+)
 @given(seed=st.integers(0, 10**9), staleness=st.sampled_from([0, 0, 2, -1]))
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_sample_counts_once_while_workers_come_and_go(kinds: tuple[str, ...], seed: int, staleness: int) -> None:

@@ -10,6 +10,12 @@ import pytest
 PLACE = Path(__file__).parent / "programs" / "place.py"
 STEPS = Path(__file__).parent / "programs" / "steps.py"
 
+EXIT = "os._exit(3)", 3, "", "ended with exit code 3"
+KILL = "os.kill(os.getpid(), 9)", 137, "", "was killed by SIGKILL (signal 9)"
+LEAVE = "sys.exit(3)", 3, "ended by sys.exit", "ended with exit code 3"
+RAISE = "raise ValueError", 1, "ended with an exception", "ended with exit code 1"
+"""What a rank does in the middle of training, its exit code, and what launchers say of it."""
+
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_labels_and_logs_have_the_ranks_of_the_job(make_machines, start_job, tmp_path, numbered):
@@ -38,14 +44,17 @@ def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", [0, 2])
 @pytest.mark.parametrize(
-    ("ending", "code", "own_word", "how"),
+    ("failing", "ending", "code", "own_word", "how"),
     [
-        ("os._exit(3)", 3, "", "ended with exit code 3"),
-        ("os.kill(os.getpid(), 9)", 137, "", "was killed by SIGKILL (signal 9)"),
-        ("sys.exit(3)", 3, "ended by sys.exit", "ended with exit code 3"),
-        ("raise ValueError", 1, "ended with an exception", "ended with exit code 1"),
+        pytest.param(0, *EXIT, marks=pytest.mark.soak),
+        (2, *EXIT),
+        (0, *KILL),
+        pytest.param(2, *KILL, marks=pytest.mark.soak),
+        (0, *LEAVE),
+        pytest.param(2, *LEAVE, marks=pytest.mark.soak),
+        pytest.param(0, *RAISE, marks=pytest.mark.soak),
+        (2, *RAISE),
     ],
 )
 def test_every_machine_hears_how_a_rank_ended(make_machines, start_job, tmp_path, ending, code, own_word, how, failing):

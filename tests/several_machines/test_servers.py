@@ -68,7 +68,7 @@ ROLE = "import sys; from sporax.ps.process import main; sys.exit(main(sys.argv[1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("address", ["10.77.0.10", "fd77::10"])
+@pytest.mark.parametrize("address", [pytest.param("10.77.0.10", marks=pytest.mark.soak), "fd77::10"])
 def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make_machines, tmp_path, address):
     """The cable is away for longer than a connection lives without an answer."""
     made = make_machines(2)

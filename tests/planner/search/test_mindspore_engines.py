@@ -50,8 +50,10 @@ def sent_bytes(graph, plan):
 
 
 QUICK = ("dynamic_programming", "recursive_programming")
+OFTEN = {"cpu", "h200"}
+"""Profiles that every run tries; `make soak` tries all."""
 GRID = [
-    (name, profile, mode)
+    pytest.param(name, profile, mode, marks=() if profile in OFTEN else pytest.mark.soak)
     for name in RECORDED
     for profile in known_profiles()
     for mode in (MODES if profile == "h200" else QUICK)
