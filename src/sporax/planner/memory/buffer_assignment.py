@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -113,13 +114,24 @@ def heap_offsets(buffers: Sequence[HeapBuffer]) -> list[int]:
     )
     offsets = _best_fit(by_size, moments, sizes)
     # No assignment is below the live bytes, so a heap that high needs no second try.
-    if _height(offsets, sizes) <= _peak_bytes(moments, sizes):
+    if _height(offsets, sizes) <= least_height(buffers):
         return offsets
     # XLA's second try: the longest-lived first.
     by_life = sorted(
         range(len(buffers)), key=lambda number: (moments[number][0] - moments[number][1], -sizes[number], number)
     )
     return min(offsets, _best_fit(by_life, moments, sizes), key=lambda entry: _height(entry, sizes))
+
+
+def least_height(buffers: Sequence[HeapBuffer]) -> int:
+    """The most bytes that are there at a time: no assignment needs less."""
+    changes: dict[int, int] = {}
+    for buffer in buffers:
+        begin, end = buffer.spans[0][0], max(end for _, end in buffer.spans)
+        changes[begin] = changes.get(begin, 0) + buffer.num_bytes
+        # At its last tick it is still there.
+        changes[end + 1] = changes.get(end + 1, 0) - buffer.num_bytes
+    return max(accumulate(changes[tick] for tick in sorted(changes)), default=0)
 
 
 def _clocked_ranges(buffers: Sequence[HeapBuffer]) -> list[tuple[int, int, int]]:
@@ -181,12 +193,3 @@ def _aligned(size: int) -> int:
 
 def _height(starts: Sequence[int], sizes: Sequence[int]) -> int:
     return max(start + size for start, size in zip(starts, sizes, strict=True))
-
-
-def _peak_bytes(moments: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> int:
-    """The most that is there at a time: no placement needs less."""
-    changes = np.zeros(max(end for _, end, _ in moments) + 2, np.int64)
-    for (begin, end, _), size in zip(moments, sizes, strict=True):
-        changes[begin] += size
-        changes[end + 1] -= size
-    return int(np.cumsum(changes).max())
