@@ -84,8 +84,13 @@ def arrays_in_allocations(allocations: Sequence[Allocation], arrays: Sequence[Li
     opens = np.array([place.before.end if place.before else -np.inf for place in ordered])
     closes = np.array([place.after.begin if place.after else np.inf for place in ordered])
     # Large arrays first: small ones find a place anywhere.
-    for array in sorted(arrays, key=lambda array: -array.num_bytes):
-        for number in np.flatnonzero((sizes >= array.num_bytes) & (opens <= array.begin) & (closes >= array.end)):
+    arrays = sorted(arrays, key=lambda array: -array.num_bytes)
+    needs, begins, ends = np.array([(array.num_bytes, array.begin, array.end) for array in arrays]).reshape(-1, 3).T
+    # All pairs at once: most arrays are larger than every place, or live when none is vacant.
+    possible = (sizes >= needs[:, None]) & (opens <= begins[:, None]) & (closes >= ends[:, None])
+    for entry in np.flatnonzero(possible.any(axis=1)).tolist():
+        array = arrays[entry]
+        for number in np.flatnonzero(possible[entry]).tolist():
             if not any(_overlap(array, other) for other in inside[number]):
                 inside[number].append(array)
                 numbers.add(array.array)

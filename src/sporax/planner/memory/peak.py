@@ -427,7 +427,7 @@ class _LiveRanges:
         shared = _shared([(span, num_bytes) for num_bytes, spans in self._groups for span in spans], self._height())
         return _Usage([-1, *shared.times], np.concatenate([self._held, self._held + shared.table]))
 
-    @property
+    @cached_property
     def live_bytes(self) -> int:
         """The most live bytes at a time, in whole buffers: the peak is above that by the gaps between buffers."""
         return int(self._held.sum()) + least_height(self._buffers)
