@@ -133,3 +133,15 @@ def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(back
     assert history() == memory_over_time(graph, plan, backend)
     assert max(sum(uses.values()) for _, uses in history()) == memory.peak_bytes
     assert [count for count, _ in history()] == sorted(count for count, _ in history())
+
+
+@pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
+def test_above_a_limit_the_live_bytes_are_the_answer(backend, monkeypatch):
+    graph = training_step()
+    plan = replicated_plan(graph, mesh_of(2))
+    memory, _ = memory_with_history(graph, plan, backend)
+    assert memory_with_history(graph, plan, backend, memory.peak_bytes)[0] == memory
+
+    monkeypatch.setattr("sporax.planner.memory.peak.heap_offsets", None)  # no buffers are assigned
+    live = memory_with_history(graph, plan, backend, memory.held_bytes)
+    assert memory.held_bytes < live <= memory.peak_bytes

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -83,8 +84,13 @@ def arrays_in_allocations(allocations: Sequence[Allocation], arrays: Sequence[Li
     opens = np.array([place.before.end if place.before else -np.inf for place in ordered])
     closes = np.array([place.after.begin if place.after else np.inf for place in ordered])
     # Large arrays first: small ones find a place anywhere.
-    for array in sorted(arrays, key=lambda array: -array.num_bytes):
-        for number in np.flatnonzero((sizes >= array.num_bytes) & (opens <= array.begin) & (closes >= array.end)):
+    arrays = sorted(arrays, key=lambda array: -array.num_bytes)
+    needs, begins, ends = np.array([(array.num_bytes, array.begin, array.end) for array in arrays]).reshape(-1, 3).T
+    # All pairs at once: most arrays are larger than every place, or live when none is vacant.
+    possible = (sizes >= needs[:, None]) & (opens <= begins[:, None]) & (closes >= ends[:, None])
+    for entry in np.flatnonzero(possible.any(axis=1)).tolist():
+        array = arrays[entry]
+        for number in np.flatnonzero(possible[entry]).tolist():
             if not any(_overlap(array, other) for other in inside[number]):
                 inside[number].append(array)
                 numbers.add(array.array)
@@ -113,13 +119,24 @@ def heap_offsets(buffers: Sequence[HeapBuffer]) -> list[int]:
     )
     offsets = _best_fit(by_size, moments, sizes)
     # No assignment is below the live bytes, so a heap that high needs no second try.
-    if _height(offsets, sizes) <= _peak_bytes(moments, sizes):
+    if _height(offsets, sizes) <= least_height(buffers):
         return offsets
     # XLA's second try: the longest-lived first.
     by_life = sorted(
         range(len(buffers)), key=lambda number: (moments[number][0] - moments[number][1], -sizes[number], number)
     )
     return min(offsets, _best_fit(by_life, moments, sizes), key=lambda entry: _height(entry, sizes))
+
+
+def least_height(buffers: Sequence[HeapBuffer]) -> int:
+    """The most bytes that are there at a time: no assignment needs less."""
+    changes: dict[int, int] = {}
+    for buffer in buffers:
+        begin, end = buffer.spans[0][0], max(end for _, end in buffer.spans)
+        changes[begin] = changes.get(begin, 0) + buffer.num_bytes
+        # At its last tick it is still there.
+        changes[end + 1] = changes.get(end + 1, 0) - buffer.num_bytes
+    return max(accumulate(changes[tick] for tick in sorted(changes)), default=0)
 
 
 def _clocked_ranges(buffers: Sequence[HeapBuffer]) -> list[tuple[int, int, int]]:
@@ -181,12 +198,3 @@ def _aligned(size: int) -> int:
 
 def _height(starts: Sequence[int], sizes: Sequence[int]) -> int:
     return max(start + size for start, size in zip(starts, sizes, strict=True))
-
-
-def _peak_bytes(moments: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> int:
-    """The most that is there at a time: no placement needs less."""
-    changes = np.zeros(max(end for _, end, _ in moments) + 2, np.int64)
-    for (begin, end, _), size in zip(moments, sizes, strict=True):
-        changes[begin] += size
-        changes[end + 1] -= size
-    return int(np.cumsum(changes).max())

@@ -15,6 +15,7 @@ Not modelled: workspace inside kernels, and rematerialization by the compiler.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -36,6 +37,7 @@ from sporax.planner.memory.buffer_assignment import (
     LiveArray,
     arrays_in_allocations,
     heap_offsets,
+    least_height,
 )
 from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
@@ -158,10 +160,21 @@ def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> Hist
     return _by_operator(ranges, ranges.usage())
 
 
-def memory_with_history(graph: OperatorGraph, plan: Plan, backend: Backend) -> tuple[MemoryUse, Callable[[], History]]:
-    """`memory_of`, and what gives `memory_over_time` of the graph with its loops written out, in one look at the schedule."""
+def memory_with_history(
+    graph: OperatorGraph, plan: Plan, backend: Backend, limit: float = math.inf
+) -> tuple[MemoryUse, Callable[[], History]] | int:
+    """`memory_of`, and what gives `memory_over_time` of the graph with its loops written out, in one look at the schedule.
+
+    Args:
+        graph: the step.
+        plan: how it is sharded.
+        backend: the compiler of the devices.
+        limit: where the plan has more live bytes at a time, buffers are not assigned, and these bytes are the answer.
+    """
     out = inline_loops(graph)
     ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)), backend)
+    if ranges.live_bytes > limit:
+        return ranges.live_bytes
     usage = ranges.usage()
     # Most plans of a search are compared by their peak alone.
     return _at_the_peak(ranges, usage, out.owners), partial(_by_operator, ranges, usage)
@@ -411,16 +424,39 @@ class _LiveRanges:
 
     def usage(self) -> _Usage:
         """Memory of one device from the start on."""
+        shared = _shared([(span, num_bytes) for num_bytes, spans in self._groups for span in spans], self._height())
+        return _Usage([-1, *shared.times], np.concatenate([self._held, self._held + shared.table]))
+
+    @cached_property
+    def live_bytes(self) -> int:
+        """The most live bytes at a time, in whole buffers: the peak is above that by the gaps between buffers."""
+        return int(self._held.sum()) + least_height(self._buffers)
+
+    @cached_property
+    def _held(self) -> NDArray[np.int64]:
+        """[1, `_USES`] bytes of arguments and results."""
         held = np.zeros((1, len(_USES)), np.int64)
         for array in self.arrays:
             if array.array in self.own and array.array not in self.replaced_results:
                 # A result that replaces an argument is in the argument's buffer, which is counted already.
                 held[0, _USES.index(array.use)] += self.sizes[array.array]
-        shared = _shared(*self._heap())
-        return _Usage([-1, *shared.times], np.concatenate([held, held + shared.table]))
+        return held
 
-    def _heap(self) -> tuple[list[tuple[_ArrayRange, int]], int]:
-        """Arrays in the shared memory with their bytes, and its size; what is written over another array is in the same place."""
+    def _height(self) -> int:
+        """Bytes of the shared memory, gaps included."""
+        offsets = zip(heap_offsets(self._buffers), self._buffers, strict=True)
+        return max((start + buffer.num_bytes for start, buffer in offsets), default=0)
+
+    @cached_property
+    def _buffers(self) -> list[HeapBuffer]:
+        return [
+            HeapBuffer(tuple((span.begin // _TICKS * _TICKS, span.end) for span in spans), num_bytes)
+            for num_bytes, spans in self._groups
+        ]
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, list[_ArrayRange]]]:
+        """Bytes and arrays of each buffer of the shared memory; what is written over another array is in the same place."""
         sizes = self.sizes
         reusing = self._reusing()
         # Empty arrays need no place.
@@ -431,12 +467,7 @@ class _LiveRanges:
         )
         # XLA's order of buffers decides between equal sizes.
         groups.sort(key=lambda group: self.rank.get(group[1][0].array, 0))
-        buffers = [
-            HeapBuffer(tuple((span.begin // _TICKS * _TICKS, span.end) for span in spans), num_bytes)
-            for num_bytes, spans in groups
-        ]
-        tops = (start + size for start, (size, _) in zip(heap_offsets(buffers), groups, strict=True))
-        return [(span, num_bytes) for num_bytes, spans in groups for span in spans], max(tops, default=0)
+        return groups
 
     def _chains(self, reusing: Set[int]) -> dict[int, list[_ArrayRange]]:
         """The arrays of each buffer of the shared memory: those that are written over each other, by the first of them."""

@@ -44,6 +44,16 @@ PLAIN = Plain()
 """The compiler: it has no state."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What an operator's name says of its instructions, as in `Instruction`."""
+
+    kind: Kind
+    elementwise: bool
+    in_place: bool
+    costly: bool
+
+
 class _Pieces:
     """The events of a step before fusion.
 
@@ -57,8 +67,8 @@ class _Pieces:
         self.timeline = timeline
         self.sizes: list[int] = []
         self.number: dict[Value, int] = {}
-        self.families: dict[str, str] = {}
-        """By name of an operator the family of its rule."""
+        self.traits: dict[tuple[str, bool], _Traits] = {}
+        """By name of an operator, and whether it has bodies: a step has few names."""
         for value in timeline.inputs:
             self._array_of(value)
         # The last event only hands out results.
@@ -78,19 +88,27 @@ class _Pieces:
                 else:
                     self.number[result] = self._array_of(next(operands))
         else:
-            family = "" if operator.bodies else self._family(operator.name)
+            traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
-            kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
-            in_place = len(event.writes) == 1 and operator.name.startswith(_IN_PLACE)
-            elementwise = len(event.writes) == 1 and family == _LOOPS[0]
+            alone = len(writes) == 1
             yield Instruction(
-                kind, reads, writes, number, elementwise, in_place=in_place, costly=operator.name in COSTLY
+                traits.kind,
+                reads,
+                writes,
+                number,
+                alone and traits.elementwise,
+                in_place=alone and traits.in_place,
+                costly=traits.costly,
             )
 
-    def _family(self, name: str) -> str:
-        if name not in self.families:
-            self.families[name] = entry_for(name).family
-        return self.families[name]
+    def _traits(self, name: str, has_bodies: bool) -> _Traits:
+        found = self.traits.get((name, has_bodies))
+        if found is None:
+            family = "" if has_bodies else entry_for(name).family
+            kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
+            found = _Traits(kind, family == _LOOPS[0], name.startswith(_IN_PLACE), name in COSTLY)
+            self.traits[name, has_bodies] = found
+        return found
 
     def _transfer(self, number: int, event: Event) -> Iterator[Instruction]:
         moves = event.transfers[0].redistribution.moves

@@ -7,13 +7,16 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory import peak
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
+from sporax.planner.search.limit import repair
 from sporax.planner.search.limit.limit import smallest
 from sporax.planner.search.limit.repair import _groups, improved, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
-from sporax.planner.search.space.measured_plan import measured
+from sporax.planner.search.space.measured_plan import measured, measured_within
+from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.space.tensor_memory import resident_usage
 from sporax.planner.solver.portfolio.quick_choice import choose
@@ -96,3 +99,63 @@ def test_of_equal_layers_only_as_many_change_as_it_takes():
     ((group, cut),) = partly
     everywhere = [cut[0] if number in group else chosen for number, chosen in enumerate(small.chosen)]
     assert layers.seconds(small.chosen) < 0.7 * layers.seconds(everywhere)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often plans were measured, buffers assigned, and regions decided again."""
+    count = {"measured_within": 0, "heap_offsets": 0, "redecided": 0}
+
+    def counting(module, name):
+        function = getattr(module, name)
+
+        def counted(*args):
+            count[name] += 1
+            return function(*args)
+
+        monkeypatch.setattr(module, name, counted)
+
+    counting(repair, "measured_within")
+    counting(repair, "redecided")
+    counting(peak, "heap_offsets")
+    return count
+
+
+@pytest.fixture(scope="module")
+def layers():
+    options = SearchOptions(fully_use_devices=True, platform="gpu")
+    return ProblemBuilder(networks.mlp(6, 256, 64).graph, MESH, MODEL, options).build()
+
+
+def test_buffers_are_assigned_only_of_plans_that_may_be_small_enough(layers, calls):
+    """Most plans of a search near the smallest limit are too large: their live bytes say so."""
+    least = reduce_memory(layers, measured(layers, choose(layers.cost_graph())))
+    improved(layers, least, least.peak_bytes * 11 // 10)
+    assert calls["measured_within"] > 100
+    assert calls["heap_offsets"] < calls["measured_within"] / 2
+
+
+def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
+    least = smallest(layers)
+    limit = least.peak_bytes * 11 // 10
+    costs = layers.with_costs(layers.costs)
+    cheap = improved(costs, least, limit)
+    before = calls["redecided"]
+    assert before > 0
+    assert improved(costs, least, limit).chosen == cheap.chosen
+    assert calls["redecided"] == before
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_plans_above_a_limit_are_none_and_all_others_are_measured(platform):
+    options = SearchOptions(platform=platform)
+    problem = ProblemBuilder(networks.mlp(3, 64, 256).graph, MESH, MODEL, options).build()
+    drawn = np.random.default_rng(0)
+    for _ in range(40):
+        chosen = [int(drawn.integers(len(costs))) for costs in problem.costs]
+        peak_bytes = memory_of(problem.graph, plan_of(problem, chosen), peak.backend_of(platform)).peak_bytes
+        for limit in (peak_bytes // 2, peak_bytes - 1, peak_bytes // 3):
+            assert measured_within(problem, chosen, limit) is None
+        plan = measured_within(problem, chosen, peak_bytes)
+        assert plan is not None
+        assert plan.peak_bytes == peak_bytes

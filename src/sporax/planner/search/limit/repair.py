@@ -25,7 +25,7 @@ import numpy as np
 
 from sporax.base.identity import ByIdentity
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.solver.graph.core import Core
@@ -70,14 +70,13 @@ def reduce_memory(
                     if left == 0 or plan.peak_bytes <= enough:
                         return plan
                     left -= 1
-                    fitted = measured(problem, _changed(plan.chosen, members, candidate))
-                    if fitted.peak_bytes <= enough:
+                    # In the first pass plans of equal peak are taken too: one of several moments that need the most may
+                    # be gone.
+                    allowed = plan.peak_bytes - (few is None)
+                    fitted = measured_within(problem, _changed(plan.chosen, members, candidate), allowed)
+                    if fitted is not None and fitted.peak_bytes <= enough:
                         return _with_fewest(problem, plan, members, fitted, enough)
-                    # In the first pass plans of equal peak are taken too.
-                    level = few is not None and fitted.peak_bytes == plan.peak_bytes
-                    if (
-                        level or fitted.peak_bytes < plan.peak_bytes
-                    ):  # one of several moments that need the most may be gone
+                    if fitted is not None:
                         plan, better = fitted, True
                         break
     return plan
@@ -92,9 +91,9 @@ def _with_fewest(
         least, most = 0, len(ordered)
         while most - least > 1:
             middle = (least + most) // 2
-            part = measured(problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]))
-            least, most = (least, middle) if part.peak_bytes <= enough else (middle, most)
-            if part.peak_bytes <= enough and problem.seconds(part.chosen) < problem.seconds(best.chosen):
+            part = measured_within(problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]), enough)
+            least, most = (middle, most) if part is None else (least, middle)
+            if part is not None and problem.seconds(part.chosen) < problem.seconds(best.chosen):
                 best = part
     return best
 
@@ -107,25 +106,29 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
         plan: where to begin; fits.
         limit: bytes of one device.
     """
-    graph = problem.cost_graph()
-    core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
-    left, too_large = _num_plans(problem), set[tuple[tuple[int, int], ...]]()
+    if "regions" not in problem.plans:
+        problem.plans["regions"] = _Regions(problem)
+    regions: _Regions = problem.plans["regions"]
+    left, too_large = _num_plans(problem), set[_Changes]()
     # Half the decisions at most: a region of all of them is the problem without a limit.
-    size = min(_LARGEST_REGION, core.num_nodes // 2)
+    size = min(_LARGEST_REGION, regions.core.num_nodes // 2)
     while size >= _LEAST_REGION:
         better = False
-        for region in _regions(core, size):
-            chosen = redecided(core, np.array(plan.chosen), region).tolist()
-            pairs = zip(plan.chosen, chosen, strict=True)
-            changes = tuple((number, new) for number, (old, new) in enumerate(pairs) if new != old)
+        for region in regions.of(size):
+            changes = regions.changes(plan.chosen, region)
             # What was too large most often stays so, since plans that cost less leave less room; the next size looks again.
-            if changes in too_large or problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
+            if not changes or changes in too_large:
+                continue
+            chosen = [*plan.chosen]
+            for number, new in changes:
+                chosen[number] = new
+            if problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
                 continue
             if not left:
                 return plan
             left -= 1
-            candidate = measured(problem, chosen)
-            if candidate.peak_bytes <= limit:
+            candidate = measured_within(problem, chosen, limit)
+            if candidate is not None:
                 plan, better = candidate, True
             else:
                 too_large.add(changes)
@@ -136,10 +139,44 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     return plan
 
 
-def _regions(core: Core, size: int) -> Iterator[Ints]:
-    """Balls around decisions that are spread evenly."""
-    for start in range(0, core.num_nodes, max(size // _OVERLAP, 1)):
-        yield ball(core, start, size)
+_Changes = tuple[tuple[int, int], ...]
+"""Numbers of decisions, and their new candidates."""
+
+
+class _Regions:
+    """Regions of neighbouring decisions, and how each is decided best while all others stay as they are.
+
+    That depends on a region and its neighbours alone, so the answers are remembered: most regions are asked for again when
+    nothing near them has changed.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        graph = problem.cost_graph()
+        self.core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+        self._by_size: dict[int, list[tuple[Ints, Ints]]] = {}
+        self._known: dict[tuple[bytes, bytes], _Changes] = {}
+
+    def of(self, size: int) -> list[tuple[Ints, Ints]]:
+        """Balls around decisions that are spread evenly, and each with its neighbours."""
+        if size not in self._by_size:
+            starts = range(0, self.core.num_nodes, max(size // _OVERLAP, 1))
+            self._by_size[size] = [self._with_neighbours(ball(self.core, start, size)) for start in starts]
+        return self._by_size[size]
+
+    def changes(self, chosen: Sequence[int], region: tuple[Ints, Ints]) -> _Changes:
+        """What is chosen otherwise where the decisions of a region are decided again, all others being as they are."""
+        free, near = region
+        positions = np.array(chosen)
+        key = free.tobytes(), positions[near].tobytes()
+        if key not in self._known:
+            new = redecided(self.core, positions, free)
+            changed = np.flatnonzero(new != positions)
+            self._known[key] = (*zip(changed.tolist(), new[changed].tolist(), strict=True),)
+        return self._known[key]
+
+    def _with_neighbours(self, free: Ints) -> tuple[Ints, Ints]:
+        neighbours = {other for node in free.tolist() for other, _ in self.core.links[node]}
+        return free, np.array(sorted(neighbours.union(free.tolist())))
 
 
 def _num_plans(problem: Problem, num_operators: int = _OPERATORS) -> int:

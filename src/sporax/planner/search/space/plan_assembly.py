@@ -91,11 +91,20 @@ class _Assembler:
             outputs,
             operators,
             self._reshardings(),
-            tuple(dict.fromkeys(_notes(graph, map(problem.rule, range(len(graph.operators)))))),
+            self._of_graph()[0],
             problem.options.alltoall,
-            graph.fingerprint(),
+            self._of_graph()[1],
             problem.catalogue.model.links.has_reduce_scatter,
         )
+
+    def _of_graph(self) -> tuple[tuple[str, ...], str]:
+        """Notes and fingerprint of the graph, which are the same for all of its plans; cached."""
+        cache, graph = self.problem.cache, self.graph
+        if "notes and fingerprint" not in cache:
+            notes = dict.fromkeys(_notes(graph, map(self.problem.rule, range(len(graph.operators)))))
+            cache["notes and fingerprint"] = (*notes,), graph.fingerprint()
+        found: tuple[tuple[str, ...], str] = cache["notes and fingerprint"]
+        return found
 
     def _place(self, tensor: int) -> Placement:
         return Placement(()) if tensor == LITERAL else self.tensor_placements[self.decisions.origin[tensor]]
