@@ -152,7 +152,7 @@ class ClientState:
         if type(event) is Answered:
             return self.answered(event.message, event.frames, now)
         if type(event) is Submit:
-            return self.submit(event, now)
+            return [self.submit(event, now)]
         self._now = now
         self._actions = []
         if type(event) is NewView:
@@ -161,20 +161,18 @@ class ClientState:
             self._tick()
         return self._actions
 
-    def submit(self, submit: Submit, now: float) -> list[Action]:
-        """Take a new request, as `handle` does."""
+    def submit(self, submit: Submit, now: float) -> Send | AskView:
+        """Take a new request; gives what is to be done about it."""
         slot = submit.slot
         had_seq, had_clock = self._seqs.get(slot, 0), self._clocks.get(slot, 0)
         leader, view = self._leaders.get(slot), self.view
-        if leader is None or view is None:
-            entry = self.open[submit.request] = _Open(submit, had_seq, had_clock, since=now)
-            self._now, self._actions = now, []
-            self._send(entry)
-            return self._actions
         # As `_send` does it, without a request that has to be changed again.
         again_at, wait = now + _FIRST_WAIT_SECONDS, 2 * _FIRST_WAIT_SECONDS
+        if leader is None or view is None:
+            self.open[submit.request] = _Open(submit, had_seq, had_clock, None, again_at, wait, now)
+            return AskView()
         self.open[submit.request] = _Open(submit, had_seq, had_clock, leader, again_at, wait, now, now)
-        return [Send(leader, submit.make(submit.request, view.epoch), submit.frames)]
+        return Send(leader, submit.make(submit.request, view.epoch), submit.frames)
 
     def closes(self, message: Any) -> bool:
         """Whether a message is the answer to an open request, which is closed then: what `answered` gives as `Done`."""

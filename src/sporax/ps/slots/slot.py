@@ -146,13 +146,13 @@ class SlotState:
             variable = self.variables.get(entry.key)
             if variable is None:
                 raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
-            spec = variable.spec
+            spec, rows = variable.spec, -1
+            values = spec.size
             if spec.width:
                 rows = max(entry.rows, 0)
                 values = rows * spec.width
-            else:
-                rows, values = -1, spec.size
-            values = 0 if gradients is None else values
+            if gradients is None:
+                values = 0
             if entry.rows != rows or entry.values != values:
                 raise WireError(
                     f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "

@@ -94,7 +94,8 @@ class SharedArea:
 
     def put(self, frames: Sequence[Frame]) -> tuple[int, int] | None:
         """Copy the arrays of the next message into the area; gives their place and bytes, None where the socket takes them."""
-        sent, freed, num_bytes = self._sent, self._freed, total_bytes(frames)
+        sent, freed, is_one = self._sent, self._freed, len(frames) == 1
+        num_bytes = len(frames[0]) if is_one else total_bytes(frames)
         if freed[0] == sent[0]:
             bank = start = 0
         elif freed[1] == sent[1]:
@@ -104,7 +105,7 @@ class SharedArea:
         if num_bytes < _LEAST_BYTES or start + num_bytes > (bank + 1) * BANK_BYTES:
             return None
         out, end = self._out, start + num_bytes
-        if len(frames) == 1:
+        if is_one:
             out[start:end] = frames[0]
         else:
             begin = start

@@ -34,10 +34,10 @@ from sporax.ps.protocol.wire import (
     WireError,
     apart_header_at,
     decode_struct,
-    head_and_size,
     head_apart,
     head_of,
     header_at,
+    total_bytes,
 )
 from sporax.ps.sockets import polling
 from sporax.ps.sockets.patience import Patience
@@ -45,9 +45,8 @@ from sporax.ps.sockets.polling import READ, WRITE
 from sporax.ps.sockets.shared_area import SharedArea
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
-_SEND_BUFFER_BYTES = (
-    1 << 20
-)  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+# One slot's message leaves by few system calls, and the peer reads while the rest is written.
+_SEND_BUFFER_BYTES = 1 << 20
 _MOST_EXPECTED_BYTES = 1 << 20  # larger arrays come by many system calls anyway
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
@@ -128,18 +127,17 @@ class Stream:
 
     def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
+        array_bytes = 0
         if not frames:
             head = head_of(message)
-            size = len(head)
         elif self._area is not None and (put := self._area.put(frames)) is not None:
             head, frames = head_apart(message, *put), ()
-            size = len(head)
         else:
-            head, size = head_and_size(message, frames)
+            head, array_bytes = head_of(message, frames), total_bytes(frames)
         done = 0
         if not self._unsent:
             done = self._write((head, *frames))
-            if done == size:
+            if done == len(head) + array_bytes:
                 return True
         # Behind what waits already; the order of messages stays.
         self._unsent.extend(map(memoryview, (head, *frames)))
@@ -263,13 +261,12 @@ class Stream:
 
     def _pass_over(self, end: int) -> None:
         """Note that the scratch memory was taken up to a byte."""
-        if end < self._stop:
-            self._start = end
-            return
+        self._start = end
         # Empty: the next read has all of it again.
-        self._start = self._stop = 0
-        if len(self._scratch) > _SCRATCH_BYTES:
-            self._scratch = bytearray(_SCRATCH_BYTES)
+        if end == self._stop:
+            self._start = self._stop = 0
+            if len(self._scratch) > _SCRATCH_BYTES:
+                self._scratch = bytearray(_SCRATCH_BYTES)
 
     def _begin_arrays(self, message: ServerMessage, head_bytes: int, body_bytes: int, end: int) -> None:
         """Take what is here of the arrays of a message, which come behind its struct."""
