@@ -240,7 +240,8 @@ class Simulation:
                     self.send("scheduler", me, message)
                 case events.StoreRecord(record, frames):
                     simulated.disk.append((record, [bytes(frame) for frame in frames]))
-                    queue += machine.handle(events.Stored(record.slot, record.lsn), self.now)
+                    if self.options.durability == "disk":
+                        queue += machine.handle(events.Stored(record.slot, record.lsn), self.now)
                 case events.Apply() as apply:
                     queue += machine.handle(apply, self.now)
                 case events.StoreSlot(slot):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sporax.ps.protocol.events import Action, Apply, Received, Reply, Stored, StoreRecord
+from sporax.ps.protocol.events import Action, Apply, Received, Reply, Stored, StoreRecord, ToServer
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
@@ -18,6 +18,8 @@ from sporax.ps.protocol.messages import (
     Pull,
     Pulled,
     Push,
+    Record,
+    Replicated,
     ServerAddress,
     Source,
     VariableSpec,
@@ -25,6 +27,7 @@ from sporax.ps.protocol.messages import (
     View,
 )
 from sporax.ps.protocol.wire import chunks
+from sporax.ps.server.follower_state import server_identity
 from sporax.ps.server.server_state import ServerState
 
 SIZE = 8
@@ -69,6 +72,38 @@ def test_a_push_is_stored_acknowledged_and_applied_in_this_order(staleness: int)
     assert isinstance(answer, Reply)
     assert isinstance(answer.message, Pulled)
     assert np.frombuffer(answer.frames[0], np.float32).tolist() == [-1.0] * SIZE
+
+
+@pytest.mark.parametrize("durability", ["process", "disk"])
+def test_an_answer_stands_behind_its_record_and_waits_for_a_flush_where_there_is_one(durability: str) -> None:
+    machine = server(-1, durability)
+    actions = machine.handle(Received(b"worker", push(0), tuple(chunks(np.ones(SIZE, np.float32)))), 0.0)
+    store = actions[0]
+    assert isinstance(store, StoreRecord)
+    answer = [Reply(b"worker", Acked(10, 0, 0)), Apply(0)]
+    assert actions[1:] == (answer if durability == "process" else [])
+    # A record counts as stored once, so this is not answered twice.
+    flushed = machine.handle(Stored(0, store.record.lsn), 0.0)
+    assert flushed == ([] if durability == "process" else answer)
+    assert machine.handle(Stored(0, store.record.lsn), 0.0) == []
+
+
+@pytest.mark.parametrize("durability", ["process", "disk"])
+def test_a_follower_confirms_a_record_behind_its_storing(durability: str) -> None:
+    leader = server(-1, "memory")
+    follower = ServerState(1, 1, Options(staleness=-1, durability=durability, num_slots=1))
+    servers = [ServerAddress(0, 1, "h", "t", ""), ServerAddress(1, 1, "h", "u", "")]
+    view = View(2, servers, [Holders(0, 1)], [Members(0, [0])])
+    follower.handle(Received(b"scheduler", HeartbeatReply(0.0, 1, view)), 0.0)
+    image, frames = leader.states[0].image()
+    follower.handle(Received(server_identity(0, 1), image, tuple(frames)), 0.0)
+    record = Record(0, image.lsn + 1, 2, [], [Source(0, 1, 1, 0)], [VariableValues(0, 1.0, -1, SIZE)])
+    values = tuple(chunks(np.ones(SIZE, np.float32)))
+    actions = follower.handle(Received(server_identity(0, 1), record, values), 0.0)
+    confirmed = [ToServer(servers[0], Replicated(0, 2, record.lsn))]
+    assert actions == [StoreRecord(record, values), *(confirmed if durability == "process" else [])]
+    if durability == "disk":
+        assert follower.handle(Stored(0, record.lsn), 0.0) == confirmed
 
 
 def test_a_push_that_has_to_wait_for_others_is_accepted_first() -> None:

@@ -99,7 +99,11 @@ class Client:
             self._bytes_open += size
             if self.link.view is not self._view:
                 self._take_view()
-            self._carry_out(self.state.submit(Submit(request, slot, make, parts, seq), time.monotonic()))
+            action = self.state.submit(Submit(request, slot, make, parts, seq), time.monotonic())
+            if type(action) is Send:
+                self._peers.send(action.server, action.message, parts)
+            else:
+                self._carry_out([action])
             # What the kernel did not take must leave before the caller computes.
             if self._streams.unsent:
                 self._send_rest()
@@ -209,8 +213,11 @@ class Client:
 
     def _finish(self, message: Any, frames: tuple[Frame, ...]) -> None:
         """Keep the answer to a request for who waits for it."""
-        self._answers[message.request] = (message, frames)
-        self._close(message.request)
+        request = message.request
+        self._answers[request] = (message, frames)
+        self._bytes_open -= self._sizes.pop(request, 0)
+        if self._into:
+            self._into.pop(request, None)
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)

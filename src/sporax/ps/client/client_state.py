@@ -152,7 +152,7 @@ class ClientState:
         if type(event) is Answered:
             return self.answered(event.message, event.frames, now)
         if type(event) is Submit:
-            return self.submit(event, now)
+            return [self.submit(event, now)]
         self._now = now
         self._actions = []
         if type(event) is NewView:
@@ -161,29 +161,33 @@ class ClientState:
             self._tick()
         return self._actions
 
-    def submit(self, submit: Submit, now: float) -> list[Action]:
-        """Take a new request, as `handle` does."""
-        self._now = now
-        self._actions = []
+    def submit(self, submit: Submit, now: float) -> Send | AskView:
+        """Take a new request; gives what is to be done about it."""
         slot = submit.slot
-        entry = self.open[submit.request] = _Open(submit, self._seqs.get(slot, 0), self._clocks.get(slot, 0), since=now)
-        self._send(entry)
-        return self._actions
+        had_seq, had_clock = self._seqs.get(slot, 0), self._clocks.get(slot, 0)
+        leader, view = self._leaders.get(slot), self.view
+        # As `_send` does it, without a request that has to be changed again.
+        again_at, wait = now + _FIRST_WAIT_SECONDS, 2 * _FIRST_WAIT_SECONDS
+        if leader is None or view is None:
+            self.open[submit.request] = _Open(submit, had_seq, had_clock, None, again_at, wait, now)
+            return AskView()
+        self.open[submit.request] = _Open(submit, had_seq, had_clock, leader, again_at, wait, now, now)
+        return Send(leader, submit.make(submit.request, view.epoch), submit.frames)
 
     def closes(self, message: Any) -> bool:
         """Whether a message is the answer to an open request, which is closed then: what `answered` gives as `Done`."""
+        kind = type(message)
         # Others may carry no request number, such as notices; None: an answer to something that was sent twice.
-        if type(message) not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
+        if kind not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
             return False
         # A push that does not count says nothing of the slot's clock.
-        if type(message) is not Uncounted:
+        if kind is not Uncounted:
             # A server acknowledges the pushes of a slot in their order.
-            submit, clock = entry.submit, message.clock
-            slot = submit.slot
-            if clock > self._clocks.get(slot, 0):
-                self._clocks[slot] = clock
-            if submit.seq > self._seqs.get(slot, 0):
-                self._seqs[slot] = submit.seq
+            slot = entry.submit.slot
+            if message.clock > entry.had_clock:
+                self._clocks[slot] = max(message.clock, self._clocks.get(slot, 0))
+            if (seq := entry.submit.seq) > self._seqs.get(slot, 0):
+                self._seqs[slot] = seq
         return True
 
     def answered(self, message: Any, frames: tuple[Frame, ...], now: float) -> list[Action]:

@@ -175,7 +175,7 @@ class ServerStore:
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
         self.first_workers = self.link.welcome.first_workers
-        self.rank = self.link.rank
+        self.rank, self._incarnation = self.link.rank, self.link.incarnation
         self.clock = 0
         self.members: tuple[int, ...] = ()
         self._parts: list[_Part] = []
@@ -294,13 +294,15 @@ class ServerStore:
         """
         owner = self._parts[part]
         flat = [_flat(gradient) for gradient in gradients]
-        by_slot = self._rows_by_slot(rows) if rows else {}
+        segments = owner.by_slot if dense else {}
+        by_slot = self._rows_by_slot(rows) if rows else None
         requests = []
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
             entries: list[VariableValues] = []
             frames: list[Frame] = []
-            for plan in owner.by_slot.get(slot, ()) if dense else ():
-                entries.append(VariableValues(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
+            for plan in segments.get(slot, ()):
+                key = plan.key
+                entries.append(VariableValues(key, float(rates[key - owner.first_key]), -1, plan.size))
                 frames += chunks(_gathered(plan, flat))
             for key, ids, values, rate in by_slot.get(slot, ()) if by_slot else ():
                 entries.append(VariableValues(key, float(rate), len(ids), values.size))
@@ -314,13 +316,13 @@ class ServerStore:
     def _submit_push(
         self, slot: int, entries: list[VariableValues], frames: list[Frame], weight: float, lease: int
     ) -> int:
-        self._seq[slot] += 1
-        source = Source(self.rank, self.link.incarnation, self._seq[slot], self.clock, lease)
+        self._seq[slot] = seq = self._seq[slot] + 1
+        source = Source(self.rank, self._incarnation, seq, self.clock, lease)
 
         def make(request: int, epoch: int) -> ServerMessage:
             return Push(request, slot, epoch, source, weight, entries)
 
-        return self._client.submit(slot, make, frames, source.seq)
+        return self._client.submit(slot, make, frames, seq)
 
     def _rows_by_slot(
         self, rows: Mapping[int, tuple[Ids, Floats, float]]
@@ -530,8 +532,9 @@ def _flat(values: Floats) -> Floats:
 
 def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
     """The values of a segment, out of flat parameters."""
-    if len(plan.pieces) == 1:
-        piece = plan.pieces[0]
+    pieces = plan.pieces
+    if len(pieces) == 1:
+        piece = pieces[0]
         values = flat[piece.index]
-        return values if piece.stop - piece.start == len(values) else values[piece.start : piece.stop]
+        return values if plan.size == len(values) else values[piece.start : piece.stop]
     return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])

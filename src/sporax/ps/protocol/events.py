@@ -27,7 +27,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A record is in the log, as durable as the log makes it."""
+    """A record has been written through to the disk."""
 
     slot: int
     lsn: int
@@ -65,7 +65,7 @@ class ToScheduler(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class StoreRecord(msgspec.Struct, frozen=True, gc=False):
-    """Append to the log; a `Stored` event follows."""
+    """Append to the log, before the actions behind this one; in a log that is flushed, a `Stored` event follows."""
 
     record: Record
     frames: tuple[Frame, ...]

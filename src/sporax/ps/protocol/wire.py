@@ -57,6 +57,7 @@ _T = TypeVar("_T", bound=np.generic)
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
 _decode = _decoder.decode
+_frombuffer, _FLOAT32 = np.frombuffer, np.dtype(np.float32)
 
 
 class WireError(SporaxValueError):
@@ -76,13 +77,20 @@ def total_bytes(frames: Sequence[Frame]) -> int:
 
 def head_of(message: ServerMessage, frames: Sequence[Frame] = ()) -> bytes:
     """Header and struct of a message that these arrays follow."""
-    return head_and_size(message, frames)[0]
+    if frames:
+        return head_and_size(message, frames)[0]
+    # Most answers have none.
+    packed = _encode(message)
+    length = len(packed)
+    if length > MAX_STRUCT_BYTES:
+        _refuse_size(length, 0)
+    return _pack_header(_MAGIC, length, _crc32(packed), 0) + packed
 
 
 def head_and_size(message: ServerMessage, frames: Sequence[Frame] = ()) -> tuple[bytes, int]:
     """Header and struct of a message, and bytes of all with the arrays that follow."""
     packed = _encode(message)
-    length, body = len(packed), total_bytes(frames) if frames else 0
+    length, body = len(packed), total_bytes(frames)
     # Sizes are checked on both sides, so that no sender makes what no receiver takes.
     if length > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES or len(frames) > MAX_FRAMES:
         raise WireError(
@@ -220,7 +228,7 @@ def entry_arrays(
     if len(entries) == len(frames) == 1:
         entry, frame = entries[0], frames[0]
         if entry.rows < 0 and len(frame) == 4 * entry.values:
-            values = np.frombuffer(frame, np.float32)
+            values = _frombuffer(frame, _FLOAT32)
             if values.flags.aligned:
                 return [(entry, None, values)]
     reader = EntryReader(frames)

@@ -57,6 +57,8 @@ class FollowerState:
         self.incarnation = incarnation
         self.options = options
         self.stores = options.durability != "memory"
+        # Else what the log was given before an answer is durable enough when that leaves.
+        self.flushes = options.durability == "disk"
         self.states = dict(states or {})
         self.view: View | None = None
         self.follows: dict[int, Follow] = {}
@@ -100,9 +102,10 @@ class FollowerState:
             state.apply(record, frames)
             follow.progress = self._now
             if self.stores:
-                # Confirmed when it is stored, and not when it is applied.
-                follow.unstored += 1
                 self._actions.append(StoreRecord(record, frames))
+            # Confirmed when it is stored, and not when it is applied.
+            if self.flushes:
+                follow.unstored += 1
             else:
                 self._confirm(slot, state.lsn)
 

@@ -354,8 +354,9 @@ class Server:
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
             # An update is made where its slot is: it is the state's own next event.
-            follows = action if type(action) is Apply else ACTIONS[type(action)](self, action)
-            if follows is not None:
+            if type(action) is Apply:
+                queue += self.state.apply(action.slot, time.monotonic())
+            elif (follows := ACTIONS[type(action)](self, action)) is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
     # ----------------------------------------------------------------------------------------------- one function per action
@@ -398,18 +399,15 @@ class Server:
         if not self._halted:
             self._halted, self.ends_for_another, self._is_done = action.reason, action.again, action.done
 
-    def _store(self, action: StoreRecord) -> Stored | None:
+    def _store(self, action: StoreRecord) -> None:
         assert self._log is not None
         assert self.state is not None
         record = action.record
         if record.variables:
             self._log.reserve(sum(map(bytes_of, record.variables)))
         self._log.append(record, action.frames)
-        stored = Stored(record.slot, record.lsn)
-        if self.state.options.durability != "disk":
-            return stored
-        self._to_store.append(stored)  # many records share one flush
-        return None
+        if self.state.flushes:
+            self._to_store.append(Stored(record.slot, record.lsn))  # many records share one flush
 
     def _commit(self) -> None:
         if self._to_store and self._log is not None:
@@ -473,7 +471,7 @@ class Server:
         return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
 
 
-ACTIONS: dict[type[Action], Callable[[Server, Any], Stored | Loaded | None]] = {
+ACTIONS: dict[type[Action], Callable[[Server, Any], Loaded | None]] = {
     Reply: Server._reply,
     ToServer: Server._to_server,
     ToScheduler: Server._to_scheduler,

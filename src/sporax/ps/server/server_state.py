@@ -94,12 +94,12 @@ class ServerState(SynchronousState):
         """Take one event; gives what is to be done about it."""
         if type(event) is Received:
             return self.received(event.sender, event.message, event.frames, now)
+        if type(event) is Apply:
+            return self.apply(event.slot, now)
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if type(event) is Apply:
-            self._apply(event.slot)
-        elif type(event) is Stored:
+        if type(event) is Stored:
             self._stored(event.slot, event.lsn)
         elif type(event) is Tick:
             self._tick()
@@ -116,6 +116,13 @@ class ServerState(SynchronousState):
             self.counts["refused_messages"] += 1
         else:
             handler(self, sender, message, frames)
+        return self._actions
+
+    def apply(self, slot: int, now: float) -> list[Action]:
+        """Apply what is acknowledged, as `handle` does."""
+        self._now = now
+        self._actions = []
+        self._apply(slot)
         return self._actions
 
     # --------------------------------------------------------------------------------------------------------- workers
@@ -169,40 +176,40 @@ class ServerState(SynchronousState):
         check_first_values(message.variables, message.entries, frames)
         members = self.view.members if self.view is not None else []
         waiting = [(sender, message.request)]
-        self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
+        self._launch(message.slot, frames, waiting, message.variables, [], message.entries, members)
 
     def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
             return
-        state, source = self.states[message.slot], message.source
+        slot, source, entries = message.slot, message.source, message.entries
+        state = self.states[slot]
         # The slot has no values yet, or this copy has lost them.
         if state.lsn == 0:
-            self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            self._reply(sender, Moved(message.request, slot, self.view.epoch if self.view else 0))
             return
-        state.check(message.entries, frames)
+        state.check(entries, frames)
         if self.options.staleness == 0:
             self._push_together(sender, message, frames, lead, state)
             return
-        rank = source.rank
+        rank, start = source.rank, source.incarnation
         incarnation, seq = self._last(lead, state, rank) if lead.flights else state.last.get(rank, _NO_PUSH)
-        expected = seq + 1 if source.incarnation == incarnation else 1
+        expected = seq + 1 if start == incarnation else 1
         # The next one of the newest start of the worker.
-        if source.seq == expected and source.incarnation >= incarnation:
-            entries = message.entries
+        if source.seq == expected and start >= incarnation:
             if source.lease >= 0 and self._is_counted(lead, state, source.lease):
                 # The record counts the push, but its samples are in the values already.
                 self.counts["repeated_leases"] += 1
                 entries, frames = [], ()
-            self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
-        elif source.incarnation < incarnation:
+            self._launch(slot, frames, [(sender, message.request)], [], [source], entries, None)
+        elif start < incarnation:
             self.counts["fenced_pushes"] += 1
-            self._reply(sender, RequestRefused(message.request, message.slot, "this worker has been replaced"))
-        elif source.incarnation == incarnation and source.seq <= seq:
+            self._reply(sender, RequestRefused(message.request, slot, "this worker has been replaced"))
+        elif start == incarnation and source.seq <= seq:
             self.counts["duplicate_pushes"] += 1
-            self._attach(sender, message.request, message.slot, lead, source)
+            self._attach(sender, message.request, slot, lead, source)
         else:
             # Numbers have no gaps: one that is missing comes first.
-            self._reply(sender, Resend(message.request, message.slot, expected))
+            self._reply(sender, Resend(message.request, slot, expected))
 
     def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
         """Whether a sample lease has been pushed already, what is in flight included."""
@@ -282,39 +289,39 @@ class ServerState(SynchronousState):
         frames: tuple[Frame, ...],
         waiting: list[tuple[bytes, int]],
         variables: list[VariableSpec],
-        sources: tuple[Source, ...],
+        sources: list[Source],
         entries: list[VariableValues],
         members: list[Members] | None,
     ) -> None:
         """Write the next record of a slot and send it where it must be before it counts."""
-        lead, state, stores = self.leads[slot], self.states[slot], self.stores
-        epoch = self.view.epoch if self.view is not None else 0
+        lead, view = self.leads[slot], self.view
         # Behind all records on their way.
-        record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
-        lead.flights.append(Flight(record, frames, not stores, self._now, waiting))
-        if stores:
+        lsn = self.states[slot].lsn + len(lead.flights) + 1
+        record = Record(slot, lsn, 0 if view is None else view.epoch, variables, sources, entries, members)
+        lead.flights.append(Flight(record, frames, not self.flushes, self._now, waiting))
+        if self.stores:
             self._actions.append(StoreRecord(record, frames))
         # A follower without the whole slot could not apply the record.
         if lead.backup is not None and lead.image_sent:
             self._actions.append(ToServer(lead.backup, record, frames))
-        if not stores:  # else it is not stored yet, and those before it wait for events of their own
+        if not self.flushes:  # else it is not stored yet, and those before it wait for events of their own
             self._advance(slot)
 
     def _stored(self, slot: int, lsn: int) -> None:
         lead = self.leads.get(slot)
         if lead is not None:
             for flight in lead.flights:
-                if flight.record.lsn == lsn:
+                if flight.record.lsn == lsn and not flight.stored:
                     flight.stored = True
-            self._advance(slot)
+                    self._advance(slot)
+                    break
         elif slot in self.follows:
             self._stored_by_follower(slot, lsn)
 
     def _advance(self, slot: int) -> None:
         """Acknowledge, in order, what has become durable."""
         lead, clock = self.leads[slot], self.states[slot].clock
-        is_synchronous = self.options.staleness == 0
-        changed = False
+        is_synchronous, changed = self.options.staleness == 0, False
         for flight in lead.flights:
             # In order: a later record counts only after those before it.
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
@@ -341,15 +348,16 @@ class ServerState(SynchronousState):
         if lead is None or not flights or not flights[0].is_acknowledged:
             return
         state = self.states[slot]
+        num_before = state.lsn
         while flights and flights[0].is_acknowledged:
             flight = flights.popleft()
             state.apply(flight.record, flight.frames)
-            self.counts["records"] += 1
             # Who has asked again since the first acknowledgement.
             if flight.waiting:
                 self._acknowledge(slot, flight, state.clock)
             if self._checkpoint is not None:
                 self.write_at_clock(slot)
+        self.counts["records"] += state.lsn - num_before
         # First values may have begun with members of an older view.
         if self.view is None or state.members is not self.view.members:
             self._renew_members(slot)
@@ -495,7 +503,7 @@ class ServerState(SynchronousState):
             if flight.record.members is not None:
                 newest = flight.record.members
         if state.lsn and self.view is not None and newest != self.view.members:
-            self._launch(slot, (), [], [], (), [], self.view.members)
+            self._launch(slot, (), [], [], [], [], self.view.members)
 
     def _stop_leading(self, slot: int) -> None:
         """Forget what was not acknowledged: the workers send it to the new leader."""

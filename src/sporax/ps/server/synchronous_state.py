@@ -38,7 +38,7 @@ class SynchronousState(CheckpointedState):
         frames: tuple[Frame, ...],
         waiting: list[tuple[bytes, int]],
         variables: list[VariableSpec],
-        sources: tuple[Source, ...],
+        sources: list[Source],
         entries: list[VariableValues],
         members: list[Members] | None,
     ) -> None: ...
@@ -98,7 +98,7 @@ class SynchronousState(CheckpointedState):
         self._drop_uncounted(slot)
         parts = [lead.pending[rank] for rank in sorted(ranks)]
         entries, frames = combined(state, [(part.push.weight, part.push.entries, list(part.frames)) for part in parts])
-        sources = tuple(part.push.source for part in parts)
+        sources = [part.push.source for part in parts]
         lead.pending = {}
         waiting = [peer for part in parts for peer in part.waiting]
         self._launch(slot, tuple(frames), waiting, [], sources, entries, None)

@@ -34,7 +34,7 @@ _MOST_FRAMES = 0x10000  # bounds the memory for lengths
 _COMMON = b"SPX"  # with which records of all forms begin
 _PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
 _PAGE_BYTES = 4096  # the least that a disk fails to give
-_add = np.add.reduce
+_add, _frombuffer = np.add.reduce, np.frombuffer
 _WORD = np.dtype("<u8")
 _NO_WORDS = bytes(8)
 
@@ -98,7 +98,7 @@ def _checksum(start: Frame, arrays: Sequence[Frame], number: int) -> int:
     checksum = zlib.crc32(start, number)
     for array in arrays:
         words, rest = divmod(len(array), _LENGTH.size)
-        total: Frame = _add(np.frombuffer(array, _WORD, words)).data if words else _NO_WORDS
+        total = _add(_frombuffer(array, _WORD, words)) if words else _NO_WORDS
         checksum = zlib.crc32(total, checksum)
         # Arrays may end in the middle of a word.
         if rest:

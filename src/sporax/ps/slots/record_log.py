@@ -139,25 +139,23 @@ class SlotLog:
 
     def append(self, message: ServerMessage, frames: Sequence[Frame]) -> None:
         """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
-        if self._file is None:
-            self._open_at_end()
-        assert self._file is not None
+        if (file := self._file) is None:
+            file = self._open_at_end()
         # Without `sync` an acknowledgement relies on every byte that is written.
-        safe = self._safe if self._sync else self._end
-        parts = pack(message, frames, self._number, safe)
+        parts = pack(message, frames, self._number, self._safe if self._sync else self._end)
         try:
-            num_bytes = write_all(self._file, parts)
+            num_bytes = write_all(file, parts)
         except OSError as error:
             raise storage_error("the log", self._path(), sum(map(len, parts)), error) from error
-        self._end += num_bytes
-        if self._end > self._size:
-            self._size = self._end
+        self._end = end = self._end + num_bytes
+        if end > self._size:
+            self._size = end
         self.num_bytes += num_bytes
 
     def prepare(self) -> bool:
         """Give the file some more pages ahead of its records; False when there are enough."""
-        if self._file is None:
-            self._open_at_end()
+        if (file := self._file) is None:
+            file = self._open_at_end()
         size = self._size
         # Not beyond the size at which the file is changed: further pages would never be used.
         if size >= min(self._ahead_bytes, self._end + _AHEAD_BYTES):
@@ -166,10 +164,9 @@ class SlotLog:
         if _SPARED_SHARE * (size - self._end + _PREPARED_BYTES) > free_bytes(self.directory):
             self._has_room = False
             return False
-        assert self._file is not None
         try:
             # Zeros are no records, so recovery stops there.
-            os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
+            os.pwrite(file, bytes(_PREPARED_BYTES), size)
         except OSError:
             self._has_room = False
             return False
@@ -270,20 +267,21 @@ class SlotLog:
     def _files(self) -> list[Path]:
         return sorted(self.directory.glob("log-????????"))
 
-    def _open(self) -> None:
+    def _open(self) -> int:
         try:
-            self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
+            self._file = file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError as error:
             raise storage_error("the log", self._path(), _LEAST_BYTES, error) from error
-        self._size = os.fstat(self._file).st_size
+        self._size = os.fstat(file).st_size
+        return file
 
-    def _open_at_end(self) -> None:
+    def _open_at_end(self) -> int:
         """Go on where `recover` has truncated the file."""
-        self._open()
-        assert self._file is not None
-        self._end = os.lseek(self._file, 0, os.SEEK_END)
+        file = self._open()
+        self._end = os.lseek(file, 0, os.SEEK_END)
         # What was read back counts, whether or not it had been flushed.
         self.flush()
+        return file
 
     def _end_file(self) -> None:
         """Leave nothing behind the records of the file, so that what is there later is damage."""

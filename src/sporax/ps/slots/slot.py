@@ -48,9 +48,9 @@ class Segment:
 
     def update(self, gradient: Floats, rate: float, *, keep_before: bool = True) -> None:
         """Move; no array is changed in place, as answers on their way have the old one, and the next clock if it is kept."""
-        optimizer = self.spec.optimizer
-        if self.scalars:
-            self.scalars = update.advanced(optimizer, self.scalars)
+        optimizer, scalars = self.spec.optimizer, self.scalars
+        if scalars:
+            self.scalars = update.advanced(optimizer, scalars)
         moved = update.move(optimizer, gradient, self.value, self.state, rate, self.scalars)
         # Freed memory is the first that the next message gets, and still in the cache.
         self.before = self.value if keep_before else None
@@ -146,13 +146,13 @@ class SlotState:
             variable = self.variables.get(entry.key)
             if variable is None:
                 raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
-            spec = variable.spec
+            spec, rows = variable.spec, -1
+            values = spec.size
             if spec.width:
                 rows = max(entry.rows, 0)
                 values = rows * spec.width
-            else:
-                rows, values = -1, spec.size
-            values = 0 if gradients is None else values
+            if gradients is None:
+                values = 0
             if entry.rows != rows or entry.values != values:
                 raise WireError(
                     f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "
@@ -204,10 +204,10 @@ class SlotState:
         if record.variables:
             self._create(record, EntryReader(frames))
         else:
-            keep_before = self.staleness == 0
+            keep_before, clock = self.staleness == 0, self.clock + 1
             for entry, ids, gradient in entry_arrays(record.entries, frames):
                 variable = self.variables[entry.key]
-                variable.changed = self.clock + 1
+                variable.changed = clock
                 if type(variable) is Segment:
                     variable.update(_NO_VALUES if gradient is None else gradient, entry.rate, keep_before=keep_before)
                 elif ids is not None and len(ids) and gradient is not None:
@@ -216,10 +216,11 @@ class SlotState:
                     variable.update(ids, rows, entry.rate, keep_before=keep_before)
         # Which pushes are in the values, so that a repeated one is recognised by every copy.
         for source in record.sources:
-            self.last[source.rank] = (source.incarnation, source.seq)
+            rank, clock = source.rank, source.clock
+            self.last[rank] = (source.incarnation, source.seq)
             # Rows may come later than the clock of their push.
-            if source.clock >= self.clocks.get(source.rank, 0):
-                self.clocks[source.rank] = source.clock + 1
+            if clock >= self.clocks.get(rank, 0):
+                self.clocks[rank] = clock + 1
             if source.lease >= 0:
                 self.leases.add(source.lease)
         if record.members is not None:

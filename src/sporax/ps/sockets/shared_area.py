@@ -50,6 +50,7 @@ class SharedArea:
         counts = view[:_COUNTS_BYTES].cast("Q")
         halves = view[_COUNTS_BYTES : _COUNTS_BYTES + _HALF_BYTES], view[_COUNTS_BYTES + _HALF_BYTES :]
         self._out, self._in = halves if is_maker else halves[::-1]
+        self._lendable = np.frombuffer(self._in, np.uint8)
         sent, taken = (0, _COUNTS_APART) if is_maker else (_COUNTS_APART, 0)
         self._freed, self._frees = counts[sent : sent + 2], counts[taken : taken + 2]
         # Messages put into each bank. The maker's are as if one filled each, which is taken when the other process has the area.
@@ -93,19 +94,24 @@ class SharedArea:
 
     def put(self, frames: Sequence[Frame]) -> tuple[int, int] | None:
         """Copy the arrays of the next message into the area; gives their place and bytes, None where the socket takes them."""
-        sent, num_bytes = self._sent, total_bytes(frames)
-        if self._freed[0] == sent[0]:
+        sent, freed, is_one = self._sent, self._freed, len(frames) == 1
+        num_bytes = len(frames[0]) if is_one else total_bytes(frames)
+        if freed[0] == sent[0]:
             bank = start = 0
-        elif self._freed[1] == sent[1]:
+        elif freed[1] == sent[1]:
             bank, start = 1, BANK_BYTES
         else:
             bank, start = self._bank, self._end
         if num_bytes < _LEAST_BYTES or start + num_bytes > (bank + 1) * BANK_BYTES:
             return None
-        out, end = self._out, start
-        for frame in frames:
-            begin, end = end, end + len(frame)
-            out[begin:end] = frame
+        out, end = self._out, start + num_bytes
+        if is_one:
+            out[start:end] = frames[0]
+        else:
+            begin = start
+            for frame in frames:
+                out[begin : begin + len(frame)] = frame
+                begin += len(frame)
         self._bank, self._end = bank, -(-end // UNIT_BYTES) * UNIT_BYTES
         sent[bank] += 1
         return start // UNIT_BYTES, num_bytes
@@ -128,7 +134,7 @@ class SharedArea:
         """
         start = self._start(place, num_bytes)
         # An array, as views of a view do not keep that one alive, but the array below it.
-        array = np.frombuffer(self._in, np.uint8, num_bytes, start)
+        array = self._lendable[start : start + num_bytes]
         reference = weakref.ref(array, self._releases[start // BANK_BYTES])
         self._lent[id(reference)] = reference
         return array.data

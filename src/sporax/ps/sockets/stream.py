@@ -34,9 +34,10 @@ from sporax.ps.protocol.wire import (
     WireError,
     apart_header_at,
     decode_struct,
-    head_and_size,
     head_apart,
+    head_of,
     header_at,
+    total_bytes,
 )
 from sporax.ps.sockets import polling
 from sporax.ps.sockets.patience import Patience
@@ -44,9 +45,8 @@ from sporax.ps.sockets.polling import READ, WRITE
 from sporax.ps.sockets.shared_area import SharedArea
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
-_SEND_BUFFER_BYTES = (
-    1 << 20
-)  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+# One slot's message leaves by few system calls, and the peer reads while the rest is written.
+_SEND_BUFFER_BYTES = 1 << 20
 _MOST_EXPECTED_BYTES = 1 << 20  # larger arrays come by many system calls anyway
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
@@ -55,6 +55,7 @@ _BACKLOG = 512
 _WAIT_MILLISECONDS = 20  # no longer than this does a read wait
 _NO_BODY = memoryview(b"")
 _HEADER_BYTES = HEADER.size
+_AT_ONCE = int(socket.MSG_DONTWAIT)  # a number: an enum's member takes longer to look up
 
 
 def _timeval(milliseconds: int) -> bytes:
@@ -126,15 +127,17 @@ class Stream:
 
     def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
-        if frames and self._area is not None and (put := self._area.put(frames)) is not None:
-            head = head_apart(message, *put)
-            frames, size = (), len(head)
+        array_bytes = 0
+        if not frames:
+            head = head_of(message)
+        elif self._area is not None and (put := self._area.put(frames)) is not None:
+            head, frames = head_apart(message, *put), ()
         else:
-            head, size = head_and_size(message, frames)
+            head, array_bytes = head_of(message, frames), total_bytes(frames)
         done = 0
         if not self._unsent:
-            done = self._write((head, *frames) if frames else (head,))
-            if done == size:
+            done = self._write((head, *frames))
+            if done == len(head) + array_bytes:
                 return True
         # Behind what waits already; the order of messages stays.
         self._unsent.extend(map(memoryview, (head, *frames)))
@@ -150,7 +153,7 @@ class Stream:
         area, descriptor = made
         try:
             # So short that the kernel takes all of it or nothing.
-            socket.send_fds(self._socket, [head_and_size(message, ())[0]], [descriptor], socket.MSG_DONTWAIT)
+            socket.send_fds(self._socket, [head_of(message)], [descriptor], socket.MSG_DONTWAIT)
             self._area = area
         except OSError:
             self.send(message)
@@ -184,11 +187,15 @@ class Stream:
         try:
             while self.is_open:
                 # Several small messages may have come with one read.
-                if (message := self._message) is None and (not self._stop or (message := self._begin()) is None):
+                if (message := self._message) is None:
+                    if self._stop and (incoming := self._begin()) is not None:
+                        return incoming
+                    if self._message is not None:
+                        continue
                     count = self._read_after_looks() if wait else self._read_head()
                 elif self._filled == len(body := self._body):
                     self._message, self._body = None, _NO_BODY
-                    return message, ((body,) if body else ())
+                    return message, (body,)
                 else:
                     # The rest is on its way: to wait for it here is faster than to come back for each piece of it.
                     count = self._socket.recv_into(self._body[self._filled :], 0, socket.MSG_WAITALL)
@@ -218,55 +225,61 @@ class Stream:
         self._socket.close()
         self._area = None
 
-    def _begin(self) -> ServerMessage | None:
-        """Begin the next message if its header and struct are here; None where they are not."""
-        start, stop, needed = self._start, self._stop, _HEADER_BYTES
+    def _begin(self) -> Incoming | None:
+        """Begin the next message if its header and struct are here; gives it where its arrays are here, too."""
+        start, stop, scratch, needed = self._start, self._stop, self._scratch, _HEADER_BYTES
         if stop - start >= needed:
             # The header tells both sizes.
-            area, place = self._area, 0
-            if area is not None and self._scratch[start + APART]:
-                struct_bytes, checksum, body_bytes, place = apart_header_at(self._scratch, start)
+            place, area = 0, self._area if scratch[start + APART] else None
+            if area is None:
+                struct_bytes, checksum, body_bytes = header_at(scratch, start)
             else:
-                area = None
-                struct_bytes, checksum, body_bytes = header_at(self._scratch, start)
+                struct_bytes, checksum, body_bytes, place = apart_header_at(scratch, start)
             needed += struct_bytes
             end = start + needed
             if end <= stop:
-                self._message = message = decode_struct(self._scratch[start + _HEADER_BYTES : end], checksum)
-                self._filled = 0
-                if area is not None:
-                    # Gradients are used once and soon; other arrays may stay for long.
-                    if type(message) is Push:
-                        self._body = area.lend(place, body_bytes)
-                    else:
-                        self._body = self._memory_for(message, body_bytes)
-                        area.take(place, self._body)
-                    self._filled = body_bytes
-                elif body_bytes:
-                    self._filled = min(body_bytes, stop - end)
-                    self._body = self._body_of(message, needed, body_bytes)
-                    self._body[: self._filled] = self._scratch[end : end + self._filled]
-                    end += self._filled
-                self._start = end
-                # Empty: the next read has a whole buffer again.
-                if end == stop:
-                    self._start = self._stop = 0
-                    if len(self._scratch) > _SCRATCH_BYTES:
-                        self._scratch = bytearray(_SCRATCH_BYTES)
-                return message
+                message = decode_struct(scratch[start + _HEADER_BYTES : end], checksum)
+                if not body_bytes:
+                    self._pass_over(end)
+                    return message, ()
+                if area is None:
+                    self._begin_arrays(message, needed, body_bytes, end)
+                    return None
+                # Gradients are used once and soon; other arrays may stay for long.
+                if type(message) is Push:
+                    body = area.lend(place, body_bytes)
+                else:
+                    body = self._memory_for(message, body_bytes)
+                    area.take(place, body)
+                self._pass_over(end)
+                return message, (body,)
         # A struct may be larger than the buffer.
-        if start + needed > len(self._scratch):
+        if start + needed > len(scratch):
             self._start, self._stop = 0, stop - start
-            self._scratch = self._scratch[start:stop].ljust(max(needed, _SCRATCH_BYTES), b"\0")
+            self._scratch = scratch[start:stop].ljust(max(needed, _SCRATCH_BYTES), b"\0")
         return None
 
-    def _body_of(self, message: ServerMessage, head_bytes: int, body_bytes: int) -> memoryview:
-        """Memory for the arrays of a message: the caller's where it waits for these values."""
+    def _pass_over(self, end: int) -> None:
+        """Note that the scratch memory was taken up to a byte."""
+        self._start = end
+        # Empty: the next read has all of it again.
+        if end == self._stop:
+            self._start = self._stop = 0
+            if len(self._scratch) > _SCRATCH_BYTES:
+                self._scratch = bytearray(_SCRATCH_BYTES)
+
+    def _begin_arrays(self, message: ServerMessage, head_bytes: int, body_bytes: int, end: int) -> None:
+        """Take what is here of the arrays of a message, which come behind its struct."""
         if self._place is None and head_bytes <= _SCRATCH_BYTES and body_bytes <= _MOST_EXPECTED_BYTES:
             self._expected = bytearray(head_bytes), body_bytes
-        return self._memory_for(message, body_bytes)
+        body = self._memory_for(message, body_bytes)
+        count = min(body_bytes, self._stop - end)
+        body[:count] = self._scratch[end : end + count]
+        self._message, self._body, self._filled = message, body, count
+        self._pass_over(end + count)
 
     def _memory_for(self, message: ServerMessage, body_bytes: int) -> memoryview:
+        """Memory for the arrays of a message: the caller's where it waits for these values."""
         buffer = None if self._place is None else self._place(message, body_bytes)
         return _memory(body_bytes) if buffer is None else buffer
 
@@ -276,7 +289,7 @@ class Stream:
             return self._read_as_expected(*self._expected)
         if self._may_get_area:
             return self._read_first()
-        count = self._socket.recv_into(self._free() if self._stop else self._scratch, 0, socket.MSG_DONTWAIT)
+        count = self._socket.recv_into(self._free() if self._stop else self._scratch, 0, _AT_ONCE)
         self._stop += count
         return count
 
@@ -341,8 +354,8 @@ class Stream:
             return 0
         try:
             if len(parts) == 1:
-                return self._socket.send(parts[0], socket.MSG_DONTWAIT)
-            return self._socket.sendmsg(parts[:_MOST_PARTS], (), socket.MSG_DONTWAIT)
+                return self._socket.send(parts[0], _AT_ONCE)
+            return self._socket.sendmsg(parts[:_MOST_PARTS], (), _AT_ONCE)
         except BlockingIOError:
             return 0
         except OSError:
