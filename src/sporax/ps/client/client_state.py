@@ -163,16 +163,10 @@ class ClientState:
 
     def submit(self, submit: Submit, now: float) -> Send | AskView:
         """Take a new request; gives what is to be done about it."""
+        self._now = now
         slot = submit.slot
-        had_seq, had_clock = self._seqs.get(slot, 0), self._clocks.get(slot, 0)
-        leader, view = self._leaders.get(slot), self.view
-        # As `_send` does it, without a request that has to be changed again.
-        again_at, wait = now + _FIRST_WAIT_SECONDS, 2 * _FIRST_WAIT_SECONDS
-        if leader is None or view is None:
-            self.open[submit.request] = _Open(submit, had_seq, had_clock, None, again_at, wait, now)
-            return AskView()
-        self.open[submit.request] = _Open(submit, had_seq, had_clock, leader, again_at, wait, now, now)
-        return Send(leader, submit.make(submit.request, view.epoch), submit.frames)
+        entry = self.open[submit.request] = _Open(submit, self._seqs.get(slot, 0), self._clocks.get(slot, 0), since=now)
+        return self._sending(entry)
 
     def closes(self, message: Any) -> bool:
         """Whether a message is the answer to an open request, which is closed then: what `answered` gives as `Done`."""
@@ -242,6 +236,10 @@ class ClientState:
                 self._send(entry)
 
     def _send(self, entry: _Open) -> None:
+        self._actions.append(self._sending(entry))
+
+    def _sending(self, entry: _Open) -> Send | AskView:
+        """Note that a request is sent, and what sends it."""
         submit, wait, now = entry.submit, entry.wait, self._now
         leader = self._leaders.get(submit.slot)
         # A second sending is counted; the first one has no former receiver.
@@ -252,10 +250,9 @@ class ClientState:
         if wait < _LONGEST_WAIT_SECONDS:
             entry.wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
-            self._actions.append(AskView())
-            return
+            return AskView()
         entry.sent_to, entry.sent_at = leader, now
-        self._actions.append(Send(leader, submit.make(submit.request, self.view.epoch), submit.frames))
+        return Send(leader, submit.make(submit.request, self.view.epoch), submit.frames)
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""

@@ -175,7 +175,7 @@ class ServerStore:
         assert self.link.welcome is not None
         self.options = self.link.welcome.options
         self.first_workers = self.link.welcome.first_workers
-        self.rank, self._incarnation = self.link.rank, self.link.incarnation
+        self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
         self._parts: list[_Part] = []
@@ -317,7 +317,7 @@ class ServerStore:
         self, slot: int, entries: list[VariableValues], frames: list[Frame], weight: float, lease: int
     ) -> int:
         self._seq[slot] = seq = self._seq[slot] + 1
-        source = Source(self.rank, self._incarnation, seq, self.clock, lease)
+        source = Source(self.rank, self.link.incarnation, seq, self.clock, lease)
 
         def make(request: int, epoch: int) -> ServerMessage:
             return Push(request, slot, epoch, source, weight, entries)
