@@ -15,7 +15,6 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.limit import limit as limits
 from sporax.planner.search.limit.limit import _kilobytes, fit, is_large, least_cost, relaxed, smallest
-from sporax.planner.search.limit.repair import reduce_memory
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
@@ -144,24 +143,3 @@ def test_forbidden_candidates_are_not_taken_for_their_memory():
     plan = relaxed(forbidden, least.peak_bytes)
     assert np.isfinite(forbidden.seconds(plan.chosen))
     assert plan.chosen != least.chosen
-
-
-def test_where_the_loop_finds_nothing_that_fits_its_last_plan_is_repaired_too(monkeypatch):
-    """It may become a plan that costs less than one that was made small at any cost."""
-    hardware, mesh = load_profile("h200"), DeviceMatrix((2, 4))
-    model = Roofline(hardware, link_costs(hardware, mesh))
-    step = networks.mlp(2, 64, 256, False)
-    problem = ProblemBuilder(step.graph, mesh, model, SearchOptions(fully_use_devices=True)).build()
-    begun = []
-
-    def reduced(problem, plan, enough):
-        begun.append(plan.chosen)
-        return reduce_memory(problem, plan, enough)
-
-    monkeypatch.setattr(limits, "reduce_memory", reduced)
-    limit = smallest(problem).peak_bytes
-    begun.clear()
-    found = fit(problem, limit)
-    tried = limits._relaxed(problem, limit, 0)
-    assert min(plan.peak_bytes for plan in tried) > limit >= found.peak_bytes
-    assert tried[-1].chosen in begun

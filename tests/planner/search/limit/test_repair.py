@@ -13,7 +13,7 @@ from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.limit import repair
 from sporax.planner.search.limit.limit import smallest
-from sporax.planner.search.limit.repair import _groups, improved, reduce_memory
+from sporax.planner.search.limit.repair import _groups, _improved, _Regions, improved, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.measured_plan import measured, measured_within
 from sporax.planner.search.space.plan_assembly import plan_of
@@ -138,12 +138,25 @@ def test_buffers_are_assigned_only_of_plans_that_may_be_small_enough(layers, cal
 def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
     least = smallest(layers)
     limit = least.peak_bytes * 11 // 10
-    costs = layers.with_costs(layers.costs)
-    cheap = improved(costs, least, limit)
+    regions = _Regions(layers)
+    cheap, _ = _improved(layers, least, limit, regions, 400)
     before = calls["redecided"]
     assert before > 0
-    assert improved(costs, least, limit).chosen == cheap.chosen
+    assert _improved(layers, least, limit, regions, 400)[0].chosen == cheap.chosen
     assert calls["redecided"] == before
+
+
+def test_with_a_price_on_bytes_a_region_is_found_that_fits():
+    """The cheapest decisions of a region are too large; others cost less than those that there are, and fit."""
+    problem = ProblemBuilder(networks.mlp(4, 1024, 128, False).graph, MESH, MODEL, SearchOptions()).build()
+    least = smallest(problem)
+    limit = least.peak_bytes * 5 // 4
+    free, left = _improved(problem, least, limit, _Regions(problem), 400)
+    cheap = improved(problem, least, limit)
+
+    assert left > 0
+    assert cheap.peak_bytes <= limit
+    assert problem.seconds(cheap.chosen) < 0.95 * problem.seconds(free.chosen)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

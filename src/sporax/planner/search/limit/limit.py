@@ -121,13 +121,8 @@ def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> li
         for plan in (plans if is_large(problem) else _trade_offs(problem, limit))
         if limit < plan.peak_bytes <= _NEAR * limit and problem.seconds(plan.chosen) < worth
     ]
-    last = []
-    if not fits:
-        # The smallest plan is found without regard to the limit: what an error names is enough.
-        last = [smallest(problem, limit)]
-        if last[0].peak_bytes <= limit and not is_large(problem):
-            # In the last plan of the loop memory counts the most, and costs still do.
-            near += [plan for plan in _relaxed(problem, limit, 0)[-1:] if plan.chosen != relaxed(problem, 0).chosen]
+    # The smallest plan is found without regard to the limit: what an error names is enough.
+    last = [] if fits else [smallest(problem, limit)]
     return [*fits, *(reduce_memory(problem, plan, limit) for plan in near), *last]
 
 

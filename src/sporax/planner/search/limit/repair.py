@@ -7,9 +7,11 @@ Method: N(x) are the choices that differ from x in one decision, or in all decis
 goes from x to the first of N(x) with a smaller peak, the smallest candidates first; of equal decisions the last step changes
 only as many as it takes. `improved` decides a region R of neighbouring decisions again, all others as they are,
 
-    min c(y) over all y with y_i = x_i for i not in R,
+    min c(y) + p b(y) over all y with y_i = x_i for i not in R,
 
-and goes to y where the plan of y fits. Large regions come first: they change decisions that no single one can change.
+and goes to y where c(y) < c(x) and the plan of y fits; b(y) is the mean of the bytes at the operators where x nearly fills the
+limit. First p = 0; then bytes have a price, so that what costs less than x is found where the cheapest of all does not fit.
+Large regions come first: they change decisions that no single one can change.
 How many plans are measured is a count and no time, so all processes of a job find the same plan.
 
 Reference: P. Shaw, "Using constraint programming and local search methods to solve vehicle routing problems", CP 1998.
@@ -28,6 +30,7 @@ from sporax.planner.cost.model import local_bytes
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Ints
 from sporax.planner.solver.graph.moments import Moments
@@ -44,6 +47,8 @@ _LARGEST_REGION, _LEAST_REGION = 96, 2
 """Decisions of the largest regions and of the smallest."""
 _OVERLAP = 4
 """Regions of one size that contain each decision, about: borders of one are inside another."""
+_FULL = 0.9
+"""Share of the limit from which an operator's bytes have a price."""
 _WORTH = 1 - 1e-4
 """Share of the cost that a region must bring it below."""
 
@@ -108,8 +113,24 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """
     if "regions" not in problem.plans:
         problem.plans["regions"] = _Regions(problem)
-    regions: _Regions = problem.plans["regions"]
-    left, too_large = _num_plans(problem), set[_Changes]()
+    plan, left = _improved(problem, plan, limit, problem.plans["regions"], _num_plans(problem))
+    plan, _ = _improved(problem, plan, limit, _Regions(_priced(problem, plan, limit)), left)
+    return plan
+
+
+def _priced(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
+    """The problem with a price on bytes where a plan nearly fills the limit: as many as that is cost as much as the step."""
+    full = [operator for operator, uses in plan.history if sum(uses.values()) > _FULL * limit]
+    price = problem.seconds(plan.chosen) * problem.scale / limit
+    sizes = weighted_bytes(problem, dict.fromkeys(full, price / max(len(full), 1)))
+    return problem.with_costs([costs + size for costs, size in zip(problem.costs, sizes, strict=True)])
+
+
+def _improved(
+    problem: Problem, plan: MeasuredPlan, limit: int, regions: _Regions, left: int
+) -> tuple[MeasuredPlan, int]:
+    """`improved` by some regions; gives how many more plans may be measured, too."""
+    too_large = set[_Changes]()
     # Half the decisions at most: a region of all of them is the problem without a limit.
     size = min(_LARGEST_REGION, regions.core.num_nodes // 2)
     while size >= _LEAST_REGION:
@@ -125,7 +146,7 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
             if problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
                 continue
             if not left:
-                return plan
+                return plan, left
             left -= 1
             candidate = measured_within(problem, chosen, limit)
             if candidate is not None:
@@ -136,7 +157,7 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
         if not better:
             size //= 2
             too_large.clear()
-    return plan
+    return plan, left
 
 
 _Changes = tuple[tuple[int, int], ...]
