@@ -146,8 +146,8 @@ def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
     assert calls["redecided"] == before
 
 
-def test_with_a_price_on_bytes_a_region_is_found_that_fits():
-    """The cheapest decisions of a region are too large; others cost less than those that there are, and fit."""
+def test_with_a_penalty_on_bytes_a_region_is_found_that_fits():
+    """Those of least cost are too large; others cost less than those that there are, and fit."""
     problem = ProblemBuilder(networks.mlp(4, 1024, 128, False).graph, MESH, MODEL, SearchOptions()).build()
     least = smallest(problem)
     limit = least.peak_bytes * 5 // 4

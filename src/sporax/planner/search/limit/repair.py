@@ -10,7 +10,7 @@ only as many as it takes. `improved` decides a region R of neighbouring decision
     min c(y) + p b(y) over all y with y_i = x_i for i not in R,
 
 and goes to y where c(y) < c(x) and the plan of y fits; b(y) is the mean of the bytes at the operators where x nearly fills the
-limit. First p = 0; then bytes have a price, so that what costs less than x is found where the cheapest of all does not fit.
+limit. First p = 0; then bytes have a penalty, so that what costs less than x is found where the least cost does not fit.
 Large regions come first: they change decisions that no single one can change.
 How many plans are measured is a count and no time, so all processes of a job find the same plan.
 
@@ -48,7 +48,7 @@ _LARGEST_REGION, _LEAST_REGION = 96, 2
 _OVERLAP = 4
 """Regions of one size that contain each decision, about: borders of one are inside another."""
 _FULL = 0.9
-"""Share of the limit from which an operator's bytes have a price."""
+"""Share of the limit from which an operator's bytes have a penalty."""
 _WORTH = 1 - 1e-4
 """Share of the cost that a region must bring it below."""
 
@@ -114,15 +114,15 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     if "regions" not in problem.plans:
         problem.plans["regions"] = _Regions(problem)
     plan, left = _improved(problem, plan, limit, problem.plans["regions"], _num_plans(problem))
-    plan, _ = _improved(problem, plan, limit, _Regions(_priced(problem, plan, limit)), left)
+    plan, _ = _improved(problem, plan, limit, _Regions(_penalized(problem, plan, limit)), left)
     return plan
 
 
-def _priced(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
-    """The problem with a price on bytes where a plan nearly fills the limit: as many as that is cost as much as the step."""
+def _penalized(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
+    """The problem with a penalty on bytes where a plan nearly fills the limit: as many as the limit cost as much as the step."""
     full = [operator for operator, uses in plan.history if sum(uses.values()) > _FULL * limit]
-    price = problem.seconds(plan.chosen) * problem.scale / limit
-    sizes = weighted_bytes(problem, dict.fromkeys(full, price / max(len(full), 1)))
+    penalty = problem.seconds(plan.chosen) * problem.scale / limit
+    sizes = weighted_bytes(problem, dict.fromkeys(full, penalty / max(len(full), 1)))
     return problem.with_costs([costs + size for costs, size in zip(problem.costs, sizes, strict=True)])
 
 
