@@ -215,9 +215,7 @@ class Client:
         """Keep the answer to a request for who waits for it."""
         request = message.request
         self._answers[request] = (message, frames)
-        self._bytes_open -= self._sizes.pop(request, 0)
-        if self._into:
-            self._into.pop(request, None)
+        self._close(request)
 
     def _close(self, request: int) -> None:
         self._bytes_open -= self._sizes.pop(request, 0)

@@ -178,8 +178,8 @@ class ClientState:
         if kind is not Uncounted:
             # A server acknowledges the pushes of a slot in their order.
             slot = entry.submit.slot
-            if message.clock > entry.had_clock:
-                self._clocks[slot] = max(message.clock, self._clocks.get(slot, 0))
+            if message.clock > self._clocks.get(slot, 0):
+                self._clocks[slot] = message.clock
             if (seq := entry.submit.seq) > self._seqs.get(slot, 0):
                 self._seqs[slot] = seq
         return True

@@ -537,4 +537,4 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
         piece = pieces[0]
         values = flat[piece.index]
         return values if plan.size == len(values) else values[piece.start : piece.stop]
-    return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])
+    return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in pieces])

@@ -77,20 +77,13 @@ def total_bytes(frames: Sequence[Frame]) -> int:
 
 def head_of(message: ServerMessage, frames: Sequence[Frame] = ()) -> bytes:
     """Header and struct of a message that these arrays follow."""
-    if frames:
-        return head_and_size(message, frames)[0]
-    # Most answers have none.
-    packed = _encode(message)
-    length = len(packed)
-    if length > MAX_STRUCT_BYTES:
-        _refuse_size(length, 0)
-    return _pack_header(_MAGIC, length, _crc32(packed), 0) + packed
+    return head_and_size(message, frames)[0]
 
 
 def head_and_size(message: ServerMessage, frames: Sequence[Frame] = ()) -> tuple[bytes, int]:
     """Header and struct of a message, and bytes of all with the arrays that follow."""
     packed = _encode(message)
-    length, body = len(packed), total_bytes(frames)
+    length, body = len(packed), total_bytes(frames) if frames else 0
     # Sizes are checked on both sides, so that no sender makes what no receiver takes.
     if length > MAX_STRUCT_BYTES or body > MAX_BODY_BYTES or len(frames) > MAX_FRAMES:
         raise WireError(

@@ -34,10 +34,10 @@ from sporax.ps.protocol.wire import (
     WireError,
     apart_header_at,
     decode_struct,
+    head_and_size,
     head_apart,
     head_of,
     header_at,
-    total_bytes,
 )
 from sporax.ps.sockets import polling
 from sporax.ps.sockets.patience import Patience
@@ -127,17 +127,15 @@ class Stream:
 
     def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
         """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
-        array_bytes = 0
-        if not frames:
-            head = head_of(message)
-        elif self._area is not None and (put := self._area.put(frames)) is not None:
-            head, frames = head_apart(message, *put), ()
+        if frames and self._area is not None and (put := self._area.put(frames)) is not None:
+            head = head_apart(message, *put)
+            frames, size = (), len(head)
         else:
-            head, array_bytes = head_of(message, frames), total_bytes(frames)
+            head, size = head_and_size(message, frames)
         done = 0
         if not self._unsent:
             done = self._write((head, *frames))
-            if done == len(head) + array_bytes:
+            if done == size:
                 return True
         # Behind what waits already; the order of messages stays.
         self._unsent.extend(map(memoryview, (head, *frames)))

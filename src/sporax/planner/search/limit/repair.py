@@ -114,7 +114,9 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     if "regions" not in problem.plans:
         problem.plans["regions"] = _Regions(problem)
     plan, left = _improved(problem, plan, limit, problem.plans["regions"], _num_plans(problem))
-    plan, _ = _improved(problem, plan, limit, _Regions(_penalized(problem, plan, limit)), left)
+    # With much room left, memory forbids nothing.
+    if plan.peak_bytes > _FULL * limit:
+        plan, _ = _improved(problem, plan, limit, _Regions(_penalized(problem, plan, limit)), left)
     return plan
 
 
@@ -122,7 +124,7 @@ def _penalized(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
     """The problem with a penalty on bytes where a plan nearly fills the limit: as many as the limit cost as much as the step."""
     full = [operator for operator, uses in plan.history if sum(uses.values()) > _FULL * limit]
     penalty = problem.seconds(plan.chosen) * problem.scale / limit
-    sizes = weighted_bytes(problem, dict.fromkeys(full, penalty / max(len(full), 1)))
+    sizes = weighted_bytes(problem, dict.fromkeys(full, penalty / len(full)))
     return problem.with_costs([costs + size for costs, size in zip(problem.costs, sizes, strict=True)])
 
 
