@@ -12,7 +12,7 @@ import fuzz_plans
 from random_networks import PARAMETER, Case, Value, is_valid, smaller, text
 
 from sporax.planner.propagation import propagate
-from sporax.planner.search.limit import repair
+from sporax.planner.search.limit import improvement, reduction
 
 PLANNED, RUN, PARTS = 284, 16, 4
 SOAKED = (1, 2, 3)  # parts that `make soak` runs
@@ -22,7 +22,8 @@ LONGEST = 3
 @pytest.fixture
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
-    monkeypatch.setattr(repair, "_OPERATORS", 600)
+    for module in (improvement, reduction):
+        monkeypatch.setattr(module, "_OPERATORS", 600)
 
 
 def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refused=0.4):

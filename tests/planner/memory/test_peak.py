@@ -6,7 +6,8 @@ import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, scan, training_step, with_role
 
 from sporax.ir.graph import Role
-from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time, memory_with_history
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time, memory_profile
 from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
@@ -128,20 +129,33 @@ def test_the_text_names_the_peak_and_its_uses():
 def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(backend):
     graph = training_step()
     plan = replicated_plan(graph, mesh_of(2))
-    memory, history = memory_with_history(graph, plan, backend)
-    assert memory == memory_of(graph, plan, backend)
-    assert history() == memory_over_time(graph, plan, backend)
-    assert max(sum(uses.values()) for _, uses in history()) == memory.peak_bytes
-    assert [count for count, _ in history()] == sorted(count for count, _ in history())
+    profile = memory_profile(graph, plan, backend)
+    assert profile.memory == memory_of(graph, plan, backend)
+    assert profile.history == memory_over_time(graph, plan, backend)
+    assert max(sum(uses.values()) for _, uses in profile.history) == profile.memory.peak_bytes
+    assert [count for count, _ in profile.history] == sorted(count for count, _ in profile.history)
+
+
+@pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
+def test_what_is_there_at_the_peak_is_named_with_its_bytes(backend):
+    """Values of equal bytes are told apart by their placement; copies in another order have the name of what they are copies of."""
+    graph, mesh = layers(3), mesh_of(2, 2)
+    profile = memory_profile(graph, replicated_plan(graph, mesh), backend)
+    at_peak = profile.at_peak
+    assert sum(num_bytes for _, num_bytes in at_peak) == pytest.approx(profile.memory.peak_bytes, rel=0.02)
+    for (tensor, where), num_bytes in at_peak:
+        assert num_bytes == local_bytes(graph.tensors[tensor], where, mesh)
+    arguments = {argument.tensor for argument in graph.inputs}
+    assert arguments <= {tensor for (tensor, _), _ in at_peak}
 
 
 @pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
 def test_above_a_limit_the_live_bytes_are_the_answer(backend, monkeypatch):
     graph = training_step()
     plan = replicated_plan(graph, mesh_of(2))
-    memory, _ = memory_with_history(graph, plan, backend)
-    assert memory_with_history(graph, plan, backend, memory.peak_bytes)[0] == memory
+    memory = memory_profile(graph, plan, backend).memory
+    assert memory_profile(graph, plan, backend, memory.peak_bytes).memory == memory
 
     monkeypatch.setattr("sporax.planner.memory.peak.heap_offsets", None)  # no buffers are assigned
-    live = memory_with_history(graph, plan, backend, memory.held_bytes)
+    live = memory_profile(graph, plan, backend, memory.held_bytes)
     assert memory.held_bytes < live <= memory.peak_bytes

@@ -15,12 +15,12 @@ Not modelled: workspace inside kernels, and rematerialization by the compiler.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, partial
-from itertools import accumulate
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Event, Timeline
+from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.loops.inline import inline_loops, spans
 from sporax.planner.memory.backend import Backend, Kernel, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
@@ -113,10 +113,6 @@ _TICKS = 2
 def live_ranges(graph: OperatorGraph, backend: Backend) -> tuple[LiveRange, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
     ranges = _LiveRanges(Timeline(graph), backend)
-    named: dict[int, int] = {}
-    for value, array in ranges.number.items():
-        # The first tensor of an array gives it its name: views come later.
-        named.setdefault(array, value[0])
     clock = ranges.clock
 
     def tick(time: int) -> int:
@@ -124,9 +120,9 @@ def live_ranges(graph: OperatorGraph, backend: Backend) -> tuple[LiveRange, ...]
         return -1 if time < 0 else _TICKS * clock[time // _TICKS] + time % _TICKS
 
     return tuple(
-        LiveRange(named[array.array], tick(array.begin), tick(array.end), array.use)
+        LiveRange(ranges.names[array.array][0], tick(array.begin), tick(array.end), array.use)
         for array in ranges.arrays
-        if array.array in named
+        if array.array in ranges.names
     )
 
 
@@ -160,29 +156,46 @@ def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> Hist
     return _by_operator(ranges, ranges.usage())
 
 
-def memory_with_history(
-    graph: OperatorGraph, plan: Plan, backend: Backend, limit: float = math.inf
-) -> tuple[MemoryUse, Callable[[], History]] | int:
-    """`memory_of`, and what gives `memory_over_time` of the graph with its loops written out, in one look at the schedule.
+def memory_profile(graph: OperatorGraph, plan: Plan, backend: Backend, limit: float = math.inf) -> MemoryProfile | int:
+    """Memory of one device that runs `plan`, over time.
 
     Args:
-        graph: the step.
+        graph: the step; its loops are written out.
         plan: how it is sharded.
         backend: the compiler of the devices.
         limit: where the plan has more live bytes at a time, buffers are not assigned, and these bytes are the answer.
     """
     out = inline_loops(graph)
     ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)), backend)
-    if ranges.live_bytes > limit:
-        return ranges.live_bytes
-    usage = ranges.usage()
-    # Most plans of a search are compared by their peak alone.
-    return _at_the_peak(ranges, usage, out.owners), partial(_by_operator, ranges, usage)
+    return ranges.live_bytes if ranges.live_bytes > limit else MemoryProfile(ranges, out.owners)
+
+
+class MemoryProfile:
+    """Memory of one device over time.
+
+    Most plans of a search are compared by their peak alone: all else is worked out when it is asked for.
+
+    Attributes:
+        memory: at the peak, as `memory_of` says.
+    """
+
+    def __init__(self, ranges: _LiveRanges, owners: Sequence[int]) -> None:
+        self._ranges, self._usage = ranges, ranges.usage()
+        self.memory = _at_the_peak(ranges, self._usage, owners)
+
+    @cached_property
+    def history(self) -> History:
+        """As `memory_over_time` says."""
+        return _by_operator(self._ranges, self._usage)
+
+    @cached_property
+    def at_peak(self) -> list[tuple[Value, int]]:
+        """What is in memory at the peak, each with its bytes."""
+        return self._ranges.values_at(self._usage.times[self._usage.peak])
 
 
 def _at_the_peak(ranges: _LiveRanges, usage: _Usage, owners: Sequence[int]) -> MemoryUse:
-    # The first of several equal peaks, so that messages are reproducible.
-    row = int(usage.table.sum(axis=1).argmax())
+    row = usage.peak
     position, uses = ranges.position(usage.times[row]), usage.uses(row)
     return MemoryUse(sum(uses.values()), owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
 
@@ -219,6 +232,11 @@ class _Usage:
 
     times: list[int]
     table: NDArray[np.int64]
+
+    @property
+    def peak(self) -> int:
+        """The row of most bytes: the first of several, so that messages are reproducible."""
+        return int(self.table.sum(axis=1).argmax())
 
     def uses(self, row: int) -> dict[Use, int]:
         """Bytes by use at one of the times."""
@@ -427,6 +445,31 @@ class _LiveRanges:
         shared = _shared([(span, num_bytes) for num_bytes, spans in self._groups for span in spans], self._height())
         return _Usage([-1, *shared.times], np.concatenate([self._held, self._held + shared.table]))
 
+    def values_at(self, time: int) -> list[tuple[Value, int]]:
+        """What is in memory at a tick, each with its bytes; arguments and results have their buffers all the time."""
+        held = (entry.array for entry in self.arrays if self._is_held(entry.array))
+        shared = (span.array for _, spans in self._groups for span in spans if span.begin <= time <= span.end)
+        names = {**self._copied_values(), **self.names}
+        return [(names[array], self.sizes[array]) for array in (*held, *shared) if array in names]
+
+    @cached_property
+    def names(self) -> dict[int, Value]:
+        """The value that an array is: the first of those that are views of it."""
+        named: dict[int, Value] = {}
+        for value, array in self.number.items():
+            named.setdefault(array, value)
+        return named
+
+    def _copied_values(self) -> dict[int, Value]:
+        """What operators write beside their results, as operands in another order: a value of theirs of the same size."""
+        copied: dict[int, Value] = {}
+        for root in (root for kernel in self.kernels for root in kernel.roots):
+            event = self.timeline.events[root.event]
+            for array, value in itertools.product(root.writes, (*event.reads, *event.writes)):
+                if value in self.number and self.sizes[self.number[value]] == self.sizes[array]:
+                    copied[array] = value
+        return copied
+
     @cached_property
     def live_bytes(self) -> int:
         """The most live bytes at a time, in whole buffers: the peak is above that by the gaps between buffers."""
@@ -437,10 +480,13 @@ class _LiveRanges:
         """[1, `_USES`] bytes of arguments and results."""
         held = np.zeros((1, len(_USES)), np.int64)
         for array in self.arrays:
-            if array.array in self.own and array.array not in self.replaced_results:
-                # A result that replaces an argument is in the argument's buffer, which is counted already.
+            if self._is_held(array.array):
                 held[0, _USES.index(array.use)] += self.sizes[array.array]
         return held
+
+    def _is_held(self, array: int) -> bool:
+        """Whether it has a buffer all the time; a result that replaces an argument is in the argument's, which is counted."""
+        return array in self.own and array not in self.replaced_results
 
     def _height(self) -> int:
         """Bytes of the shared memory, gaps included."""
@@ -516,5 +562,5 @@ class _LiveRanges:
                 time = first.get(event, max(operands, default=0))  # a view is there with its operand
                 ready.update((tensor, time) for tensor, _ in other_event.writes)
                 counts[time + 1 if event in first else time] += 1
-        totals = list(accumulate(counts))
+        totals = list(itertools.accumulate(counts))
         return [*totals[:-1], len(graph.operators)]

@@ -35,8 +35,9 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.search.dynamic import decided
 from sporax.planner.search.inlined_loops import inside_loops
+from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, least_cost, nothing_fits, relaxed, smallest
-from sporax.planner.search.limit.repair import improved, reduce_memory
+from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.coordinate_descent import CoordinateDescent
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured

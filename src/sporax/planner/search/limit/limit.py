@@ -1,4 +1,4 @@
-"""Plans within a memory limit: one Lagrangian loop with one repair.
+"""Plans within a memory limit: one Lagrangian loop, and local searches from where it leads.
 
 Problem: min_x c(x) subject to m_t(x) <= L at all operators t, where x has one candidate per decision, c(x) is the
 predicted time of the plan and m_t(x) its memory.
@@ -11,26 +11,28 @@ with sum_t w_t = 1 of the operators at which a plan was too large,
 has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
 geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
 plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cost less than all that
-fit are made smaller, where none fits the smallest one, too; what fits then is improved (`repair`). Counts and no clocks end
-all this: every process finds the same plan.
+fit are made smaller (`reduction`), where none fits the smallest one, too; what fits then is improved (`improvement`). The best of
+them is made smaller than it needs to be and improved again, which leads out of some local optima. Counts and no clocks end all
+this: every process finds the same plan.
 
 A problem of many decisions is solved with tied blocks first (`repeated_blocks`), and not improved after that.
 
-Reference: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
-27 (1981).
+References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
+27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.planner.memory.peak import MemoryUse, Use
-from sporax.planner.search.limit.repair import improved, reduce_memory
+from sporax.planner.search.limit.improvement import improved
+from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
@@ -48,10 +50,20 @@ _MULTIPLIERS = 14
 """Most multipliers: 4 ** 8 above the first one, memory is all that counts."""
 _MEMORY_ALONE, _FEW_MULTIPLIERS = _FACTOR**6, 3
 """Factor of the first multiplier, and how many there are, where a plan that fits is enough, whatever it costs."""
+_SMALL_MULTIPLIERS = 6
+"""Multipliers that the smallest plan is looked for with: with larger ones, what resharding adds is more than what they save."""
+_BYTE, _ROUNDS = 1e3, 4
+"""Cost of a byte next to a nanosecond where memory alone counts, so that time decides between equal plans; how often at most."""
 _NEAR = 1.2
 """Share of the limit up to which a plan that is too large is worth a repair of its own."""
 _WORTH = 0.95
 """Share of the cost of a plan that fits below which one that is too large is repaired."""
+_SHRUNK = 0.85
+"""Share of the limit that a plan is made smaller than, to be improved again."""
+_OPERATORS_AGAIN = 15_000
+"""Operators of all plans together that may be measured on the way there."""
+_NEAR_LEAST = 1.05
+"""Times of the least cost without a limit up to which a plan is not improved again."""
 _LARGE = 400
 """Decisions from which a problem is large: its loop takes seconds, and each of its plans most of a second to measure."""
 
@@ -108,8 +120,22 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
         plans = _repaired(problem, plans, limit)
     # Two ways may have led to one plan.
     plans = [*{tuple(plan.chosen): plan for plan in plans}.values()]
-    plans = [plan if large or plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
-    return min(plans, key=lambda entry: _rank(problem, entry, limit))
+    if large:
+        return min(plans, key=lambda entry: _rank(problem, entry, limit))
+    plans = [plan if plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
+    best = min(plans, key=lambda entry: _rank(problem, entry, limit))
+    return best if best.peak_bytes > limit or problem.options.gives_up else _improved_again(problem, best, limit)
+
+
+def _improved_again(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
+    """The plan, or one of less cost that is found from a plan that is smaller than it needs to be."""
+    least = problem.seconds(choose(problem.cost_graph())[: len(problem.costs)])
+    if problem.seconds(plan.chosen) <= _NEAR_LEAST * least:
+        return plan
+    smaller = reduce_memory(problem, plan, int(_SHRUNK * limit), num_operators=_OPERATORS_AGAIN)
+    if smaller.peak_bytes > limit:
+        return plan
+    return min(plan, improved(problem, smaller, limit), key=lambda entry: problem.seconds(entry.chosen))
 
 
 def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> list[MeasuredPlan]:
@@ -123,7 +149,9 @@ def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> li
     ]
     # The smallest plan is found without regard to the limit: what an error names is enough.
     last = [] if fits else [smallest(problem, limit)]
-    return [*fits, *(reduce_memory(problem, plan, limit) for plan in near), *last]
+    # Which way leads to the better plan shows only when both have been improved.
+    reduced = (reduce_memory(problem, plan, limit, led=led) for plan in near for led in (True, False))
+    return [*fits, *reduced, *last]
 
 
 def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
@@ -135,10 +163,31 @@ def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
     """
     name = f"smallest, {enough} bytes are enough"
     if name not in problem.plans:
-        start = relaxed(problem, 0, tied=is_large(problem))
-        problem.plans[name] = reduce_memory(problem, start, enough)
+        plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
+        plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
+        # Two ways may have led to one plan.
+        starts = {tuple(plan.chosen): plan for plan in plans}
+        problem.plans[name] = smallest_of(problem, starts.values(), enough)
     cached: MeasuredPlan = problem.plans[name]
     return cached
+
+
+def _of_least_bytes(problem: Problem) -> Iterator[MeasuredPlan]:
+    """argmin_x sum_t w_t b_t(x): w_t is 1 at first, and then the most that a plan needed at operator t, while that makes less."""
+    weights, needed = dict.fromkeys(range(len(problem.graph.operators)), 1.0), dict[int, float]()
+    least = math.inf
+    for _ in range(_ROUNDS):
+        total = sum(weights.values())
+        sizes = weighted_bytes(problem, {operator: weight / total for operator, weight in weights.items()})
+        costs = [cost + _BYTE * size for cost, size in zip(problem.costs, sizes, strict=True)]
+        plan = measured(problem, choose(problem.with_costs(costs).cost_graph()))
+        yield plan
+        if plan.peak_bytes >= least:
+            break
+        least = plan.peak_bytes
+        for operator, uses in plan.history:
+            needed[operator] = max(needed.get(operator, 0.0), float(sum(uses.values())))
+        weights = needed
 
 
 def is_large(problem: Problem) -> bool:

@@ -7,12 +7,12 @@ most live bytes at a time, without the assignment of buffers (`measured_within`)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from sporax.ir.plan import Plan
-from sporax.planner.memory.peak import History, MemoryUse, backend_of, memory_with_history
+from sporax.planner.memory.peak import History, MemoryProfile, MemoryUse, backend_of, memory_profile
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem
 
@@ -24,16 +24,19 @@ class MeasuredPlan:
     Attributes:
         chosen: one candidate per decision.
         plan: the plan.
-        memory: predicted memory of the plan.
+        profile: predicted memory of the plan over time.
         rounds: how many problems were solved for it.
-        look: gives that memory over time.
     """
 
     chosen: list[int]
     plan: Plan
-    memory: MemoryUse
-    rounds: int
-    look: Callable[[], History] = field(repr=False, compare=False)
+    profile: MemoryProfile = field(repr=False, compare=False)
+    rounds: int = 1
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Predicted memory at the peak."""
+        return self.profile.memory
 
     @property
     def peak_bytes(self) -> int:
@@ -43,7 +46,7 @@ class MeasuredPlan:
     @property
     def history(self) -> History:
         """The memory over time."""
-        return self.look()
+        return self.profile.history
 
 
 def measured(problem: Problem, choices: Sequence[int]) -> MeasuredPlan:
@@ -61,11 +64,11 @@ def measured_within(problem: Problem, choices: Sequence[int], limit: float) -> M
     found = known.plans.get(key)
     if found is None and known.least_bytes.get(key, 0) <= limit:
         plan = plan_of(problem, chosen)
-        memory = memory_with_history(problem.graph, plan, backend_of(problem.options.platform), limit)
-        if isinstance(memory, int):
-            known.least_bytes[key] = memory
+        profile = memory_profile(problem.graph, plan, backend_of(problem.options.platform), limit)
+        if isinstance(profile, int):
+            known.least_bytes[key] = profile
         else:
-            found = known.plans[key] = MeasuredPlan(chosen, plan, memory[0], 1, memory[1])
+            found = known.plans[key] = MeasuredPlan(chosen, plan, profile)
             known.least_bytes[key] = found.peak_bytes
     return found if found is not None and found.peak_bytes <= limit else None
 

@@ -1,0 +1,277 @@
+"""Smaller plans: a local search that is led by what is in memory at the peak.
+
+Problem: bytes of resharding show only in the complete plan, so a plan that the Lagrangian loop suggests may be too large. It has
+thousands of neighbours, and to measure one takes milliseconds.
+
+Method: N(x) are the choices that differ from x in one decision, or in all decisions that are equal in x. First the decisions
+whose tensors could save most get their smallest candidates, as long as the peak does not grow. Then the peak leads. Let the plan
+have tensor t at placement q there, with s_tq bytes, and let s_t(k) be its bytes where candidate k of decision i has it. The gain
+of a candidate,
+
+    g_i(k) = sum_tq (s_tq - s_t(k)) over all that decision i makes, or asks for, at q,
+
+is what it saves if the decisions near it follow. The search goes to the first neighbour, in the order of gains, with a smaller
+peak, or with as large a one at fewer operators: equal layers reach it one after another. Candidates without a gain come last,
+since another layout of equal size may save a copy. Of equal decisions the last step changes only as many as it takes.
+How many plans are measured is a count and no time, so all processes of a job find the same plan.
+
+Reference: F. Glover and M. Laguna, "Tabu Search", 1997, section 3.2: candidate lists, of which the first that is better is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from sporax.base.identity import ByIdentity
+from sporax.ir.placement import Placement
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within
+from sporax.planner.search.space.problem import Problem
+from sporax.planner.search.space.resharding_cost import Floats
+
+_OPERATORS = 60_000
+"""Operators of all measured plans together: measuring takes time in proportion to them."""
+_FEWEST, _MOST = 4, 300
+"""Plans that may be measured, whatever the size of the graph."""
+_MORE = 100
+"""As many operators are measured in the time that a plan takes anyway."""
+_UNLED = 1 / 3
+"""Share of the plans that may be measured before the peak leads."""
+_CANDIDATES = 3
+"""Candidates of a decision that are measured until then, the smallest ones."""
+
+_Neighbours = Iterator[tuple[list[int], int]]
+"""Decisions that are equal, and a candidate for all of them."""
+
+
+def num_plans(problem: Problem, num_operators: int) -> int:
+    """How many plans a local search may measure, of so many operators together."""
+    return min(max(num_operators // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
+
+
+def reduce_memory(
+    problem: Problem, plan: MeasuredPlan, enough: int = 0, *, num_operators: int = _OPERATORS, led: bool = True
+) -> MeasuredPlan:
+    """A plan that needs less memory than one that is known.
+
+    Args:
+        problem: the problem.
+        plan: where to begin.
+        enough: bytes that are little enough.
+        num_operators: of all plans together that may be measured.
+        led: let the peak lead; without it, sizes do so to the end, on a longer way that ends at other plans.
+    """
+    return _reduced(problem, plan, enough, num_plans(problem, num_operators), led)[0]
+
+
+def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], enough: int = 0) -> MeasuredPlan:
+    """The smallest plan that is found from any of several, one after another while plans may be measured.
+
+    A start is left when half of them were measured without success: other starts lead elsewhere.
+
+    Args:
+        problem: the problem.
+        starts: where to begin; one at least.
+        enough: bytes that are little enough.
+    """
+    most, found = num_plans(problem, _OPERATORS), list[MeasuredPlan]()
+    left = max(_OPERATORS // (len(problem.graph.operators) + _MORE), most)
+    for start in starts:
+        plan, used = _reduced(problem, start, enough, min(most, left), patience=max(most // 2, 1))
+        found.append(plan)
+        left -= used
+        if left <= 0 or plan.peak_bytes <= enough:
+            break
+    return min(found, key=lambda plan: plan.peak_bytes)
+
+
+def _reduced(
+    problem: Problem, plan: MeasuredPlan, enough: int, most: int, led: bool = True, patience: int = _MOST
+) -> tuple[MeasuredPlan, int]:
+    """`reduce_memory` with so many plans, and no more than `patience` without success; how many were measured, too."""
+    smallest = partial(_by_size, few=_CANDIDATES)
+    plan, used = _descended(problem, plan, enough, smallest, math.ceil(_UNLED * most), patience, level=True)
+    if plan.peak_bytes <= enough:
+        return plan, used
+    plan, more = _descended(problem, plan, enough, _by_gain if led else _by_size, most - used, patience)
+    return plan, used + more
+
+
+def _descended(
+    problem: Problem,
+    plan: MeasuredPlan,
+    enough: int,
+    neighbours: Callable[[Problem, MeasuredPlan], _Neighbours],
+    most: int,
+    patience: int,
+    level: bool = False,
+) -> tuple[MeasuredPlan, int]:
+    """From neighbour to neighbour, to one that is small enough or to where no one is better; how many were measured, too.
+
+    Args:
+        neighbours: of a plan, in the order in which they are measured.
+        most: plans that may be measured.
+        patience: how many one after another may be no better.
+        level: take those whose peak is as large, too.
+    """
+    tried, since, better = set[tuple[int, ...]](), 0, True
+    while better:
+        better = False
+        for members, candidate in neighbours(problem, plan):
+            if len(tried) == most or len(tried) - since == patience or plan.peak_bytes <= enough:
+                break
+            chosen = _changed(plan.chosen, members, candidate)
+            # An infinite cost means that some pair is forbidden; its plan would not exist.
+            if tuple(chosen) in tried or not math.isfinite(problem.seconds(chosen)):
+                continue
+            tried.add(tuple(chosen))
+            found = measured_within(problem, chosen, plan.peak_bytes)
+            if found is not None and found.peak_bytes <= enough:
+                return _with_fewest(problem, plan, members, found, enough), len(tried)
+            if found is not None and (level or _extent(found) < _extent(plan)):
+                plan, better, since = found, True, len(tried)
+                break
+    return plan, len(tried)
+
+
+def _extent(plan: MeasuredPlan) -> tuple[int, int]:
+    """The peak, and at how many operators it is reached."""
+    return plan.peak_bytes, sum(sum(uses.values()) == plan.peak_bytes for _, uses in plan.history)
+
+
+def _with_fewest(
+    problem: Problem, plan: MeasuredPlan, members: Sequence[int], fitted: MeasuredPlan, enough: int
+) -> MeasuredPlan:
+    """`fitted`, or a plan of less cost that is small enough though only the first or the last of the members are changed."""
+    best = fitted
+    for ordered in (members, members[::-1]):
+        least, most = 0, len(ordered)
+        while most - least > 1:
+            middle = (least + most) // 2
+            part = measured_within(problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]), enough)
+            least, most = (middle, most) if part is None else (least, middle)
+            if part is not None and problem.seconds(part.chosen) < problem.seconds(best.chosen):
+                best = part
+    return best
+
+
+# ----------------------------------------------------------------------------------------------------------- neighbours
+
+
+def _by_size(problem: Problem, plan: MeasuredPlan, few: int | None = None) -> _Neighbours:
+    """Decisions, those first that could save most whenever their tensors are there, and their candidates by size and cost.
+
+    Args:
+        problem: the problem.
+        plan: whose neighbours.
+        few: only so many of the candidates that are smaller than the chosen one.
+    """
+    sizes = _sizes(problem)
+
+    def saving(members: list[int]) -> float:
+        return sum(float(sizes[member][plan.chosen[member]] - sizes[member].min()) for member in members)
+
+    for members in sorted(_groups(problem, plan.chosen), key=saving, reverse=True):
+        # All members are in the same state, so the first one speaks for them.
+        mine, now, costs = sizes[members[0]], plan.chosen[members[0]], _costs_of_changes(problem, plan.chosen, members)
+        others = (mine < mine[now] if few else np.arange(len(mine)) != now) & np.isfinite(costs)
+        ordered = sorted(np.flatnonzero(others).tolist(), key=lambda entry: (mine[entry], costs[entry]))
+        yield from ((members, candidate) for candidate in ordered[:few])
+
+
+def _by_gain(problem: Problem, plan: MeasuredPlan) -> _Neighbours:
+    """All candidates, those of most gain first; of equal gain those of least cost."""
+    gains, groups = _gains(problem, plan), _groups(problem, plan.chosen)
+    ranked = []
+    for number, members in enumerate(groups):
+        at_peak = [gains[member] for member in members if member in gains]
+        gain = np.max(at_peak, axis=0) if at_peak else np.full(len(problem.costs[members[0]]), -np.inf)
+        ranked += [
+            (-value, len(members) == 1, number, candidate)
+            for candidate, value in enumerate(gain.tolist())
+            if candidate != plan.chosen[members[0]]
+        ]
+    for (_, _, number), entries in itertools.groupby(sorted(ranked), key=lambda entry: entry[:3]):
+        candidates = [candidate for *_, candidate in entries]
+        if len(candidates) > 1:
+            costs = _costs_of_changes(problem, plan.chosen, groups[number])
+            candidates.sort(key=costs.__getitem__)
+        yield from ((groups[number], candidate) for candidate in candidates)
+
+
+def _gains(problem: Problem, plan: MeasuredPlan) -> dict[int, Floats]:
+    """For decisions that make something that is there at the peak, or ask for it, the gain [candidates]."""
+    gains: dict[int, Floats] = {}
+    origin, placements = problem.decisions.origin, _placements_by_tensor(problem)
+    for (tensor, where), num_bytes in plan.profile.at_peak:
+        for number, candidates, sizes in placements.get(origin[tensor], ()):
+            if candidates[plan.chosen[number]] == where:
+                gains[number] = gains.get(number, 0.0) + (num_bytes - sizes)
+    return gains
+
+
+_ByTensor = dict[int, list[tuple[int, Sequence[Placement], Floats]]]
+
+
+def _placements_by_tensor(problem: Problem) -> _ByTensor:
+    """For every tensor the decisions that make it or ask for it, with its placement and its bytes per candidate; cached."""
+    if "placements by tensor" not in problem.cache:
+        found: _ByTensor = {}
+        for number, choices in enumerate(problem.choices):
+            # What a decision makes, and what it asks of others: the second part is the resharded copies.
+            for tensor, where in (*choices.tensor_placements.items(), *choices.wants):
+                spec = problem.graph.tensors[tensor]
+                sizes = np.array([local_bytes(spec, placement, problem.mesh) for placement in where], np.float64)
+                found.setdefault(tensor, []).append((number, where, sizes))
+        problem.cache["placements by tensor"] = found
+    cached: _ByTensor = problem.cache["placements by tensor"]
+    return cached
+
+
+def _sizes(problem: Problem) -> list[Floats]:
+    """For every decision the bytes of all that it makes and asks for [candidates]."""
+    sizes: list[Floats] = [np.zeros(choices.count) for choices in problem.choices]
+    for entries in _placements_by_tensor(problem).values():
+        for number, _, num_bytes in entries:
+            sizes[number] += num_bytes
+    return sizes
+
+
+def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
+    """Isomorphic decisions that are sharded equally, those of repeated layers; then each by itself."""
+    equal: dict[tuple[ByIdentity, int], list[int]] = {}
+    for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
+        equal.setdefault((ByIdentity(choices.steps), candidate), []).append(number)
+    # Together first: layers changed one at a time need resharding between them, which hides the gain.
+    return [*(members for members in equal.values() if len(members) > 1), *([number] for number in range(len(chosen)))]
+
+
+def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence[int]) -> Floats:
+    """[candidates] what a choice costs in which all members have that candidate, but for what does not change."""
+    if "edges of decisions" not in problem.cache:
+        links: list[list[int]] = [[] for _ in problem.costs]
+        for number, (first, second, _) in enumerate(problem.edges):
+            links[first].append(number)
+            links[second].append(number)
+        problem.cache["edges of decisions"] = links
+    inside = {*members}
+    total: Floats = np.sum([problem.costs[member] for member in members], axis=0)
+    for number in dict.fromkeys(edge for member in members for edge in problem.cache["edges of decisions"][member]):
+        first, second, table = problem.edges[number]
+        if first in inside:
+            total = total + (table.diagonal() if second in inside else table[:, chosen[second]])
+        else:
+            total = total + table[chosen[first]]
+    return total
+
+
+def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
+    choice = [*chosen]
+    for member in members:
+        choice[member] = candidate
+    return choice
