@@ -22,8 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sporax.planner.search.limit.reduction import num_plans
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within, num_plans
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.graph.core import Core

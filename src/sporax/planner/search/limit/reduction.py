@@ -30,14 +30,12 @@ import numpy as np
 from sporax.base.identity import ByIdentity
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within
+from sporax.planner.search.space.measured_plan import MOST_PLANS, MeasuredPlan, measured_within, num_plans
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
 
 _OPERATORS = 60_000
 """Operators of all measured plans together: measuring takes time in proportion to them."""
-_FEWEST, _MOST = 4, 300
-"""Plans that may be measured, whatever the size of the graph."""
 _MORE = 100
 """As many operators are measured in the time that a plan takes anyway."""
 _UNLED = 1 / 3
@@ -47,11 +45,6 @@ _CANDIDATES = 3
 
 _Neighbours = Iterator[tuple[list[int], int]]
 """Decisions that are equal, and a candidate for all of them."""
-
-
-def num_plans(problem: Problem, num_operators: int) -> int:
-    """How many plans a local search may measure, of so many operators together."""
-    return min(max(num_operators // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
 
 
 def reduce_memory(
@@ -91,7 +84,7 @@ def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], enough: int = 
 
 
 def _reduced(
-    problem: Problem, plan: MeasuredPlan, enough: int, most: int, led: bool = True, patience: int = _MOST
+    problem: Problem, plan: MeasuredPlan, enough: int, most: int, led: bool = True, patience: int = MOST_PLANS
 ) -> tuple[MeasuredPlan, int]:
     """`reduce_memory` with so many plans, and no more than `patience` without success; how many were measured, too."""
     smallest = partial(_by_size, few=_CANDIDATES)

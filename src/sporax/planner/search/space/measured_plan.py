@@ -16,6 +16,9 @@ from sporax.planner.memory.peak import History, MemoryProfile, MemoryUse, backen
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem
 
+_FEWEST_PLANS, MOST_PLANS = 4, 300
+"""Plans that a local search may measure, whatever the size of the graph."""
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class MeasuredPlan:
@@ -71,6 +74,11 @@ def measured_within(problem: Problem, choices: Sequence[int], limit: float) -> M
             found = known.plans[key] = MeasuredPlan(chosen, plan, profile)
             known.least_bytes[key] = found.peak_bytes
     return found if found is not None and found.peak_bytes <= limit else None
+
+
+def num_plans(problem: Problem, num_operators: int) -> int:
+    """How many plans a local search may measure, of so many operators together: measuring takes time in proportion to them."""
+    return min(max(num_operators // max(len(problem.graph.operators), 1), _FEWEST_PLANS), MOST_PLANS)
 
 
 @dataclass(frozen=True, slots=True)
