@@ -54,7 +54,7 @@ def graph_mode():
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans: how little there can be is not asked."""
     for module in (improvement, reduction):
-        monkeypatch.setattr(module, "_OPERATORS", 3000)
+        monkeypatch.setattr(module, "_OPERATORS", 10_000)
 
 
 def train(strategy=None, steps=4, asked=None, **settings):

@@ -12,7 +12,7 @@ import fuzz_plans
 from random_networks import PARAMETER, Case, Value, is_valid, smaller, text
 
 from sporax.planner.propagation import propagate
-from sporax.planner.search.limit import improvement, reduction
+from sporax.planner.search.limit import improvement, limit, reduction
 
 PLANNED, RUN, PARTS = 284, 16, 4
 SOAKED = (1, 2, 3)  # parts that `make soak` runs
@@ -24,6 +24,7 @@ def few_plans(monkeypatch):
     """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
     for module in (improvement, reduction):
         monkeypatch.setattr(module, "_OPERATORS", 600)
+    monkeypatch.setattr(limit, "_OPERATORS_AGAIN", 600)
 
 
 def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refused=0.4):

@@ -119,6 +119,47 @@ def test_donated_arguments_are_carried_by_equal_results_and_donated():
     assert not placed[2].is_deleted()
 
 
+@pytest.mark.parametrize("donated", [0, [0], -2])
+def test_donated_arguments_are_named_as_for_jit(donated):
+    args = (jnp.ones((8, 8), jnp.float32), jnp.ones((16, 8), jnp.float32))
+    planned = sporax.plan(
+        lambda w, x: w - 0.1 * (x.T @ x @ w), *args, devices=8, hardware="h100", donate_argnums=donated
+    )
+    assert planned.donated == (0,)
+    placed = jax.device_put(jax.tree.map(jnp.copy, args), planned.in_shardings)
+    planned.function()(*placed)
+    assert [argument.is_deleted() for argument in placed] == [True, False]
+    placed = jax.device_put(jax.tree.map(jnp.copy, args), planned.in_shardings)
+    planned.function(donate=())(*placed)
+    assert not any(argument.is_deleted() for argument in placed)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("options", [{"donate_argnums": 0}, {"carry": {0: 0}}], ids=["donated", "carried"])
+def test_a_state_that_is_returned_alone_is_one_result(kind, options):
+    """It was as many results as it has entries, and none of them was like the argument: nothing was carried, without a word."""
+
+    def step(state, x):
+        weights, moments = state
+        grads = jax.grad(lambda weights: ((x @ weights) ** 2).mean())(weights)
+        moments = 0.9 * moments + grads
+        return kind((weights - 0.1 * moments, moments))
+
+    state = kind((jnp.ones((64, 64), jnp.float32), jnp.zeros((64, 64), jnp.float32)))
+    x = jnp.ones((16, 64), jnp.float32)
+    planned = sporax.plan(step, state, x, devices=NAMED, fixed={1: P("data")}, **options)
+    assert dict(planned.graph.aliases) == {0: 0, 1: 1}
+    assert planned.in_shardings[0] == planned.out_shardings
+    for new, old in zip(planned.function()(state, x), step(state, x), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5)
+
+
+@pytest.mark.parametrize("donated", ["0", (0.0,), None, (True,)])
+def test_what_is_no_position_is_not_donated(donated):
+    with pytest.raises(SporaxTypeError, match="'donate_argnums' must be a position of an argument or several, but got"):
+        sporax.plan(jnp.dot, jnp.ones((8, 8)), jnp.ones((8, 8)), devices=8, donate_argnums=donated)
+
+
 def test_show_prints_the_summary(capsys):
     sporax.plan(jnp.dot, jnp.ones((8, 8)), jnp.ones((8, 8)), devices=8).show()
     assert capsys.readouterr().out.startswith("Plan for 8 devices")

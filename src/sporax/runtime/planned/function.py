@@ -48,7 +48,7 @@ from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placemen
 from sporax.runtime.planned.fixed_results import FixedResults
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
-from sporax.runtime.planned.traced_function import traced
+from sporax.runtime.planned.traced_function import donated_positions, traced
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION, StepRecorder
 
@@ -159,7 +159,7 @@ class PlannedFunction(Answers):
         """Print the summary, in colours on a terminal."""
         show_plan(self.summary())
 
-    def function(self, donate: Sequence[int] | None = None) -> Callable[..., Any]:
+    def function(self, donate: int | Sequence[int] | None = None) -> Callable[..., Any]:
         """The function of whole arrays, compiled for all devices at its first call. It updates objects of flax.nnx in place.
 
         Args:
@@ -168,7 +168,7 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
-        donated = self.donated if donate is None else tuple(donate)
+        donated = self.donated if donate is None else donated_positions(donate, len(self.in_shardings))
         jitted = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
@@ -256,7 +256,7 @@ def plan(
     out_shardings: Any = None,
     memory: int | str | None = None,
     carry: Mapping[int, int] | None = None,
-    donate_argnums: Sequence[int] = (),
+    donate_argnums: int | Sequence[int] = (),
     overlap: float | None = None,
     saved: str | None = None,
 ) -> PlannedFunction:
@@ -289,7 +289,8 @@ def plan(
         memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
             is compiled, with its carried arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
-            as updated parameters; both then have the same sharding. What is returned without a tuple is result 0.
+            as updated parameters; both then have the same sharding. What is returned without a tuple is result 0, and so is a
+            tuple with the structure of the argument that takes it.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
             first result of equal structure, shapes and dtypes, if there is one.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
@@ -313,8 +314,9 @@ def plan(
     """
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
+        donated = donated_positions(donate_argnums, len(args))
         args, names = _with_keywords(args, kwargs)
-        called = Called(names, tuple(donate_argnums))
+        called = Called(names, donated)
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):

@@ -54,8 +54,9 @@ def traced(
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
     jaxpr = jax.make_jaxpr(flat)(*structs)
     check_mapping("carry", carry, "{position of result: position of argument}")
-    carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, out_tree[0]))}
-    aliases = _aliases(carry, in_tree, out_tree[0])
+    made = _results(in_tree, out_tree[0], carry, donated)
+    carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
+    aliases = _aliases(carry, in_tree, [where for _, where in made])
     # A carried result takes the buffer of its argument, so both must have one shape and dtype.
     for result, argument in aliases:
         expected, got = structs[argument], jaxpr.out_avals[result]
@@ -107,22 +108,36 @@ def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results:
         )
 
 
+def donated_positions(donated: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Positions of arguments as `jax.jit` takes them: one or several, negative ones from the last of `count` on.
+
+    Raises:
+        SporaxTypeError: something else than positions.
+    """
+    several = (donated,) if isinstance(donated, int) else donated
+    if not isinstance(several, Sequence) or not all(type(entry) is int for entry in several):
+        raise SporaxTypeError(
+            f"For 'plan', 'donate_argnums' must be a position of an argument or several, but got {reprlib.repr(donated)}."
+        )
+    return tuple(entry + count if entry < 0 else entry for entry in several)
+
+
 def _carried_by_donation(
     donated: Sequence[int],
     carry: Mapping[int, int],
     arguments: tuple[Sequence[Any], Any],
-    results: tuple[Sequence[Any], Any],
+    results: tuple[Sequence[Any], Sequence[tuple[Any, range]]],
 ) -> dict[int, int]:
     """For donated arguments the first result of equal structure, shapes and dtypes.
 
     Args:
         donated: positions of arguments.
         carry: what the user has said.
-        arguments, results: leaves and structure of each.
+        arguments: leaves and structure.
+        results: leaves, and the structure of each with where its leaves are.
     """
     children, ranges = arguments[1].children(), positions(arguments[1])
-    made = results[1].children() if _is_several(results[1]) else [results[1]]
-    made_at = _positions_of_results(results[1])
+    made = results[1]
 
     def facts(leaves: Sequence[Any], where: range) -> list[Any]:
         return [(leaves[number].shape, leaves[number].dtype) for number in where]
@@ -135,20 +150,20 @@ def _carried_by_donation(
             )
         expected = children[argument], facts(arguments[0], ranges[argument])
         free = (number for number in range(len(made)) if number not in carry and number not in found)
-        equal = [number for number in free if (made[number], facts(results[0], made_at[number])) == expected]
+        equal = [number for number in free if (made[number][0], facts(results[0], made[number][1])) == expected]
         if equal and argument not in carry.values():
             found[equal[0]] = argument
     return found
 
 
-def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
+def _aliases(carry: Mapping[int, int], in_tree: Any, results: Sequence[range]) -> list[tuple[int, int]]:
     wrong = next((item for item in carry.values() if not isinstance(item, int) or isinstance(item, bool)), None)
     if wrong is not None:
         raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
     if len(set(carry.values())) < len(carry):
         # A dict of arguments is one argument: positions count the children of the outermost structure.
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
-    arguments, results = positions(in_tree), _positions_of_results(out_tree)
+    arguments = positions(in_tree)
     aliases: list[tuple[int, int]] = []
     for result, argument in carry.items():
         if result not in range(len(results)) or argument not in range(len(arguments)):
@@ -165,12 +180,17 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
     return aliases
 
 
-def _is_several(out_tree: Any) -> bool:
-    """Whether a function gives several results: a tuple or list. An array, dict or state of a class is result 0 itself."""
-    node = out_tree.node_data()
-    return node is not None and node[0] in (tuple, list)
+def _results(in_tree: Any, out_tree: Any, carry: Mapping[int, int], donated: Sequence[int]) -> list[tuple[Any, range]]:
+    """The structure of each result, and where its leaves are.
 
-
-def _positions_of_results(out_tree: Any) -> list[range]:
-    """Where the leaves of each result are."""
-    return positions(out_tree) if _is_several(out_tree) else [range(out_tree.num_leaves)]
+    A tuple or list is several results. An array, dict or state of a class is result 0 itself; so is a tuple or list with the
+    structure of the argument that it is carried to, such as ``step(state, batch) -> state`` with ``state = (params, moments)``.
+    """
+    node, arguments = out_tree.node_data(), in_tree.children()
+    named = [*carry.values()] if {*carry} == {0} else [] if carry else donated
+    is_argument = any(
+        out_tree == arguments[number] for number in named if isinstance(number, int) and number in range(len(arguments))
+    )
+    if is_argument or node is None or node[0] not in (tuple, list):
+        return [(out_tree, range(out_tree.num_leaves))]
+    return [*zip(out_tree.children(), positions(out_tree), strict=True)]

@@ -58,10 +58,10 @@ _NEAR = 1.2
 """Share of the limit up to which a plan that is too large is worth a repair of its own."""
 _WORTH = 0.95
 """Share of the cost of a plan that fits below which one that is too large is repaired."""
-_SHRUNK = 0.85
-"""Share of the limit that a plan is made smaller than, to be improved again."""
+_SHRUNK = ((0.85, True), (0.75, False))
+"""Shares of the limit that a plan is made smaller than, to be improved again, and whether the peak leads."""
 _OPERATORS_AGAIN = 15_000
-"""Operators of all plans together that may be measured on the way there."""
+"""Operators of all plans together that may be measured on each way there."""
 _NEAR_LEAST = 1.05
 """Times of the least cost without a limit up to which a plan is not improved again."""
 _LARGE = 400
@@ -128,14 +128,15 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
 
 
 def _improved_again(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
-    """The plan, or one of less cost that is found from a plan that is smaller than it needs to be."""
+    """The plan, or one of less cost that is found from plans that are smaller than they need to be."""
     least = problem.seconds(choose(problem.cost_graph())[: len(problem.costs)])
-    if problem.seconds(plan.chosen) <= _NEAR_LEAST * least:
-        return plan
-    smaller = reduce_memory(problem, plan, int(_SHRUNK * limit), num_operators=_OPERATORS_AGAIN)
-    if smaller.peak_bytes > limit:
-        return plan
-    return min(plan, improved(problem, smaller, limit), key=lambda entry: problem.seconds(entry.chosen))
+    for share, led in _SHRUNK:
+        if problem.seconds(plan.chosen) <= _NEAR_LEAST * least:
+            break
+        smaller = reduce_memory(problem, plan, int(share * limit), num_operators=_OPERATORS_AGAIN, led=led)
+        if smaller.peak_bytes <= limit:
+            plan = min(plan, improved(problem, smaller, limit), key=lambda entry: problem.seconds(entry.chosen))
+    return plan
 
 
 def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> list[MeasuredPlan]:
