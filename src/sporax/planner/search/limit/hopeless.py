@@ -5,7 +5,7 @@ limit that cannot be kept needs none of it.
 
 Method: where the memory of the unsharded step over the number of devices, about the best there is, is far below the limit,
 nothing is done. Otherwise a plan that fits is looked for, whatever its time: first by few large multipliers (`squeezed`), then
-as the smallest plan there is (`smallest`). Where neither fits, the search would find none, since it ends with that plan, too.
+as the smallest plan there is (`smallest`). Where neither fits, no search is begun: it would end with that plan, too.
 In a large problem, a limit that is far off is not looked at for so long.
 """
 
