@@ -177,6 +177,7 @@ def test_show_prints_the_summary(capsys):
         ({"in_shardings": (P(),)}, "an entry for each of 3 arguments, but got 1"),
         ({"devices": {"data": 0}}, "how many devices are along each axis"),
         ({"donate_argnums": (7,)}, "'donate_argnums' must name some of 3 arguments, but got 7"),
+        ({"donate_argnums": -4}, "'donate_argnums' must name some of 3 arguments, but got -4"),
     ],
 )
 def test_what_does_not_fit_is_named(options, words):

@@ -461,7 +461,7 @@ class _LiveRanges:
         return named
 
     def _copied_values(self) -> dict[int, Value]:
-        """What operators write beside their results, as operands in another order: a value of theirs of the same size."""
+        """What operators write in addition to results, as operands in another order: a value of theirs of the same size."""
         copied: dict[int, Value] = {}
         for root in (root for kernel in self.kernels for root in kernel.roots):
             event = self.timeline.events[root.event]

@@ -168,12 +168,16 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
-        donated = self.donated if donate is None else donated_positions(donate, len(self.in_shardings))
+        donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
         jitted = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         updating = self._of_objects(jitted) if self.objects else jitted
         return updating if not self.names else self._by_keyword(updating)
+
+    @property
+    def _num_by_position(self) -> int:
+        return len(self.in_shardings) - len(self.names)
 
     def jitted(self, donated: tuple[int, ...]) -> Any:
         """The function of whole arrays, of states in place of objects and with all arguments by position."""
@@ -289,8 +293,7 @@ def plan(
         memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
             is compiled, with its carried arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
-            as updated parameters; both then have the same sharding. What is returned without a tuple is result 0, and so is a
-            tuple with the structure of the argument that takes it.
+            as updated parameters; both then have one sharding. What is no tuple, or has the argument's structure, is result 0.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
             first result of equal structure, shapes and dtypes, if there is one.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
@@ -314,9 +317,8 @@ def plan(
     """
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
-        donated = donated_positions(donate_argnums, len(args))
         args, names = _with_keywords(args, kwargs)
-        called = Called(names, donated)
+        called = Called(names, donated_positions(donate_argnums, len(args) - len(names), "donate_argnums"))
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):

@@ -108,7 +108,7 @@ def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results:
         )
 
 
-def donated_positions(donated: int | Sequence[int], count: int) -> tuple[int, ...]:
+def donated_positions(donated: int | Sequence[int], count: int, name: str) -> tuple[int, ...]:
     """Positions of arguments as `jax.jit` takes them: one or several, negative ones from the last of `count` on.
 
     Raises:
@@ -117,9 +117,9 @@ def donated_positions(donated: int | Sequence[int], count: int) -> tuple[int, ..
     several = (donated,) if isinstance(donated, int) else donated
     if not isinstance(several, Sequence) or not all(type(entry) is int for entry in several):
         raise SporaxTypeError(
-            f"For 'plan', 'donate_argnums' must be a position of an argument or several, but got {reprlib.repr(donated)}."
+            f"For 'plan', '{name}' must be a position of an argument or several, but got {reprlib.repr(donated)}."
         )
-    return tuple(entry + count if entry < 0 else entry for entry in several)
+    return tuple(entry + count if -count <= entry < 0 else entry for entry in several)
 
 
 def _carried_by_donation(

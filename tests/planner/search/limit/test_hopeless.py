@@ -85,6 +85,7 @@ def test_a_limit_that_only_a_longer_search_keeps_is_left_to_it_on_gpus():
     """The smallest plan of the short search needs 1.95 MB, and was named as the least there is."""
     graph, mesh = networks.mlp(12, 1024, 128).graph, mesh_of(2, 2, 2)
     assert not is_refused(graph, 1_935_500, mesh, platform="gpu")
+    assert not is_refused(graph, 1_700_000, mesh, platform="gpu")
     assert is_refused(graph, 700_000, mesh, platform="gpu")
 
 
