@@ -11,7 +11,8 @@ from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, search
 from sporax.planner.search.limit import improvement
-from sporax.planner.search.limit.improvement import improved
+from sporax.planner.search.limit.improvement import _improved, _Regions, improved
+from sporax.planner.search.limit.limit import smallest
 from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
@@ -54,3 +55,18 @@ def test_all_searches_end_at_plans_that_cost_nearly_the_same(problem):
     modes = ("dynamic_programming", "recursive_programming", "sharding_propagation")
     costs = [search(problem.graph, MESH, MODEL, mode, within).cost_seconds for mode in modes]
     assert max(costs) < 1.05 * min(costs)
+
+
+def test_with_a_penalty_on_bytes_a_region_is_found_that_fits():
+    """Those of least cost are too large; others cost less than those that there are, and fit."""
+    mesh = DeviceMatrix((2, 4))
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    problem = ProblemBuilder(networks.mlp(4, 1024, 128, False).graph, mesh, model, SearchOptions()).build()
+    least = smallest(problem)
+    limit = least.peak_bytes * 5 // 4
+    free, left = _improved(problem, least, limit, _Regions(problem), 400)
+    cheap = improved(problem, least, limit)
+
+    assert left > 0
+    assert cheap.peak_bytes <= limit
+    assert problem.seconds(cheap.chosen) < 0.95 * problem.seconds(free.chosen)

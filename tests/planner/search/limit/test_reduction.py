@@ -177,19 +177,6 @@ def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
     assert calls["redecided"] == before
 
 
-def test_with_a_penalty_on_bytes_a_region_is_found_that_fits():
-    """Those of least cost are too large; others cost less than those that there are, and fit."""
-    problem = ProblemBuilder(networks.mlp(4, 1024, 128, False).graph, MESH, MODEL, SearchOptions()).build()
-    least = smallest(problem)
-    limit = least.peak_bytes * 5 // 4
-    free, left = _improved(problem, least, limit, _Regions(problem), 400)
-    cheap = improved(problem, least, limit)
-
-    assert left > 0
-    assert cheap.peak_bytes <= limit
-    assert problem.seconds(cheap.chosen) < 0.95 * problem.seconds(free.chosen)
-
-
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_plans_above_a_limit_are_none_and_all_others_are_measured(platform):
     options = SearchOptions(platform=platform)

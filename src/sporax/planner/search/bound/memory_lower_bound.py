@@ -72,17 +72,11 @@ def _total(tables: Sequence[BoundTable], chosen: Sequence[int]) -> int:
     return sum(int(sizes[chosen[first], chosen[second]]) for first, second, sizes in tables)
 
 
-def memory_lower_bound(problem: Problem, most_moments: int = _MOST_MOMENTS) -> MemoryLowerBound:
-    """The lower bound on memory of a problem's plans; cached.
-
-    Args:
-        problem: the problem.
-        most_moments: operators at which memory is bounded, at most; fewer are quicker, and the bound is lower.
-    """
-    name = f"needs at {most_moments}"
-    if name not in problem.cache:
-        problem.cache[name] = _LowerBoundBuilder(problem, most_moments).run()
-    cached: MemoryLowerBound = problem.cache[name]
+def memory_lower_bound(problem: Problem) -> MemoryLowerBound:
+    """The lower bound on memory of a problem's plans; cached."""
+    if "memory lower bound" not in problem.cache:
+        problem.cache["memory lower bound"] = _LowerBoundBuilder(problem).run()
+    cached: MemoryLowerBound = problem.cache["memory lower bound"]
     return cached
 
 
@@ -157,9 +151,8 @@ class _RequiredArray(NamedTuple):
 
 
 class _LowerBoundBuilder:
-    def __init__(self, problem: Problem, most_moments: int) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem, self.graph, self.decisions = problem, problem.graph, problem.decisions
-        self.most_moments = most_moments
         self.order = Order(problem)
         self.materialization = Materialization(problem, self.order)
         self.constant = [number for number in self._alive() if not self._read(number)]
@@ -231,7 +224,7 @@ class _LowerBoundBuilder:
             if self.order.alive[number] and self.order.forms[number] is CompiledForm.KERNEL
         ]
         # Fewer moments in larger graphs: each one costs a walk over the whole graph.
-        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), self.most_moments)
+        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), _MOST_MOMENTS)
         if len(kernels) <= most:
             return kernels
         taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
