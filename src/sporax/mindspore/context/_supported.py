@@ -24,7 +24,14 @@ from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.mindspore.context._input_shardings import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
-from sporax.mindspore.context._parallel import PARALLEL_GUARD, gives_device_num, parallel_mode, snapshot, world_size
+from sporax.mindspore.context._parallel import (
+    PARALLEL_GUARD,
+    gives_device_num,
+    parallel_mode,
+    ranks_of_process,
+    snapshot,
+    world_size,
+)
 from sporax.mindspore.context._ps import ps_snapshot
 from sporax.mindspore.context._search import search_snapshot
 from sporax.runtime import world
@@ -142,7 +149,8 @@ def check_step() -> None:
         SporaxRuntimeError: as `check_supported`.
     """
     config = snapshot()
-    check_supported(config, max(world_size(), min(world.num_ranks_here(), jax.local_device_count())))
+    here = config.device_num if plans_only() else world.num_ranks_here()
+    check_supported(config, max(world_size(), min(here, jax.local_device_count())))
     _check_devices_by_rank(config)
 
 
@@ -152,6 +160,8 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
     Raises:
         SporaxRuntimeError: see there.
     """
+    if not config.in_global_view and config.parallel_mode == ParallelMode.STAND_ALONE:
+        _note_single_device()
     if config.in_global_view or config.parallel_mode == ParallelMode.STAND_ALONE:
         return
     own, mode = jax.local_device_count(), config.parallel_mode
@@ -206,13 +216,12 @@ def refuse_eager(where: str) -> None:
         )
 
 
-def note_single_device() -> None:
-    """Say once that one of several devices will work, to a script that counts its ranks in the mode STAND_ALONE."""
-    own = jax.local_device_count() if world.world() is not None else 1
-    if own > 1 and parallel_mode() == ParallelMode.STAND_ALONE and not dry_run.active():
+def _note_single_device() -> None:
+    """Say once that one of several devices works, to a script that has counted them and set no parallel mode."""
+    if (SESSION.told_size or 1) > 1 and ranks_of_process() > 1:
         _say_once(
-            f"For 'get_group_size', there is 1 rank, since one of the {own} devices of this process works in the parallel mode "
-            "'stand_alone'. Set another mode first to use all of them."
+            f"For 'get_group_size', there are {SESSION.told_size} ranks, but one of the {ranks_of_process()} devices of this "
+            "process does all the work in the parallel mode 'stand_alone'. Set another mode to use all of them."
         )
 
 
