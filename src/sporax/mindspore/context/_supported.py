@@ -160,11 +160,14 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
     Raises:
         SporaxRuntimeError: see there.
     """
-    if not config.in_global_view and config.parallel_mode == ParallelMode.STAND_ALONE:
-        _note_single_device()
-    if config.in_global_view or config.parallel_mode == ParallelMode.STAND_ALONE:
-        return
     own, mode = jax.local_device_count(), config.parallel_mode
+    if mode == ParallelMode.STAND_ALONE:
+        _note_single_device()
+        return
+    if config.in_global_view:
+        if config.device_num == 1 and not gives_device_num():
+            note_not_joined(f"'parallel_mode' {mode}")
+        return
     if jax.process_count() > 1 and own > 1:
         raise SporaxRuntimeError(
             f"For 'parallel_mode' {mode}, each process of a job must have one device, but this one has {own}. Start a process "
@@ -176,15 +179,11 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         if mode == ParallelMode.DATA_PARALLEL and config.device_num == 1:
             warnings.warn(
                 f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "
-                "work. Leave it out, or call get_group_size() after the parallel mode is set.",
+                "work. Leave it out, or set it to get_group_size().",
                 stacklevel=2,
             )
         return
-    if world.world() is None:
-        _say_once(
-            f"For 'parallel_mode' {mode}, the ranks have not been joined, so one of the {own} devices of this process does all "
-            "the work. Call communication.init() first."
-        )
+    if note_not_joined(f"'parallel_mode' {mode}"):
         return
     # Its layers are sharded by the rank's number, and one process has one number.
     if mode == ParallelMode.HYBRID_PARALLEL:
@@ -214,6 +213,17 @@ def refuse_eager(where: str) -> None:
             "which operators run one by one and cannot be sharded. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
             "or wrap the network in AutoParallel."
         )
+
+
+def note_not_joined(what: str) -> bool:
+    """Say once that one of several devices works, before `init`; returns whether that is so."""
+    alone = world.world() is None and jax.local_device_count() > 1
+    if alone:
+        _say_once(
+            f"For {what}, the ranks have not been joined, so one of the {jax.local_device_count()} devices of this process does "
+            "all the work. Call communication.init() first."
+        )
+    return alone
 
 
 def _note_single_device() -> None:
