@@ -151,6 +151,8 @@ class TrainLoop:
         grouped = self._sink_size is not None and context.graph_mode()
         # Groups are stacked on the host, which needs numpy arrays.
         feed = Feed(self._dataset, output_numpy=grouped)
+        # An evaluation before this run has switched it off.
+        set_training(self._network, self._backbone, True)
         try:
             callbacks.on_train_begin(self._run)
             for epoch in self._after_resumed(epochs, feed):
