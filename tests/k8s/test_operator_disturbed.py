@@ -64,6 +64,7 @@ UNDISTURBED = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.SWALLOWED])
 def test_a_job_lives_as_ever_when_two_of_five_changes_are_lost(tmp_path, monkeypatch, fate):
     async def story():

@@ -1,0 +1,22 @@
+"""The session's store of compiled programs: JAX's persistent compilation cache, shared by all processes and by later runs."""
+
+import os
+import zlib
+from pathlib import Path
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove files that a killed process left unfinished: JAX writes no file again that is there, and warns at every look at it."""
+    for entry in os.scandir(folder) if folder.is_dir() else ():
+        if not _is_complete(Path(entry.path).read_bytes()):
+            os.unlink(entry.path)
+
+
+def _is_complete(compressed: bytes) -> bool:
+    """Whether a program can be unpacked; where JAX uses another library than zlib, whether there is anything."""
+    if compressed[:1] != b"\x78":  # the first byte of what zlib writes
+        return bool(compressed)
+    try:
+        return bool(zlib.decompress(compressed))
+    except zlib.error:
+        return False
