@@ -61,14 +61,16 @@ import jax  # noqa: E402 -- after its settings
 
 import session_costs  # noqa: E402 -- found beside this file
 import session_order  # noqa: E402
-from compiled_files import remove_damaged  # noqa: E402
+from compiled_files import remove_damaged, resident_bytes  # noqa: E402
 
 # Importing the facade turns 64-bit values on. They are on in every test, whichever tests ran before it in its process.
 jax.config.update("jax_enable_x64", True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs", action="store_true", help="show CPU seconds by folder, compare them with tests/cpu_budget.json")
+    parser.addoption(
+        "--costs", action="store_true", help="show CPU seconds by folder, compare them with tests/cpu_budget.json"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,14 +91,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests of several processes wait for much of their time."""
-    return (os.cpu_count() or 1) + 1
+    """As many as there are cores, and those that wait for processes of their tests."""
+    return (os.cpu_count() or 1) + session_order.WAITERS
 
 
 @pytest.hookimpl(tryfirst=True)  # marks are there before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     session_order.mark_further_samples(items)
     session_order.order(items)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Between files, forget compiled programs that have grown large: with them a worker would take 4 GB."""
+    if nextitem is not None and nextitem.path != item.path and resident_bytes() > 2.5e9:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,7 +2,7 @@
 
 A file's tests run on one worker: they share jobs, references and programs that were traced, which every other worker would make
 again. Long files begin, as the last run measured them, so that no worker is left alone with one at the end; a long file whose tests
-share nothing is divided. Jobs that wait for networks and processes begin too: at the end all workers would wait at the same time.
+share nothing is divided. Files whose tests start processes and wait for them run beside others that compute, on two workers at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ TOGETHER = "tests/mindspore/communication/"
 TOGETHER_FILES = frozenset(f"test_{name}.py" for name in "placed collectives mint data_parallel dry_run".split())
 """Files whose tests look at the same two jobs (`TOGETHER` in their conftest)."""
 
-WAITING = ("tests/several_machines/", "tests/ps/")
+WAITING = tuple(
+    f"tests/{name}/" for name in "several_machines ps launch examples mindspore/communication runtime/process".split()
+)
+"""Folders whose tests wait for processes of their own for most of their time."""
+
+WAITERS = 2
+"""Workers that may have such files at a time."""
 
 PARTS = {
     "tests/mindspore/golden/test_facts.py": 8,
@@ -54,15 +60,14 @@ def mark_further_samples(items: list[pytest.Item]) -> None:
 
 
 def order(items: list[pytest.Item]) -> None:
-    """Sort the tests in place: waiting jobs first, then longer files before shorter ones; tests of a file stay in order."""
+    """Sort the tests in place: longer files before shorter ones; tests of a file stay in order."""
     try:
         seconds = json.loads(MEASURED.read_text())
     except (OSError, ValueError):  # the first run: files are as long as they have tests
         seconds = Counter(item.nodeid.partition("::")[0] for item in items)
 
-    def key(item: pytest.Item) -> tuple[bool, float, str]:
-        file = item.nodeid.partition("::")[0]
-        return not file.startswith(WAITING), -seconds.get(file, 0.0), scope(item.nodeid)
+    def key(item: pytest.Item) -> tuple[float, str]:
+        return -seconds.get(item.nodeid.partition("::")[0], 0.0), scope(item.nodeid)
 
     items.sort(key=key)
 
@@ -74,6 +79,15 @@ def scheduler(config: pytest.Config, log: object) -> object:
     class ByScope(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return scope(nodeid)
+
+        def _assign_work_unit(self, node: object) -> None:
+            """Take the next scope of the kind, waiting or computing, that is not there enough."""
+            units = [unit for workload in self.assigned_work.values() for unit in workload.items()]
+            waiters = sum(name.startswith(WAITING) and not all(tests.values()) for name, tests in units)
+            wanted = (name for name in self.workqueue if name.startswith(WAITING) == (waiters < WAITERS))
+            if first := next(wanted, None):
+                self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
 
     config.option.loadscopereorder = False
     return ByScope(config, log)

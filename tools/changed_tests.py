@@ -36,10 +36,12 @@ def folders_of(changed: Iterable[str]) -> list[str]:
     packages |= {path.split("/")[1] for path in changed if path.startswith("tests/") and path.count("/") > 1}
     known = {name for floor in by_floor for name in floor}
     # Files beside the packages (settings, the fixtures of all tests) concern everything.
-    if any(path in ("pyproject.toml", "Makefile") or path.startswith("tests/") and path.count("/") == 1 for path in changed):
+    if any(
+        path in ("pyproject.toml", "Makefile") or path.startswith("tests/") and path.count("/") == 1 for path in changed
+    ):
         packages |= set(by_floor[-1])
     lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
-    above = {name for floor in by_floor[:lowest] for name in floor} | (packages & known)
+    above = {name for floor in by_floor[: max(lowest, 0)] for name in floor} | (packages & known)
     others = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in known}
     others = others if lowest >= 0 else others & packages
     return sorted(f"tests/{name}" for name in above | others if any((ROOT / "tests" / name).rglob("test_*.py")))
@@ -53,7 +55,10 @@ def _git(*arguments: str) -> str:
 def base() -> str:
     """The commit to compare with: the last release's tag, or where this branch left the main one; empty where neither is known."""
     head = _git("rev-parse", "HEAD")
-    candidates = [_git("describe", "--tags", "--abbrev=0", "HEAD^"), *(_git("merge-base", "HEAD", name) for name in ("origin/main", "main"))]
+    candidates = [
+        _git("describe", "--tags", "--abbrev=0", "HEAD^"),
+        *(_git("merge-base", "HEAD", name) for name in ("origin/main", "main")),
+    ]
     return next((commit for commit in candidates if commit and commit != head), "")
 
 
@@ -66,7 +71,10 @@ def main() -> None:
         print("No release and no other branch to compare with: all folders.", file=sys.stderr)
         print("tests")
         return
-    changed = [*_git("diff", "--name-only", commit).split(), *_git("ls-files", "--others", "--exclude-standard").split()]
+    changed = [
+        *_git("diff", "--name-only", commit).split(),
+        *_git("ls-files", "--others", "--exclude-standard").split(),
+    ]
     print(*folders_of(changed) or ["tests/test_house.py"])
 
 
