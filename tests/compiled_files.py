@@ -7,9 +7,9 @@ from pathlib import Path
 
 def remove_damaged(folder: Path) -> None:
     """Remove files that a killed process left unfinished: JAX writes no file again that is there, and warns at every look at it."""
-    for entry in os.scandir(folder) if folder.is_dir() else ():
-        if not _is_complete(Path(entry.path).read_bytes()):
-            os.unlink(entry.path)
+    for path in folder.glob("*-cache"):
+        if not _is_complete(path.read_bytes()):
+            path.unlink()
 
 
 def resident_bytes() -> int:

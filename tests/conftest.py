@@ -101,11 +101,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     session_order.order(items)
 
 
+_FULL = 2.5e9
+"""Bytes of memory from which a worker forgets compiled programs between files; without that it would take 4 GB."""
+_GROWTH = 0.5e9
+"""Bytes by which it must have grown again: not all that is freed goes back to the system."""
+_after_last = 0.0
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Between files, forget compiled programs that have grown large: with them a worker would take 4 GB."""
-    if nextitem is not None and nextitem.path != item.path and resident_bytes() > 2.5e9:
-        jax.clear_caches()
-        gc.collect()
+    """Between files, forget compiled programs that have grown large."""
+    global _after_last
+    if nextitem is None or nextitem.path == item.path or resident_bytes() < max(_FULL, _after_last + _GROWTH):
+        return
+    jax.clear_caches()
+    gc.collect()
+    _after_last = resident_bytes()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -124,6 +134,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
         terminalreporter.line(f"{reasons.total():5} in all")
+
+
+@pytest.fixture
+def without_cache_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has chosen no folder for JAX's compiled programs; the session has."""
+    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", None, raising=False)
 
 
 @pytest.fixture(autouse=True)

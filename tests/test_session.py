@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 import session_order
 from compiled_files import remove_damaged
 from session_costs import BUDGET, folder, over_budget
@@ -111,9 +112,9 @@ def test_every_folder_of_tests_has_a_budget_and_all_together_take_twenty_minutes
 def test_unfinished_files_of_compiled_programs_are_removed(tmp_path):
     good = zlib.compress(b"program" * 100)
     for name, content in {"good": good, "unfinished": good[:-5], "empty": b"", "other": b"\x28\xb5\x2f\xfd..."}.items():
-        (tmp_path / name).write_bytes(content)
+        (tmp_path / f"{name}-cache").write_bytes(content)
     remove_damaged(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["good", "other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good-cache", "other-cache"]
     remove_damaged(tmp_path / "missing")
 
 

@@ -1,6 +1,6 @@
 """Print the folders of tests whose packages, or packages on floors below them, changed since the last release or merge base.
 
-The floors are those of the first contract of `pyproject.toml`. What belongs to no package (tests of pages, examples, several machines)
+The floors are those of the first contract of `pyproject.toml`. What belongs to no package (tests of pages or several machines)
 stands above all of them. Where nothing can be compared (no tag, no other branch, no history), all folders are printed.
 
 Run: python tools/changed_tests.py [--since COMMIT]
@@ -37,7 +37,7 @@ def folders_of(changed: Iterable[str]) -> list[str]:
     known = {name for floor in by_floor for name in floor}
     # Files beside the packages (settings, the fixtures of all tests) concern everything.
     if any(
-        path in ("pyproject.toml", "Makefile") or path.startswith("tests/") and path.count("/") == 1 for path in changed
+        path in ("pyproject.toml", "Makefile") or (path.startswith("tests/") and path.count("/") == 1) for path in changed
     ):
         packages |= set(by_floor[-1])
     lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
@@ -53,7 +53,7 @@ def _git(*arguments: str) -> str:
 
 
 def base() -> str:
-    """The commit to compare with: the last release's tag, or where this branch left the main one; empty where neither is known."""
+    """The commit to compare with: the last release, or where this branch left the main one; empty where neither is known."""
     head = _git("rev-parse", "HEAD")
     candidates = [
         _git("describe", "--tags", "--abbrev=0", "HEAD^"),
