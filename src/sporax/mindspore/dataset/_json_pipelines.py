@@ -179,10 +179,7 @@ def _part_of_source(dataset: Dataset) -> Document:
     return (
         document
         if "sampler" not in document
-        else {
-            **document,
-            "sampler": encoded_sampler("serialize", dataset._node.sampler),
-        }
+        else {**document, "sampler": encoded_sampler("serialize", dataset._node.sampler)}
     )
 
 
