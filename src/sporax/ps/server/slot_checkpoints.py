@@ -1,7 +1,7 @@
 """What a server does for a global checkpoint: every slot that it leads is written at the clock that the scheduler picked.
 
 A slot may be behind that clock, at it, or beyond it. So each is looked at when the checkpoint begins and after every record, and
-one that is beyond it says so; the scheduler then proposes a later clock (`checkpoint_state`).
+one that is beyond it says so; the scheduler then proposes a later clock (`scheduler_checkpoints`).
 """
 
 from __future__ import annotations

@@ -157,7 +157,6 @@ class Source(Node):
         return changed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         table = self.store()
         if self.cache is not None and not config.get_debug_mode():
             self.cache.claim(self.identity())
@@ -180,7 +179,6 @@ class Source(Node):
         return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
-        """See Node."""
         return self._python
 
 
@@ -210,7 +208,6 @@ class FlowSource(Node):
         self.sharded = sharded
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         return Flow(lambda: self._start(run))
 
     def _count(self) -> int:
@@ -226,7 +223,6 @@ class Shuffle(Node):
         self._fixed = fixed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
@@ -246,7 +242,6 @@ class Repeat(Node):
         self.count = count
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
@@ -268,7 +263,6 @@ class Limit(Node):
         self.take = take
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             left = stream.size if stream.size == ENDLESS else max(stream.size - self.skip, 0)
@@ -291,7 +285,6 @@ class Select(Node):
         self.names = names
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
@@ -328,7 +321,6 @@ class Rewritten(Node):
         self._workers = TableWorkers(max(node.num_processes for node in parent.walk()))
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.rewrite(self._workers.rows_of(stream), run))
 
@@ -345,7 +337,6 @@ class SyncWait(Node):
         self.gate = gate
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.gate.passing(rows_of(stream)))
 
@@ -439,7 +430,6 @@ class Zip(Node):
         super().__init__(columns, parents)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table)]
         if len(tables) == len(streams):
@@ -464,7 +454,6 @@ class Concat(Node):
         self.sampler = sampler
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
         if len(tables) == len(streams):

@@ -35,6 +35,7 @@ from sporax.runtime.program import postponed
 from sporax.runtime.ranks import first_values
 from sporax.runtime.state import frames
 
+Array = jax.Array
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
 
@@ -304,7 +305,6 @@ class Optimizer(OptimizerHelpers, Cell):
         return super()._run(*args, **kwargs)
 
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
-        """See `__call__`."""
         grads = self._checked(gradients)
         if context.starts_from_first_rank():
             first_values.request(self.get_parameters())
@@ -340,7 +340,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """What all Parameters of a step share, e.g. powers of decay rates; updates it."""
         return None
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """New values of one Parameter and its state.
 
         Args:
