@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sporax.base.text_tables import cost_text, size_text
 from sporax.ir.graph import IDENTITIES, OperatorGraph
+from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import OperatorMark
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import PlanCost, cost_of
@@ -60,6 +61,22 @@ def plan_warnings(graph: OperatorGraph, plan: Plan, model: CostModel) -> tuple[s
         model: the costs of operators and transfers.
     """
     return (*unknown_primitives(graph, plan, model), *_overwritten(graph, plan))
+
+
+def beyond_the_chip(peak_bytes: int, profile: HardwareProfile) -> tuple[str, ...]:
+    """The warning of a plan that needs more memory than a device has.
+
+    Args:
+        peak_bytes: predicted, of one device.
+        profile: the devices.
+    """
+    if peak_bytes <= profile.memory_bytes:
+        return ()
+    needed, there = size_text(peak_bytes), size_text(profile.memory_bytes)
+    return (
+        f"The plan needs {needed} on each device, but '{profile.name}' has {there}: it cannot run there. Without memory=None a "
+        "plan that fits is looked for; more devices, recomputation or a smaller batch need less.",
+    )
 
 
 def _overwritten(graph: OperatorGraph, plan: Plan) -> tuple[str, ...]:
