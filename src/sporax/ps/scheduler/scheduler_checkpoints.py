@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Reply
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, CheckpointPart, Options, ServerMessage, TakeCheckpoint
+from sporax.ps.protocol.messages import (
+    Checkpoint,
+    CheckpointPart,
+    CheckpointReply,
+    Options,
+    ServerMessage,
+    TakeCheckpoint,
+)
 from sporax.ps.scheduler.journal import Journal, Peer
 
 # Seconds between two questions to the same leaders.
@@ -114,7 +121,7 @@ class CheckpointingScheduler:
         """A command asks for a checkpoint, or how far it is."""
         if message.begin:
             self._begin_checkpoint()
-        self._reply(sender, CheckpointIs(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
+        self._reply(sender, CheckpointReply(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
 
     def _begin_checkpoint(self) -> None:
         journal = self.journal
@@ -149,7 +156,7 @@ class CheckpointingScheduler:
         self.journal.checkpoint = event.folder or self.journal.checkpoint
         self._actions.append(Keep())
 
-    def go_on_with_checkpoint(self) -> None:
+    def continue_checkpoint(self) -> None:
         """Ask the leaders that have not answered, or begin the next checkpoint when its time has come."""
         options, journal = self.options, self.journal
         if options.checkpoint_seconds > 0 and options.checkpoint_path and self._now >= self._checkpoint_at:
