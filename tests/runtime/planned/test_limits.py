@@ -9,6 +9,7 @@ import pytest
 import sporax
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.hardware import load_profile
+from sporax.planner import peak_bytes
 
 LARGE = jax.ShapeDtypeStruct((262_144, 262_144), "float32"), jax.ShapeDtypeStruct((8, 262_144), "float32")
 
@@ -54,7 +55,7 @@ def test_a_limit_holds_for_the_compiled_program_in_half_precision():
         return jax.tree.map(lambda w, g: w - 0.01 * g, params, jax.grad(loss)(params, x))
 
     options = {"devices": 4, "hardware": "cpu", "mode": "recursive", "fixed": {1: (4, 1)}, "carry": {0: 0}}
-    limit = int(1.1 * sporax.plan(step, params, x, **options).search.statistics["peak_bytes"])
+    limit = int(1.1 * peak_bytes(sporax.plan(step, params, x, **options).result))
     try:
         planned = sporax.plan(step, params, x, **options, memory=limit)
     except SporaxRuntimeError as error:
