@@ -16,6 +16,7 @@ import jax
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.ingest import Ingested, ingest
+from sporax.lowering.marks.gpu_attention import attention_of_gpus
 from sporax.runtime.planned.fixed_arguments import check_mapping, positions
 
 
@@ -52,7 +53,8 @@ def traced(
         return jax.tree.leaves(marked(outputs))
 
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    jaxpr = jax.make_jaxpr(flat)(*structs)
+    with attention_of_gpus():
+        jaxpr = jax.make_jaxpr(flat)(*structs)
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
