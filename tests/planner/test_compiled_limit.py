@@ -4,6 +4,7 @@ import pytest
 from planner_graphs import layers, mesh_of
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
@@ -80,8 +81,8 @@ def test_where_no_compiled_plan_fits_both_figures_are_named(plans):
     compiled, predicted = (1040, 990) if len(plans) == 2 else (1010, 930)
     with pytest.raises(
         SporaxRuntimeError,
-        match=rf"^For 'memory', a plan must fit into 0.001 MB per device once it is compiled, .* needs {compiled / 1e6:.3f} MB, "
-        rf"where {predicted / 1e6:.3f} MB were predicted",
+        match=rf"^For 'memory', a plan must fit into 1 kB per device once it is compiled, .* needs {limit_text(compiled)}, "
+        rf"where {limit_text(predicted)} were predicted",
     ):
         Planner(*plans).run()
 

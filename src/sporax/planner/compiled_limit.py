@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.planner.result import PlanResult
 from sporax.planner.search.limit.limit import PlanTooLargeError
 
@@ -71,8 +72,8 @@ def within_compiled(
 
 def _too_large(limit: int, predicted: int, compiled: int) -> SporaxRuntimeError:
     return SporaxRuntimeError(
-        f"For 'memory', a plan must fit into {limit / 1e6:.3f} MB per device once it is compiled, but the best that was found "
-        f"needs {compiled / 1e6:.3f} MB, where {predicted / 1e6:.3f} MB were predicted. Optimizer parallel, recomputation or a "
+        f"For 'memory', a plan must fit into {limit_text(limit)} per device once it is compiled, but the best that was found "
+        f"needs {limit_text(compiled)}, where {limit_text(predicted)} were predicted. Optimizer parallel, recomputation or a "
         "smaller batch needs less."
     )
 

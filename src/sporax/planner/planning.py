@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 
+from sporax.base.text_tables import limit_text
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig
 from sporax.ir.graph import OperatorGraph, Role
@@ -71,7 +72,7 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     planned = partial(_predicted_within, request, options, model)
     if measure is None:
         return planned(options.memory_bytes)
-    return within_compiled(options.memory_bytes, planned, _peak_bytes, measure)
+    return within_compiled(options.memory_bytes, planned, peak_bytes, measure)
 
 
 def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
@@ -82,17 +83,17 @@ def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostM
     """
     refuse_hopeless(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
-    allowed, needed = limit, _peak_bytes(result)
+    allowed, needed = limit, peak_bytes(result)
     for _ in range(_MORE_SEARCHES):
         if needed <= limit:
             break
         allowed -= needed - limit
         result = _searched(request, options, allowed, model)
-        needed = _peak_bytes(result)
+        needed = peak_bytes(result)
     if needed > limit:
         raise PlanTooLargeError(
-            f"For 'search_mode', a plan must fit into {limit / 1e6:.3f} MB per device, but with gradients and parameters stored "
-            f"as the settings say the best that was found needs {needed / 1e6:.3f} MB.",
+            f"For 'search_mode', a plan must fit into {limit_text(limit)} per device, but with gradients and parameters stored "
+            f"as the settings say the best that was found needs {limit_text(needed)}.",
             needed,
         )
     return result
@@ -167,7 +168,7 @@ def _is_same(plan: Plan, other: Plan) -> bool:
     return same and plan.reshardings == other.reshardings and plan.alltoall == other.alltoall
 
 
-def _peak_bytes(result: PlanResult) -> int:
+def peak_bytes(result: PlanResult) -> int:
     """The peak of the finished plan; what the search has measured where that is its own plan."""
     search = result.search
     measured = None if search is None or not _is_same(result.plan, search.plan) else search.statistics.get("peak_bytes")

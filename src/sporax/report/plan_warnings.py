@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph
+from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import OperatorMark
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
@@ -18,6 +20,22 @@ def plan_warnings(graph: OperatorGraph, plan: Plan, model: CostModel) -> tuple[s
         model: the costs of operators and transfers.
     """
     return (*unknown_primitives(graph, plan, model), *_overwritten(graph, plan))
+
+
+def beyond_the_chip(peak_bytes: int, profile: HardwareProfile) -> tuple[str, ...]:
+    """The warning of a plan that needs more memory than a device has.
+
+    Args:
+        peak_bytes: predicted, of one device.
+        profile: the devices.
+    """
+    if peak_bytes <= profile.memory_bytes:
+        return ()
+    needed, there = size_text(peak_bytes), size_text(profile.memory_bytes)
+    return (
+        f"The plan needs {needed} on each device, but '{profile.name}' has {there}: it cannot run there. Without memory=None a "
+        "plan that fits is looked for; more devices, recomputation or a smaller batch need less.",
+    )
 
 
 def _overwritten(graph: OperatorGraph, plan: Plan) -> tuple[str, ...]:

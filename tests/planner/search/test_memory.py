@@ -83,7 +83,7 @@ def test_a_plan_that_fits_is_found_and_runs():
 def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
     step = networks.mlp(2, 64, 256)
     with pytest.raises(
-        SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the smallest plan"
+        SporaxRuntimeError, match=r"must fit into 1 kB per device, but .* MB is the smallest plan"
     ) as caught:
         ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=1000), budget=Budget.of(8))
     stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6

@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
-from sporax.lowering.ingest.describe import describe
+from sporax.lowering.ingest.describe import describe, with_one_answer
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
 from sporax.lowering.marks.mark_primitive import mark_p
@@ -217,6 +217,7 @@ class _Reader:
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []
+        eqn = with_one_answer(eqn)
         for name in _BODIES[str(eqn.primitive.name)]:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):

@@ -128,6 +128,21 @@ def homes(module: str, names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names.split()}
 
 
+def homes_in(package: str, table: str) -> dict[str, str]:
+    """Where the names of a package are defined, from a text with ``module: name name`` for each of its modules.
+
+    ``name=other`` is a name that the module calls `other`.
+    """
+    found, module = {}, ""
+    for word in table.split():
+        if word.endswith(":"):
+            module = word[:-1]
+        else:
+            name, _, attribute = word.partition("=")
+            found[name] = f"{package}.{module}:{attribute or name}"
+    return found
+
+
 def resolved(home: str) -> Any:
     """The module, or the attribute of a module, that ``"module"`` or ``"module:attribute"`` names, imported now."""
     module, _, attribute = home.partition(":")

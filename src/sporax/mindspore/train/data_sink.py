@@ -18,11 +18,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
 
 def data_sink(
-    fn: Callable[..., Any],
-    dataset: Any,
-    sink_size: int = 1,
-    jit_config: Any = None,
-    input_signature: Any = None,
+    fn: Callable[..., Any], dataset: Any, sink_size: int = 1, jit_config: Any = None, input_signature: Any = None
 ) -> Callable[[], Any]:
     """A function without arguments that runs `fn` on the next batches of a dataset, epoch after epoch.
 

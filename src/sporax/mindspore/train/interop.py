@@ -22,12 +22,7 @@ __all__ = ["load_torch_weights", "torch_names"]
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
-_NORMALIZATION = {
-    "gamma": "weight",
-    "beta": "bias",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-}
+_NORMALIZATION = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 # torch counts batches; of MindSpore's layers only those of `mint` do so.
 _UNUSED_SUFFIX = ".num_batches_tracked"
 

@@ -33,6 +33,7 @@ from sporax.planner.rules import (
 )
 from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, TensorSpec, replicate
 from sporax.planner.rules.notation import Statement
+from sporax.planner.rules.parameters import checked
 
 RuleFunction = Callable[[Operation], Rule]
 
@@ -276,7 +277,8 @@ def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
-    return entry.rule(operation)
+    # Who registers a rule knows the primitive.
+    return entry.rule(operation) if operation.name in _registered else checked(entry.rule, operation)
 
 
 def register(

@@ -7,13 +7,14 @@ step = planned.function()                   on the devices themselves
 
 from __future__ import annotations
 
+import inspect
 import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
-from typing import Any
+from typing import Any, Never
 
 import jax
 import numpy as np
@@ -21,26 +22,27 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.base.progress import activity, reported
+from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, PlanSettings
 from sporax.ir.config.search_names import full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
+from sporax.ir.hardware import SYMBOLIC, HardwareProfile, load_profile, profile_name
 from sporax.ir.operation import Shape
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.host_calls import HOST_CALLS
 from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
+from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware, peak_bytes
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.plan_check import check_plan
 from sporax.report.console import show_plan
-from sporax.report.plan_warnings import plan_warnings
+from sporax.report.plan_warnings import beyond_the_chip, plan_warnings
 from sporax.report.questions import Answers
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
@@ -56,6 +58,9 @@ from sporax.runtime.planned.traced_function import donated_positions, traced
 from sporax.runtime.planned.user_mesh import mesh_around, on_typed_arrays, types_of, with_types
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION, StepRecorder
+
+OF_HARDWARE = "hardware"
+"""The memory limit where the user says nothing: the memory of the hardware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,11 @@ class PlannedFunction(Answers):
     def graph(self) -> OperatorGraph:
         """The operators of the function."""
         return self.step.graph
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What the head of the plan says next to what is found in it: that it needs more memory than there is."""
+        return beyond_the_chip(peak_bytes(self.result), self.result.request.profile)
 
     @cached_property
     def predicted_seconds(self) -> float:
@@ -302,11 +312,12 @@ def plan(
     fixed: Mapping[int | str, Any] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    memory: int | str | None = None,
+    memory: int | str | None = OF_HARDWARE,
     carry: Mapping[int, int] | None = None,
     donate_argnums: int | Sequence[int] = (),
     overlap: float | None = None,
     saved: str | None = None,
+    **unknown: Never,
 ) -> PlannedFunction:
     """Search for the fastest way to shard a JAX function over devices.
 
@@ -335,8 +346,9 @@ def plan(
             structure of them, for each.
         out_shardings: how results are sharded, as `jax.jit` takes it: a sharding for all results, or a structure of the results
             or of their upper part; None leaves arrays to the search. A result that is carried fixes its argument.
-        memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
-            is compiled, with its carried arguments donated, and the limit holds for the compiled function.
+        memory: limit of one device, in bytes or as ``"80GB"``. By default it is the memory of the hardware; None sets no limit.
+            Where the devices are here, a plan that is predicted to be near a limit of yours is compiled, with its carried
+            arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both then have one sharding. What is no tuple, or has the argument's structure, is result 0.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
@@ -347,7 +359,8 @@ def plan(
             `devices`, `fixed` and `memory` have nothing to say.
 
     Raises:
-        SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
+        SporaxTypeError: `fn` is no function, an option is unknown, or something that `fn` takes or returns is neither an array
+            nor a number.
         SporaxValueError: no devices, or devices that this process does not see; an unknown mode or profile; a sharding that does
             not fit; a function that changes its arguments in place; a memory limit or share that cannot be read; or a saved plan
             that is not a plan of this function.
@@ -360,6 +373,7 @@ def plan(
         >>> tuple(planned.in_shardings[1].spec)
         ('data', None)
     """
+    _check_known(unknown)
     again = partial(
         _plan_again, fn, devices, hardware=hardware, mode=mode, out_shardings=out_shardings, memory=memory, carry=carry,
         donate_argnums=donate_argnums, overlap=overlap,
@@ -395,6 +409,17 @@ def _plan_again(
     return plan(fn, *args, kwargs=keywords, devices=devices, fixed=fixed, **options)
 
 
+def _check_known(unknown: Mapping[str, object]) -> None:
+    for name in unknown:
+        options = [
+            entry.name for entry in inspect.signature(plan).parameters.values() if entry.kind is entry.KEYWORD_ONLY
+        ]
+        raise SporaxTypeError(
+            f"For 'plan', '{name}' must be one of its options.{did_you_mean(name, options)} Arguments of the function by keyword "
+            f"are given as kwargs={{'{name}': ...}}."
+        )
+
+
 def _with_keywords(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """All arguments, those by keyword last, and the names of these."""
     keywords = {} if kwargs is None else kwargs
@@ -406,7 +431,7 @@ def _announced(planned: PlannedFunction) -> PlannedFunction:
     """The plan itself, of which users are warned and listeners hear."""
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
-        for text in plan_warnings(planned.graph, planned.plan, planned.model):
+        for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
             warnings.warn(text, stacklevel=3)
     SESSION.announce(planned)
     return planned
@@ -432,16 +457,17 @@ def _planned(
     devices = _asked_devices(os.environ, devices, saved, args)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
-    _check_share(overlap)
     if not isinstance(mode, str):
         raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
     matrix, axes = _matrix(devices), _axes(devices)
-    limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
-    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
-    profile = profile if overlap is None else replace(profile, overlap=overlap)
+    profile = _profile(hardware, overlap)
+    asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
+    limit = profile.memory_bytes if memory == OF_HARDWARE else asked
     # A saved plan settles all three, so a second word on them would be ignored without notice.
-    _check_left_out({"devices": devices, "fixed": fixed or None, "memory": memory} if saved is not None else {})
+    _check_left_out(
+        {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
+    )
     mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
     wanted = FixedResults(out_shardings, mesh, axes)
     constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
@@ -476,7 +502,7 @@ def _planned(
     # Results that are carried are predicted in the place of their arguments, which donation makes true.
     donated = tuple(sorted({*carry.values(), *called.donated}))
     with defects_told("planning", "plan"):
-        return _within_memory(request, under, args, donated)
+        return _within_memory(request, under, args, donated) if asked else under(_searched(request))
 
 
 def _within_memory(
@@ -485,7 +511,7 @@ def _within_memory(
     args: tuple[Any, ...],
     donated: tuple[int, ...],
 ) -> PlannedFunction:
-    """The function under the plan of a search; a memory limit holds for its compiled program where the devices are here.
+    """The function under the plan of a search; the user's limit holds for its compiled program where the devices are here.
 
     Args:
         request: what is asked for.
@@ -493,7 +519,7 @@ def _within_memory(
         args: its arguments, or their shapes and dtypes.
         donated: positions of the arguments that the compiled program donates.
     """
-    if request.memory_bytes is None or not are_here(request):
+    if not are_here(request):
         return under(_searched(request))
 
     def lowered(result: PlanResult) -> FunctionForArguments:
@@ -575,11 +601,15 @@ def _with_states(step: Ingested, args: tuple[Any, ...]) -> Ingested:
     return replace(step, graph=replace(graph, inputs=inputs))
 
 
-def _check_share(overlap: Any) -> None:
+def _profile(hardware: str, overlap: float | None) -> HardwareProfile:
+    """The devices' hardware; that of JAX's backend where none is named."""
+    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
+    if overlap is None:
+        return profile
     # A bool is an int in Python, but never a share.
-    is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
-    if overlap is not None and not is_share:
+    if not isinstance(overlap, int | float) or isinstance(overlap, bool) or not 0.0 <= overlap <= 1.0:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
+    return replace(profile, overlap=overlap)
 
 
 def _axes(devices: Any) -> NamedAxes | None:

@@ -20,6 +20,7 @@ from jax import lax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.made_later import dataclass
+from sporax.lowering.execute.extremes import EXTREMES
 from sporax.lowering.execute.ordered_sum import sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
@@ -133,7 +134,7 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return array * jnp.asarray(axis.count, array.dtype) if op == "sum" else array
     if _in_pairs(axis, array.nbytes):
         return _reduce_in_pairs(axis, array, {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[op])
-    combine: Any = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
+    combine: Any = {"sum": lax.psum, **EXTREMES}[op]
     return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
 

@@ -31,15 +31,7 @@ from sporax.mindspore.dataset._rows import (
     opened,
     row_of,
 )
-from sporax.mindspore.dataset._streams import (
-    Batched,
-    Flow,
-    Indices,
-    Stream,
-    Table,
-    batched,
-    rows_of,
-)
+from sporax.mindspore.dataset._streams import Batched, Flow, Indices, Stream, Table, batched, rows_of
 
 PadInfo = Mapping[str, tuple[Sequence[int | None] | None, Any] | None]
 

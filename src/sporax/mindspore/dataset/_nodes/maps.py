@@ -105,10 +105,7 @@ class _Tried:
 
 
 def healthy(
-    rows: Iterator[Row],
-    function: Callable[[Block, Indices], Block],
-    in_order: InOrder,
-    mode: config.ErrorSamplesMode,
+    rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_order: InOrder, mode: config.ErrorSamplesMode
 ) -> Iterator[Row]:
     """Every row through a block function; what fails is left out or replaced.
 

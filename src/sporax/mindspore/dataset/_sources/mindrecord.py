@@ -315,7 +315,4 @@ class MindDataset(
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
-        MappableDataset.__init__(
-            self,
-            Source(columns, table, sampler, labels=labels, workers=workers, cache=cache),
-        )
+        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))

@@ -152,11 +152,7 @@ class WordpieceTokenizer(OneToOne):
     """
 
     def __init__(
-        self,
-        vocab: Vocab,
-        suffix_indicator: str = "##",
-        max_bytes_per_token: int = 100,
-        unknown_token: str = "[UNK]",
+        self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]"
     ) -> None:
         if not isinstance(vocab, Vocab):
             raise type_error("WordpieceTokenizer", "vocab", "a Vocab", vocab)

@@ -216,9 +216,7 @@ class SlicePatches(Transform):
         missing = (height * self._num_height - image.shape[0], width * self._num_width - image.shape[1])
         if self._pad and any(missing):
             image = np.pad(
-                image,
-                [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2),
-                constant_values=self._fill,
+                image, [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2), constant_values=self._fill
             )
         return tuple(
             # Contiguous: patches leave the row one by one.

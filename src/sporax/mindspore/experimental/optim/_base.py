@@ -60,11 +60,6 @@ def scalar_slot(slot: str, parameter: Parameter, value: float) -> Parameter:
     return Parameter(Tensor(value, dtypes.float32), name=f"{slot}_{parameter.name}")
 
 
-def with_decay(group: dict[str, Any], gradient: jax.Array, parameter: jax.Array) -> jax.Array:
-    """The gradient with the L2 penalty of its group."""
-    return gradient + group["weight_decay"] * parameter if group["weight_decay"] else gradient
-
-
 def _positive(name: str, what: str, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.item()

@@ -16,25 +16,18 @@ Files of tensors, slices and blocks know nothing of Parameters: they are in `spo
 """
 
 from sporax.mindspore._names.doors import door
-from sporax.mindspore._names.missing import homes
+from sporax.mindspore._names.missing import homes_in
 
-_HOMES = {
-    **homes("sporax.mindspore.train.checkpoint.loading", "load_distributed_checkpoint load_segmented_checkpoints"),
-    **homes("sporax.mindspore.train.checkpoint.merging", "merge_sliced_parameter"),
-    **homes(
-        "sporax.mindspore.train.checkpoint.strategy",
-        """
-        build_searched_strategy merge_pipeline_strategys restore_group_info_list
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.train.checkpoint.transform",
-        """
-        rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
-        """,
-    ),
-    **homes("sporax.mindspore.train.checkpoint.unified", "unified_safetensors"),
-}
+_HOMES = homes_in(
+    __name__,
+    """
+    loading: load_distributed_checkpoint load_segmented_checkpoints
+    merging: merge_sliced_parameter
+    strategy: build_searched_strategy merge_pipeline_strategys restore_group_info_list
+    transform: rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
+    unified: unified_safetensors
+    """,
+)
 
 __all__ = [*_HOMES]
 __getattr__, __dir__ = door(__name__, _HOMES)

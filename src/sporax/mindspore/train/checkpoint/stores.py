@@ -20,12 +20,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._background import BackgroundWriter
 from sporax.mindspore.train._stored.deferred import StoredValues, deferred_parameter
-from sporax.mindspore.train.checkpoint.directory import (
-    PREFIX,
-    complete,
-    latest_checkpoint,
-    remove_incomplete,
-)
+from sporax.mindspore.train.checkpoint.directory import PREFIX, complete, latest_checkpoint, remove_incomplete
 from sporax.runtime.storage.slice_directory import open_directory, write_slices
 from sporax.runtime.storage.slices import held_slices, this_rank
 
