@@ -2,9 +2,9 @@
 
 Primitives and kernels that the planner does not know, with what they cost. Problem: a primitive without a rule and without a
 reason in `planner.rules.rule_table` (of a newer JAX, or the user's own) is computed whole by every device, and so is a kernel of
-foreign code, whose arithmetic is not even counted. The plan is right and may be many times slower and larger than it need be, which
-no one should find out by chance. Method: the plan is costed as it is, and the seconds of these operators and of what is gathered
-for them are set against those of the step.
+foreign code, whose arithmetic is not even counted. The plan is right and may be many times slower and larger than it need be.
+Method: the plan is costed as it is, and the seconds of these operators and of what is gathered for them are set against those of
+the step.
 """
 
 from __future__ import annotations
