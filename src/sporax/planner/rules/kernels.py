@@ -35,7 +35,8 @@ _PALLAS = (
 
 def dot_product_attention(operation: Operation) -> Rule:
     """Attention of cuDNN, forward or backward: batch and heads of keys are mapped; sequences and elements of heads stay whole."""
-    params = operation.params
+    # Beyond what is read below, parameters are settings of the kernel, which slices share.
+    params = dict(operation.params)
     if params.get("dropout_rate"):
         return replicate(operation, "its dropout depends on the whole shape", _cudnn_flops(operation))
     query, key = operation.operands[:2]
@@ -85,10 +86,12 @@ def _cudnn_flops(operation: Operation) -> float:
 
 def pallas_call(operation: Operation) -> Rule:
     """A kernel of Pallas: axes of its grid that go with one dimension of each result are mapped."""
-    flops = pallas_flops(operation)
-    grid: Any = operation.params.get("grid_mapping")
-    shared = _shared_axes(operation) if grid is not None else {}
-    if not shared:
+    operation = replace(
+        operation, params=dict(operation.params)
+    )  # all others are settings of the kernel, which slices share
+    flops, grid = pallas_flops(operation), operation.params.get("grid_mapping")
+    shared = {} if grid is None else _shared_axes(operation)
+    if grid is None or not shared:
         return replicate(operation, f"'{operation.name}' has a grid of which no axis can be sharded", flops)
     draft = Draft(operation)
     factors = {axis: draft.map(grid.grid[axis]) for axis in shared}
