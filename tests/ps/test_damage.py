@@ -18,7 +18,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
 from sporax.ps.client.requester import Requester
 from sporax.ps.client.store import Dense, ServerStore
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, OptimizerSpec, Options, Record
+from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, OptimizerSpec, Options, Record
 from sporax.ps.slots.log_file import Intact, LogFile
 
 SIZE = 600
@@ -44,7 +44,7 @@ def take_checkpoint(cluster: BackgroundCluster, store: ServerStore) -> str:
         # In synchronous mode slots are written at a clock that is still to come.
         push_one(store)
         # Begun once: a second checkpoint would be the last one.
-        answer = requester.ask(Checkpoint(begin=not runs), CheckpointIs, 5.0)
+        answer = requester.ask(Checkpoint(begin=not runs), CheckpointReply, 5.0)
         if answer is not None:
             folder, runs = answer.folder, runs or answer.running
     requester.close()

@@ -76,7 +76,5 @@ def test_gaps_with_less_memory(name):
 @pytest.mark.parametrize("search", [*QUICK, dynamic, repeated])
 def test_a_limit_that_nothing_fits_names_the_least_budget_and_what_helps(search):
     graph = networks.mlp(2, 64, 64).graph
-    with pytest.raises(
-        SporaxRuntimeError, match=r"0.001 MB per device, but .* is the smallest plan .* more devices share"
-    ):
+    with pytest.raises(SporaxRuntimeError, match=r"1 kB per device, but .* is the smallest plan .* more devices share"):
         search(graph, MESHES[0], model(MESHES[0]), SearchOptions(memory_bytes=1000))

@@ -9,6 +9,7 @@ import pytest
 from planner_graphs import layers, mesh_of, problem_of, product, roofline, scan
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
@@ -41,10 +42,10 @@ def is_refused(graph, limit, mesh=MESH, **options):
 @pytest.mark.parametrize("graph", [layers(3), scan()], ids=["layers", "loop"])
 def test_the_error_names_a_plan_that_would_fit(graph):
     with pytest.raises(
-        SporaxRuntimeError, match=r"must fit into 0\.000 MB per device, but \S+ MB is the smallest"
+        SporaxRuntimeError, match=r"must fit into 100 B per device, but \S+ k?B is the smallest"
     ) as caught:
         refused(graph, 100)
-    refused(graph, int(float(re.search(r"but (\S+) MB", str(caught.value)).group(1)) * 1e6))
+    refused(graph, parse_bytes(re.search(r"but (\S+ k?B)", str(caught.value)).group(1), "the limit"))
 
 
 def test_limits_that_may_be_kept_are_left_to_the_search():
