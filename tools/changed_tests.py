@@ -37,7 +37,8 @@ def folders_of(changed: Iterable[str]) -> list[str]:
     known = {name for floor in by_floor for name in floor}
     # Files beside the packages (settings, the fixtures of all tests) concern everything.
     if any(
-        path in ("pyproject.toml", "Makefile") or (path.startswith("tests/") and path.count("/") == 1) for path in changed
+        path in ("pyproject.toml", "Makefile") or (path.startswith("tests/") and path.count("/") == 1)
+        for path in changed
     ):
         packages |= set(by_floor[-1])
     lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
