@@ -64,7 +64,7 @@ class StepRecorder(Protocol):
         """Write what was recorded."""
 
 
-class ImitatedRank(Protocol):
+class SimulatedRank(Protocol):
     """A rank whose programs are compiled and not run (`runtime.process.dry_run_report`)."""
 
     level: int
@@ -179,8 +179,8 @@ class Session:
     membership: Membership | None = None
     watchdog: Watchdog | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    dry_run: ImitatedRank | None = None
-    imitating: bool = False
+    dry_run: SimulatedRank | None = None
+    simulating: bool = False
     servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)

@@ -29,7 +29,7 @@ from sporax.base.identity import ByIdentity
 from sporax.cluster import addresses, ports
 from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.living_objects import living_objects
+from sporax.runtime.process.tracked_objects import tracked_objects
 from sporax.runtime.session import SESSION, World
 from sporax.runtime.state import frames
 
@@ -281,7 +281,7 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
     """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
     has_slot: dict[type, bool] = {}
     # A registry of all Tensors would cost every creation; this runs once per job.
-    for holder in living_objects():
+    for holder in tracked_objects():
         kind = type(holder)
         if kind not in has_slot:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)

@@ -426,7 +426,9 @@ class _Opener:
         while tensor not in arguments:
             number = producers.get(tensor)
             operator = None if number is None else graph.operators[number]
-            reshapes = operator is not None and operator.name == "reshape"
+            reshapes = (
+                operator is not None and operator.name == "reshape" and not operator.operation.params.get("dimensions")
+            )
             if operator is None or number is None or not (reshapes or operator.name in _KEEP_ROWS):
                 raise SporaxRuntimeError(
                     f"For 'PipelineCell', input {position} must be an input of the step, but it is computed from others"

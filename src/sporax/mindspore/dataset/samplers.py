@@ -434,12 +434,7 @@ def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | N
 
 
 def select_sampler(
-    where: str,
-    num_samples: object,
-    sampler: object,
-    shuffle: object,
-    num_shards: object,
-    shard_id: object,
+    where: str, num_samples: object, sampler: object, shuffle: object, num_shards: object, shard_id: object
 ) -> BuiltinSampler:
     """The sampler a source's arguments ask for.
 

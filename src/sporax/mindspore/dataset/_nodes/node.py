@@ -18,7 +18,6 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._callbacks import Events
-from sporax.mindspore.dataset._gates import Gate
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, row_of
 from sporax.mindspore.dataset._streams import (
@@ -39,6 +38,7 @@ from sporax.mindspore.dataset._streams import (
     shuffled,
     zipped,
 )
+from sporax.mindspore.dataset._sync_wait import Gate
 from sporax.mindspore.dataset._workers import FlowWorkers, TableWorkers
 from sporax.mindspore.dataset.samplers import BuiltinSampler
 from sporax.runtime.session import SESSION
@@ -160,7 +160,6 @@ class Source(Node):
         return changed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         table = self.store()
         if self.cache is not None and not config.get_debug_mode():
             self.cache.claim(self.identity())
@@ -183,7 +182,6 @@ class Source(Node):
         return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
-        """See Node."""
         return self._python
 
 
@@ -213,7 +211,6 @@ class FlowSource(Node):
         self.sharded = sharded
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         return Flow(lambda: self._start(run))
 
     def _count(self) -> int:
@@ -229,7 +226,6 @@ class Shuffle(Node):
         self._fixed = fixed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
@@ -249,7 +245,6 @@ class Repeat(Node):
         self.count = count
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
@@ -271,7 +266,6 @@ class Limit(Node):
         self.take = take
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             left = stream.size if stream.size == ENDLESS else max(stream.size - self.skip, 0)
@@ -294,7 +288,6 @@ class Select(Node):
         self.names = names
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
@@ -331,7 +324,6 @@ class Rewritten(Node):
         self._workers = TableWorkers(max(node.num_processes for node in parent.walk()))
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.rewrite(self._workers.rows_of(stream), run))
 
@@ -348,7 +340,6 @@ class SyncWait(Node):
         self.gate = gate
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.gate.passing(rows_of(stream)))
 
@@ -442,7 +433,6 @@ class Zip(Node):
         super().__init__(columns, parents)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table)]
         if len(tables) == len(streams):
@@ -467,7 +457,6 @@ class Concat(Node):
         self.sampler = sampler
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
         if len(tables) == len(streams):

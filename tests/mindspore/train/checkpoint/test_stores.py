@@ -27,7 +27,7 @@ from sporax.mindspore.train import (
     OnRequestExit,
     ResumableCheckpoint,
 )
-from sporax.mindspore.train.checkpoint.directory import (
+from sporax.mindspore.train.checkpoint.stores import (
     complete,
     complete_checkpoints,
     latest_checkpoint,
