@@ -90,7 +90,7 @@ def ranks_of_process() -> int:
     return 1 if dry_run.active() else jax.local_device_count()
 
 
-def runs_by_rank() -> bool:
+def _runs_by_rank() -> bool:
     """Whether each rank runs a step of its own batch."""
     return parallel_mode() == ParallelMode.DATA_PARALLEL
 
@@ -100,10 +100,10 @@ def _num_ranks_here() -> int:
 
     In the global view, as where all steps are planned, a step is one program of all devices: ranks have no parts of their own.
     """
-    return num_devices() if runs_by_rank() and not SESSION.plans_all else 1
+    return num_devices() if _runs_by_rank() and not SESSION.plans_all else 1
 
 
-SESSION.acts_for = _num_ranks_here
+SESSION.acts_for, SESSION.by_rank = _num_ranks_here, _runs_by_rank
 
 
 def starts_from_first_rank() -> bool:
