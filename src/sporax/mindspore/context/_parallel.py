@@ -222,7 +222,7 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
             f"For '{_SET}', 'full_batch' is the old spelling of 'dataset_strategy'; the shardings "
-            f"{context.config.dataset_strategy} given there stay in force.",
+            f"{context.config.dataset_strategy} set there stay in force.",
             stacklevel=5,
         )
         return context
