@@ -221,7 +221,7 @@ def _warn_of_ignored(settings: PlanSettings) -> None:
     reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
     if not settings.symbolic:
         # The numbers of the published model have no meaning next to seconds.
-        why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
+        why = f"plans are costed in seconds on '{settings.hardware}'; without a hardware profile the number counts"
         reasons |= dict.fromkeys(sorted(settings.cost.changed & COEFFICIENTS), why)
     for name, why in reasons.items():
         warnings.warn(f"For 'set_cost_model_context', '{name}' has no effect: {why}.", stacklevel=2)
