@@ -144,6 +144,7 @@ def end_of(folder: Path, change: Callable[[Path], None], staleness: str) -> str:
     return message
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("change", "staleness"), [(flip_a_bit, "-1"), (zero_a_block, "0"), (cut_a_piece_out, "1")])
 def test_damage_in_the_middle_ends_the_job_and_the_file_is_kept(
     tmp_path: Path, change: Callable[[Path], None], staleness: str
@@ -162,6 +163,7 @@ def test_damage_in_the_middle_ends_the_job_and_the_file_is_kept(
     assert kept.read_bytes() == before[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", ["-1", "0"])
 def test_a_damaged_last_record_is_noticed_by_what_was_acknowledged(tmp_path: Path, staleness: str) -> None:
     """It looks like a torn one; but the worker, or the scheduler, knows that it was acknowledged."""

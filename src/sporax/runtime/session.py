@@ -147,7 +147,7 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
-        told_size: what the script has been told the number of ranks is, by the only process of a job; None before.
+        told_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.

@@ -94,8 +94,10 @@ def _together(batches: Sequence[Row], columns: Sequence[str]) -> Row:
 
 def with_all_shares(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read the shares of all ranks."""
+    from sporax.mindspore import context  # here: it loads JAX, which describing data does not need
+
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
-    if not counts:
+    if not counts or not context.runs_by_rank():
         return node
     if len(counts) > 1:
         raise SporaxRuntimeError(

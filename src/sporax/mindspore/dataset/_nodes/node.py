@@ -40,6 +40,7 @@ from sporax.mindspore.dataset._streams import (
 from sporax.mindspore.dataset._sync_wait import Gate
 from sporax.mindspore.dataset._workers import FlowWorkers, TableWorkers
 from sporax.mindspore.dataset.samplers import BuiltinSampler
+from sporax.runtime.session import SESSION
 
 
 class Node(abc.ABC):
@@ -74,7 +75,7 @@ class Node(abc.ABC):
         self.parents = tuple(parents)
         # From the source up, so that steps added later do not change random numbers of those before.
         self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
-        self._num_rows: int | None = None
+        self._num_rows: dict[int, int] = {}
 
     @property
     def parent(self) -> Node:
@@ -87,9 +88,10 @@ class Node(abc.ABC):
 
     def num_rows(self) -> int:
         """Rows of one pass; a flow is read once to count them. An endless repeat counts once, as in MindSpore."""
-        if self._num_rows is None:
-            self._num_rows = self._count()
-        return self._num_rows
+        for_ranks = SESSION.acts_for()  # whose shares are read
+        if for_ranks not in self._num_rows:
+            self._num_rows[for_ranks] = self._count()
+        return self._num_rows[for_ranks]
 
     def _count(self) -> int:
         stream = self.build(Pass(0, 0))
@@ -153,7 +155,7 @@ class Source(Node):
     def with_sampler(self, sampler: BuiltinSampler) -> Source:
         """The same store under another sampler."""
         changed = copy.copy(self)
-        changed.load, changed.sampler, changed._num_rows = self.store, sampler, None
+        changed.load, changed.sampler, changed._num_rows = self.store, sampler, {}
         return changed
 
     def build(self, run: Pass) -> Stream:
