@@ -213,23 +213,24 @@ def can_run(case):
 
 
 WAYS = {
-    "free": (lambda case: [case], None),
-    "along 0": (lambda case: [case], 0),
-    "along 1": (lambda case: [case], 1),
-    "sums": (lambda case: as_parts(case, "sum"), None),
-    "maxima": (lambda case: as_parts(case, "max"), None),
-    "literals": (with_literals, None),
-    "special": (special, 0),
-    "sizes": (resized, 1),
-    "types": (retyped, 0),
-    "parameters": (with_parameters, 0),
+    "free": (lambda case: [case], None, "dynamic"),
+    "along 0": (lambda case: [case], 0, "dynamic"),
+    "along 1": (lambda case: [case], 1, "dynamic"),
+    "sums": (lambda case: as_parts(case, "sum"), None, "propagation"),
+    "maxima": (lambda case: as_parts(case, "max"), None, "propagation"),
+    "literals": (with_literals, None, "dynamic"),
+    "special": (special, 0, "propagation"),
+    "sizes": (resized, 1, "propagation"),
+    "types": (retyped, 0, "propagation"),
+    "parameters": (with_parameters, 0, "propagation"),
 }
+"""How operands arrive, along which dimension arguments and results are sharded, and the mode: propagation lets all parts pass."""
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("way", WAYS)
 def test_every_primitive_equals_one_device(way, chunk):
-    vary, dim = WAYS[way]
+    vary, dim, mode = WAYS[way]
     chosen = [new for case in cases(chunk) for new in vary(case)]
     chosen = [case for case in chosen if way in ("free", "along 0", "along 1") or can_run(case)]
     args = tuple(case.args() for case in chosen)
@@ -237,7 +238,16 @@ def test_every_primitive_equals_one_device(way, chunk):
     def program(*args):
         return [case.bound(own) for case, own in zip(chosen, args, strict=True)]
 
-    planned = sporax.plan(program, *args, devices={"x": 2}, in_shardings=tuple(case.along(dim) for case in chosen))
+    shardings = tuple(case.along(dim) for case in chosen)
+    ends = [[_spec(result.shape, dim) for result in results] for results in jax.eval_shape(program, *args)]
+    planned = sporax.plan(
+        program,
+        *args,
+        devices={"x": 2},
+        in_shardings=shardings,
+        out_shardings=ends if dim is not None else None,
+        mode=mode,
+    )
     found = planned.function()(*jax.device_put(args, planned.in_shardings))
     expected = jax.jit(program)(*args)
     wrong = [case.name for case, *both in zip(chosen, found, expected, strict=True) if not all(map(same, *both))]
