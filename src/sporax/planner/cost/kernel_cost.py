@@ -49,11 +49,14 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
     event = timeline.events[root.event]
     operator = event.operator
     # Only products do enough arithmetic to be slower than their memory traffic.
-    weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
+    weighs = operator is not None and (
+        entry_for(operator.name).family == "3 contraction" or "island" in operator.operation.params
+    )
     if operator is not None and weighs and not kernel.rearranges:
         assignment = plan.operators[event.position].assignment
         rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    seconds += 0.0 if operator is None else model.island_seconds(operator.operation, plan.mesh)
     return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

@@ -19,7 +19,7 @@ from sporax.ir.graph import MARK
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement, num_parts
-from sporax.planner.communication.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts, MoveKind
 from sporax.planner.rules import Assignment, Rule, entry_for, exchanged_bytes, local_flops, placements
 from sporax.planner.rules.language import FactorKind
 
@@ -115,7 +115,19 @@ class Roofline:
         # An operator without operands creates values; it does no arithmetic of note.
         dtype = operation.operands[0].dtype if operation.operands else "default"
         arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(dtype)
-        return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
+        exchange = self._exchange(operation, rule, assignment, mesh) + self.island_seconds(operation, mesh)
+        return self.profile.launch_seconds + max(memory, arithmetic) + exchange
+
+    def island_seconds(self, operation: Operation, mesh: DeviceMatrix) -> float:
+        """Time of the collectives inside of an island; 0 for all other operations."""
+        island, total = operation.params.get("island"), 0.0
+        runs = {} if island is None else island.runs(mesh)
+        for collective in () if island is None else island.collectives:
+            axes = tuple(axis for name in collective.axes for axis in runs.get(name, ()))
+            sizes = [mesh.shape[axis] for axis in axes]
+            kind = MoveKind(collective.kind)
+            total += collective.times * self.links.seconds(kind, "sum", axes, sizes, collective.num_bytes)
+        return total
 
     def _exchange(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         axes = tuple(
