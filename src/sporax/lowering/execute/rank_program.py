@@ -34,7 +34,7 @@ from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.communication_scope import communication_scope
 from sporax.lowering.marks.host_transfer import place_of_work
 from sporax.lowering.marks.mark_primitive import mark_p
-from sporax.planner import whole_plan
+from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_terms import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
@@ -173,7 +173,7 @@ class _Runner:
         around = {} if self.island is None else self.island.runs
         runs = island.runs(mesh)
         axes = IslandAxes({**around, **{name: runs[name] for name in island.axes}}, self.axis_names)
-        return rank_program(body, whole_plan(body.graph, mesh), self.axis_names, None, axes)(*operands)
+        return rank_program(body, plan_of_body(body.graph, mesh), self.axis_names, None, axes)(*operands)
 
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params

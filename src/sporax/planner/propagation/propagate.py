@@ -58,7 +58,7 @@ def plan_by_propagation(
     return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, fixed or Fixed()).run()
 
 
-def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
+def plan_of_body(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
     """The plan in which every device has arguments and results whole, as the body of an island has its slices."""
     inputs = {entry.tensor: Placement.replicated(graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
     plan = plan_by_propagation(graph, mesh, inputs)

@@ -17,6 +17,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
+from sporax.lowering.marks.gpu_attention import attention_of_gpus
 from sporax.runtime.planned.fixed_arguments import check_mapping, positions
 from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.user_mesh import is_explicit, traced_under, typed_sharding
@@ -59,7 +60,8 @@ def traced(
         return jax.tree.leaves(marked(outputs))
 
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
+    with attention_of_gpus():
+        jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
