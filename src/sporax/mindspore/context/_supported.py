@@ -71,6 +71,12 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
             f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
         )
+    if config.in_global_view and config.gradients_mean and config.device_num > 1:
+        _say_once(
+            f"For 'gradients_mean', gradients in the parallel mode '{config.parallel_mode}' are divided by the number of devices "
+            "that add them up, as in MindSpore; a loss that is a mean over the whole batch, as scripts of data parallelism have, "
+            "is thus divided twice: leave the setting out there."
+        )
     # In the modes by rank, each rank runs a program of its own, so their numbers must agree.
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
@@ -237,7 +243,8 @@ def _note_single_device() -> None:
 
 @cache
 def _say_once(text: str) -> None:
-    say(text)
+    if SESSION.job[1] == 0:  # all ranks would say the same
+        say(text)
 
 
 class _StepGuard:
