@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Va
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest.attention import with_attention
 from sporax.lowering.ingest.describe import describe, with_one_answer
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
@@ -145,7 +146,7 @@ class _Reader:
         literals = {number: output.val for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
-        return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
+        return Ingested(with_attention(graph), tuple(self.equations), tuple(self.constants.values()), literals)
 
     def read(self, jaxpr: Jaxpr, env: _Env, stack: str) -> None:
         """Add the equations of `jaxpr`.

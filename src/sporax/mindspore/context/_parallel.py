@@ -90,9 +90,9 @@ def devices_of_only_process() -> int:
 def _num_ranks_here() -> int:
     """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
 
-    In the global view a step is one program of all devices instead, and ranks have no parts of their own.
+    In the global view, in which `sporax plan` plans all steps, a step is one program of all devices, and ranks have no parts.
     """
-    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL else 1
+    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL and not SESSION.plans_all else 1
 
 
 SESSION.acts_for = _num_ranks_here
