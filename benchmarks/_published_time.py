@@ -192,9 +192,8 @@ class _Step:
         self.links: LinkCosts = self.mesh.links
         self.narrow = NARROW.get(run.precision)
         wide = "float16" if run.precision == "fp16" else "bfloat16"
-        nominal = profile.flops.get(wide) or max(profile.flops.get(name, 0.0) for name in ("float16", "default"))
-        self.wide_rate = nominal
-        self.rate = profile.flops.get(self.narrow, nominal) if self.narrow else nominal
+        self.wide_rate = max(profile.nominal_flops(wide), profile.nominal_flops("float16"))
+        self.rate = profile.nominal_flops(self.narrow) if self.narrow else self.wide_rate
         self.tokens = run.micro * run.seq / run.cp
         """Of a micro batch on one device of a tensor-parallel group."""
         self.layers = run.decoder.layers / run.pp

@@ -9,7 +9,7 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
 from sporax.planner import PlanRequest, PlanResult, make_plan
-from sporax.planner.compiled_limit import NEAR, within_compiled
+from sporax.planner.compiled_limit import SURE, within_compiled
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import SearchResult
@@ -55,7 +55,7 @@ def test_the_next_search_gets_the_limit_less_what_was_not_predicted():
     assert (search.bound_seconds, search.optimal) == (2.0, False)
 
 
-@pytest.mark.parametrize(("predicted", "compiled"), [(int((1 - NEAR) * LIMIT), []), (LIMIT, [LIMIT])])
+@pytest.mark.parametrize(("predicted", "compiled"), [(int(SURE * LIMIT), []), (LIMIT, [LIMIT])])
 def test_plans_far_below_the_limit_are_not_compiled(predicted, compiled):
     planner = Planner((predicted, LIMIT))
     assert ("compiled_bytes" in planner.run().search.statistics) == bool(compiled)

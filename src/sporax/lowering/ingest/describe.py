@@ -29,7 +29,7 @@ def operation_name(eqn: JaxprEqn) -> str:
     # Kernels written by hand all have the same primitive; their target tells them apart.
     target = eqn.params.get("target_name") if name == "ffi_call" else None
     if name == "pallas_call":
-        target = getattr(eqn.params.get("name_and_src_info"), "name", None) or eqn.params.get("name")
+        target = eqn.params.get("name") or getattr(getattr(eqn.params["jaxpr"], "debug_info", None), "func_name", None)
     return f"{name}:{target}" if target else name
 
 
