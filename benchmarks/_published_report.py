@@ -125,9 +125,9 @@ def picture(predictions: Sequence[Prediction]) -> str:
 
 
 def plan_text(run: Run) -> str:
-    """Degrees of a plan, those of 1 left out."""
-    degrees = [f"{name}{getattr(run, name)}" for name in ("dp", "tp", "pp", "vp", "cp", "ep") if getattr(run, name) > 1]
-    return " ".join([*degrees, *([f"z{run.zero}"] if run.zero else [])])
+    """Degrees of data, tensor, pipeline (with chunks), context and expert parallelism; ZeRO behind a slash."""
+    stages = f"{run.pp}({run.vp})" if run.vp > 1 else f"{run.pp}"
+    return f"{run.dp}·{run.tp}·{stages}·{run.cp}·{run.ep}/{run.zero}"
 
 
 def _rows(predictions: Sequence[Prediction], sources: Mapping[str, int], left: Mapping[int, Prediction]) -> list[str]:
@@ -140,7 +140,7 @@ def _rows(predictions: Sequence[Prediction], sources: Mapping[str, int], left: M
         held = left.get(run.number)
         mark = "" if run.is_sure else "?" if run.unsure else "U"
         lines.append(
-            f"| {run.number} | {run.row['model']} | {run.devices} {run.row['chip']} | {run.seq} | {plan_text(run)} {run.precision if run.precision in NARROW else ''} | "
+            f"| {run.number} | {run.row['model']} | {run.devices}·{run.row['chip']} | {run.seq} | {plan_text(run)}{' ' + run.precision if run.precision in NARROW else ''} | "
             f"{run.tokens_per_second:,.0f} | {entry.tokens_per_second:,.0f} | {entry.error:+.0%} | {'' if held is None else f'{held.error:+.0%}'} | "
             f"{max(entry.peaks) / 1e9:.0f} | {mark} [{sources[run.row['source']]}] |"
         )
@@ -222,7 +222,7 @@ def document(
         f"| something unknown (recomputation, batch) or only recalled | {statistics([entry.error for entry in unsure])} |",
         f"| experts | {statistics([entry.error for entry in experts])} |",
         f"| experts, 100B parameters and more | {statistics([entry.error for entry in large])} |", "",
-        "*Left out*: constants are fitted to rows that differ in chip, software or model. The structure of the model was chosen with all rows in sight, so rows that nobody has looked at are further off. "
+        "*Left out*: constants are fitted to rows that differ in chip, software or model. The structure of the model was chosen with all rows in sight, so rows that were never looked at are further off. "
         "The null model is one constant per chip and precision times FLOPs and bubble. One plan moves between two releases of one software by 5.8 % (median; p90 10 %): no model is below that.", "",
         f"Pairs of plans of one model, machine and software, published 5 % apart or more: {right} of {len(compared)} in the right order" + (f"; wrong are {', '.join(wrong)}." if wrong else "."), "",
         f"No published plan is called too large: {sum(max(entry.peaks) <= entry.run.profile.memory_bytes for entry in predictions)} of {len(predictions)} fit. Where a run does not say what it computes again, "
@@ -237,7 +237,7 @@ def document(
         "collectives by the rate of a group's members together (`planner/cost/link_rates.py`); what hides behind computing (`planner/cost/overlap.py`); the bubble; the update. "
         "Eight constants are shared; those of products, attention, memory and links have a factor per chip that is pulled to 1 (σ = 12 %).", "",
         "## Memory", "", f"Printed peaks: {len(peaks)}, median {np.median(np.abs(peaks)):.1%} off." if peaks else "No printed peaks.", "", *table, "",
-        "## All rows", "", "Tokens per second and device. *?*: something is unknown; *U*: recalled, not confirmed. GB: predicted peak.", "",
+        "## All rows", "", "Tokens per second and device. Plan: data · tensor · stages (chunks) · context · expert parallelism / ZeRO. *?*: something is unknown; *U*: recalled, not confirmed. GB: predicted peak.", "",
         *_rows(predictions, sources, {entry.run.number: entry for entry in held[first]}), "",
         "## Sources", "", *(f"{number}. {source}" for source, number in sources.items()), "",
     ]  # fmt: skip

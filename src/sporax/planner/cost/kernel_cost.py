@@ -13,7 +13,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import Roofline, is_product, multiplied
+from sporax.planner.cost.model import Roofline, is_product
 from sporax.planner.cost.overlap import exposed
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
@@ -72,7 +72,7 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
     # Only products do enough arithmetic to be slower than their memory traffic.
     if operator is not None and is_product(operator.operation) and not kernel.rearranges:
         assignment = plan.operators[event.position].assignment
-        rate = model.profile.flops_per_second(*multiplied(operator.operation))
+        rate = model.flops_per_second(operator.operation)
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)

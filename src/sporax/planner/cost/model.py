@@ -115,8 +115,14 @@ class Roofline:
             return written / self.profile.bytes_per_second
         read = sum(map(local_bytes, operation.operands, operands, [mesh] * len(operands)))
         memory = (read + written) / self.profile.bytes_per_second
-        arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(*multiplied(operation))
+        arithmetic = local_flops(rule, assignment, mesh) / self.flops_per_second(operation)
         return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
+
+    def flops_per_second(self, operation: Operation) -> float:
+        """Rate of an operator's arithmetic: kernels that are written by hand reach what those of attention do."""
+        if _is_kernel(operation):
+            return self.profile.attention_flops_per_second()
+        return self.profile.flops_per_second(*multiplied(operation))
 
     def _fused_seconds(
         self, operation: Operation, fused: Fused, rule: Rule, assignment: Assignment, mesh: DeviceMatrix
