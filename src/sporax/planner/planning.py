@@ -192,6 +192,7 @@ def search_options(request: PlanRequest) -> SearchOptions:
         assignments=assignments,
         memory_bytes=request.memory_bytes,
         platform=request.profile.compiler,
+        alltoall=request.settings.parallel.enable_alltoall,
         gives_up=request.settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,

@@ -32,7 +32,9 @@ def test_a_large_product_is_bound_by_arithmetic():
 
 
 def test_a_product_of_eight_bits_takes_half_the_time():
-    assert seconds(product(8192, 8192, 8192, "float8_e4m3fn")) == pytest.approx(2 * 8192**3 / (H200.compute_efficiency * 1979e12))
+    assert seconds(product(8192, 8192, 8192, "float8_e4m3fn")) == pytest.approx(
+        2 * 8192**3 / (H200.compute_efficiency * 1979e12)
+    )
 
 
 def test_a_product_with_a_vector_is_bound_by_memory():
