@@ -25,7 +25,7 @@ from types import ModuleType, TracebackType
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import is_verbose
 from sporax.launch import warning_lines
-from sporax.launch.script_run import run_recorded, run_resumed
+from sporax.launch.script_run import run_recorded, run_told
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
@@ -121,7 +121,7 @@ def execute(target: Target) -> int:
         importlib.import_module(name).install()
     warning_lines.install(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
-    return run_resumed(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
+    return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
 
 def _run_script(target: Target) -> int:

@@ -169,6 +169,7 @@ class Session:
         remarks: what the heads of plans say that are made now.
         told_of_float16: a warning has said what float16 costs on a CPU, or need not.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
+        verified_plan: a plan was compared with one device, as the user asks for it.
         compile_seconds: spent on tracing, planning and compiling programs.
         recording: counts steps and records some of them; None where the user does not ask for it.
         executables: compiled programs, whose texts say what recorded operators belong to.
@@ -208,6 +209,7 @@ class Session:
     remarks: tuple[str, ...] = ()
     told_of_float16: bool = False
     looked_for_checkpoint: bool = False
+    verified_plan: bool = False
     compile_seconds: float = 0.0
     recording: StepRecorder | None = None
     executables: WeakSet[Any] = field(default_factory=WeakSet)

@@ -3,8 +3,6 @@
 The modules below are loaded when they are first used: operators name them, and most programs exchange nothing.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names
