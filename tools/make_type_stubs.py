@@ -30,10 +30,13 @@ from sporax.mindspore.ops._core.primitive import Primitive
 SOURCE = Path(sporax.mindspore.ops.__file__).parents[3]
 MODULES = (
     "sporax.mindspore",
+    "sporax.mindspore.amp",
     "sporax.mindspore.dataset",
     "sporax.mindspore.dataset.audio",
     "sporax.mindspore.dataset.text",
     "sporax.mindspore.dataset.vision",
+    "sporax.mindspore.experimental.optim",
+    "sporax.mindspore.experimental.optim.lr_scheduler",
     "sporax.mindspore.mindrecord",
     "sporax.mindspore.nn",
     "sporax.mindspore.nn.optim",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from sporax.base.collector import collector_rests
+from sporax.base.collector import gc_paused
 from sporax.mindspore._names.missing import LISTED, missing_name, resolved
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -54,7 +54,7 @@ def door(
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
         if name in known:
-            with collector_rests():
+            with gc_paused():
                 value = resolved(known[name])
             # Next time it is found without asking.
             setattr(sys.modules[package], name, value)

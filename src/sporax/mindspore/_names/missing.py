@@ -14,13 +14,13 @@ handlers, tell them apart.
 
 A module of the facade takes part with one line::
 
-    __getattr__ = missing_names(__name__)
+    answer_missing_names(__name__)
 
 or, when it has a `__getattr__` already, by ending that function with ``return missing_name(__name__, name)``. MindSpore has
 many names in several packages; a module that offers names of a layer above, or of modules that take long to load, gives a table
 of these, and each is loaded when it is first used::
 
-    __getattr__ = missing_names(__name__, homes("sporax.mindspore.train.export", "export load"))
+    answer_missing_names(__name__, homes("sporax.mindspore.train.export", "export load"))
 """
 
 from __future__ import annotations
@@ -121,6 +121,11 @@ def missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> Ca
         return resolved(home_of[name]) if name in home_of else missing_name(module, name)
 
     return __getattr__
+
+
+def answer_missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> None:
+    """Give a module the `__getattr__` of `missing_names`; type checkers do not see it, as they should report missing names."""
+    vars(sys.modules[module])["__getattr__"] = missing_names(module, elsewhere)
 
 
 def homes(module: str, names: str) -> dict[str, str]:

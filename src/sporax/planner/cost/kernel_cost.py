@@ -55,4 +55,5 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    seconds += 0.0 if operator is None else model.island_seconds(operator.operation, plan.mesh)
     return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

@@ -19,7 +19,7 @@ from sporax.ir.graph import MARK
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement, num_parts
-from sporax.planner.communication.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts, MoveKind
 from sporax.planner.rules import Assignment, Rule, entry_for, exchanged_bytes, local_flops, placements
 from sporax.planner.rules.language import FactorKind
 
@@ -113,7 +113,19 @@ class Roofline:
         read = sum(map(local_bytes, operation.operands, operands, [mesh] * len(operands)))
         memory = (read + written) / self.profile.bytes_per_second
         arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(*multiplied(operation))
-        return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
+        exchange = self._exchange(operation, rule, assignment, mesh) + self.island_seconds(operation, mesh)
+        return self.profile.launch_seconds + max(memory, arithmetic) + exchange
+
+    def island_seconds(self, operation: Operation, mesh: DeviceMatrix) -> float:
+        """Time of the collectives inside of an island; 0 for all other operations."""
+        island, total = operation.params.get("island"), 0.0
+        runs = {} if island is None else island.runs(mesh)
+        for collective in () if island is None else island.collectives:
+            axes = tuple(axis for name in collective.axes for axis in runs.get(name, ()))
+            sizes = [mesh.shape[axis] for axis in axes]
+            kind = MoveKind(collective.kind)
+            total += collective.times * self.links.seconds(kind, "sum", axes, sizes, collective.num_bytes)
+        return total
 
     def _exchange(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         axes = tuple(
@@ -140,7 +152,8 @@ def _family(name: str) -> str:
 
 
 def _is_kernel(operation: Operation) -> bool:
-    return _family(operation.name) == "13 kernels"
+    """Whether it is a program of its own, such as a kernel or an island, with operands of any kind."""
+    return _family(operation.name) == "13 kernels" or "island" in operation.params
 
 
 def is_product(operation: Operation) -> bool:

@@ -106,7 +106,9 @@ class OperatorNames:
     def _kinds(self, number: int) -> tuple[str, ...]:
         """The primitive, and the operator of the facade that it is part of."""
         operator = self.graph.operators[number]
-        return tuple(filter(None, (operator.name, product_name(operator), self._facade.get(number, ""))))
+        return tuple(
+            filter(None, (operator.constraint or operator.name, product_name(operator), self._facade.get(number, "")))
+        )
 
     def title(self, number: int) -> str:
         """``"#7 dot_general (MatMul) at layers.3.query, backward"``."""
@@ -117,7 +119,7 @@ class OperatorNames:
         times = f", {operator.times} times" if operator.times > 1 else ""
         facade = self._facade.get(number, "")
         part_of = f" ({facade})" if facade and facade != operator.path.rpartition(".")[2] else ""
-        return f"#{number} {operator.name}{part_of}{where}, {phase}{times}"
+        return f"#{number} {operator.constraint or operator.name}{part_of}{where}, {phase}{times}"
 
     def operand(self, tensor: int, asked: int) -> str:
         """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
@@ -157,7 +159,8 @@ class OperatorNames:
     def _searchable(self) -> tuple[int, ...]:
         """Operators that can be asked about."""
         edges = frozenset((MARK, *RULES))
-        return tuple(number for number, operator in enumerate(self.graph.operators) if operator.name not in edges)
+        operators = enumerate(self.graph.operators)
+        return tuple(number for number, operator in operators if operator.name not in edges or operator.constraint)
 
     @cached_property
     def _facade(self) -> dict[int, str]:

@@ -16,9 +16,12 @@ import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
+from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
 from sporax.lowering.marks.gpu_attention import attention_of_gpus
 from sporax.runtime.planned.fixed_arguments import check_mapping, positions
+from sporax.runtime.planned.named_mesh import NamedAxes
+from sporax.runtime.planned.user_mesh import is_explicit, traced_under, typed_sharding
 
 
 def traced(
@@ -27,6 +30,8 @@ def traced(
     carry: Mapping[int, int],
     donated: Sequence[int] = (),
     marked: Callable[[Any], Any] = lambda results: results,
+    axes: NamedAxes | None = None,
+    constraints: Constraints = ANY_MESH,
 ) -> tuple[Ingested, Any, Any]:
     """The graph of a function, and the structures of its arguments and of its result.
 
@@ -36,6 +41,8 @@ def traced(
         carry: positions of arguments by that of the result which takes their place.
         donated: positions of arguments whose memory results may use.
         marked: the results with marks for the planner.
+        axes: of the plan, where they have names.
+        constraints: makes marks of the shardings that the function says.
     """
     leaves, in_tree = jax.tree.flatten(args)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
@@ -56,7 +63,7 @@ def traced(
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
     try:
         with attention_of_gpus():
-            jaxpr = jax.make_jaxpr(flat)(*structs)
+            jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
     except NameError as error:
         _raise_if_of_axis(error)
         raise
@@ -74,7 +81,7 @@ def traced(
             )
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
-    return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
+    return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
 
 
 def _raise_if_of_axis(error: NameError) -> None:
@@ -82,9 +89,9 @@ def _raise_if_of_axis(error: NameError) -> None:
     found = re.search(r"unbound axis name: (\w+)", str(error))
     if found:
         raise SporaxValueError(
-            f"For 'plan', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no `jax.vmap` or "
-            "`jax.shard_map` around it names. A planned function sees the whole batch: leave out `jax.pmap` and its collectives "
-            f"(`pmean(x, '{found[1]}')` of a loss is the mean over the batch), and hand it the batch without a dimension of devices."
+            f"For 'plan', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no `jax.vmap` "
+            "or `jax.shard_map` around it names. A planned function sees the whole batch: leave out `jax.pmap`, its dimension of "
+            f"devices and its collectives; `pmean(x, '{found[1]}')` of a loss is the mean over the batch."
         ) from error
 
 
@@ -100,7 +107,10 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
             ) from None
     # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
-    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
+    sharding = typed_sharding(leaf)
+    # On automatic axes a sharding is no part of the type.
+    typed = sharding if is_explicit(sharding) else None
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, sharding=typed, weak_type=getattr(leaf, "weak_type", False))
 
 
 def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results: Sequence[Any]) -> None:

@@ -82,6 +82,7 @@ def test_a_limit_just_below_the_smallest_plan_is_refused_without_a_search_on_gpu
     refused(layers(3), needed[2], platform="gpu")
 
 
+@pytest.mark.full
 def test_a_limit_that_only_a_longer_search_keeps_is_left_to_it_on_gpus():
     """The smallest plan of the short search needs 1.95 MB, and was named as the least there is."""
     graph, mesh = networks.mlp(12, 1024, 128).graph, mesh_of(2, 2, 2)
@@ -90,6 +91,7 @@ def test_a_limit_that_only_a_longer_search_keeps_is_left_to_it_on_gpus():
     assert is_refused(graph, 700_000, mesh, platform="gpu")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("graph", "mesh", "hardware", "limit", "short_search_found"),
     [

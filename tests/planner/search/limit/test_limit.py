@@ -127,6 +127,7 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
     assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(fits.chosen)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("graph", "shape", "limit", "share"),
     [

@@ -61,7 +61,6 @@ class _Hooked(Operation):
         self._hook = hook
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         self._hook(*map(opened, values))
         return values
 
@@ -168,7 +167,6 @@ class Map(Node):
         self._workers = flow_workers(self, workers, processes)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
         operations: Sequence[Operation] = self.operations
         debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
@@ -194,7 +192,6 @@ class Map(Node):
         return self.parent.num_rows()
 
     def runs_python(self) -> bool:
-        """See Node."""
         return any(map(is_python, self.operations))
 
 
@@ -263,7 +260,6 @@ class CachedMap(Map):
         self._source = below
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         if config.get_debug_mode():
             return super().build(run)
         rebuilt: Node = self._source.with_sampler(SequentialSampler())

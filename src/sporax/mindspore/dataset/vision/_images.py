@@ -124,7 +124,6 @@ class ByPillow(Transform):
     by_pillow = False
 
     def for_pillow(self) -> Transform:
-        """See Transform."""
         # A copy: the same transform may be applied to arrays at the same time.
         other = copy.copy(self)
         other.by_pillow = True

@@ -139,7 +139,6 @@ class ToTensor(OneToOne):
         self._dtype = numpy_dtype("ToTensor", "output_type", output_type)
 
     def __call__(self, *inputs: Any) -> Any:
-        """See Transform."""
         if len(inputs) != 1 or not is_pillow(inputs[0]):
             return super().__call__(*inputs)
         pixels = np.array(inputs[0])
@@ -204,7 +203,6 @@ class SlicePatches(Transform):
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(
                 f"For 'SlicePatches', exactly one input column is accepted, but got {len(values)}."

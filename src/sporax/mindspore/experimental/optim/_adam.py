@@ -12,7 +12,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint import optim as mint
-from sporax.mindspore.mint.optim._optimizer import GroupStep
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep
 from sporax.mindspore.mint.optim._optimizers import bias_correction
 
 _NESTEROV_BASE = 0.96
@@ -53,11 +53,9 @@ class Adam(mint.Adam):
 
     # A scalar int, as in MindSpore's checkpoints.
     def counter(self) -> Tensor:
-        """See `mint.optim.Adam`."""
         return Tensor(0, dtypes.int32)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
-        """See the class."""
         # Before bias correction, so the correction divides eps, too.
         return (spread + eps) / correction
 
@@ -86,7 +84,6 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
-        """See the class."""
         return spread / correction + eps
 
 
@@ -114,8 +111,7 @@ class Adamax(CountingOptimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "maximize": maximize})
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, largest = slots
         beta1, beta2 = at.group["betas"]
         first = beta1 * first + (1 - beta1) * gradient
@@ -152,8 +148,7 @@ class NAdam(CountingOptimizer):
         """Zeros, and 1 for the product of all momenta so far."""
         return scalar_slot(slot, parameter, 1.0) if slot == "mu_product" else super().new_slot(slot, parameter)
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second, product = slots
         beta1, beta2 = at.group["betas"]
         # Momenta of this step and the next (Dozat 2016).
@@ -190,8 +185,7 @@ class RAdam(CountingOptimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second = slots
         beta1, beta2 = at.group["betas"]
         first = beta1 * first + (1 - beta1) * gradient

@@ -30,7 +30,6 @@ class LimitedOptimizer(Optimizer):
         super().__init__(params, settings)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         name = type(self).__name__
         for what in self.positive:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.experimental.optim._base import CountingOptimizer, LimitedOptimizer
-from sporax.mindspore.mint.optim._optimizer import GroupStep, filled_like, flag
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like, flag
 
 
 class Adagrad(CountingOptimizer):
@@ -53,8 +53,7 @@ class Adagrad(CountingOptimizer):
         """Filled with `initial_accumulator_value`."""
         return filled_like(parameter, f"{slot}.{parameter.name}", self.defaults["initial_accumulator_value"])
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         total = slots[0] + jnp.square(gradient)
         # The step number is 1 in the first step, which has the whole rate.
         rate = at.rate / (1 + (at.shared - 1) * at.group["lr_decay"])
@@ -88,13 +87,11 @@ class Adadelta(LimitedOptimizer):
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         if settings["rho"] > 1:
             raise SporaxValueError(f"For 'Adadelta', 'rho' must be in [0, 1], but got {settings['rho']}.")
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         squares, changes = slots
         rho, eps = at.group["rho"], at.group["eps"]
         squares = rho * squares + (1 - rho) * jnp.square(gradient)
@@ -133,12 +130,10 @@ class RMSprop(LimitedOptimizer):
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         flag("RMSprop", "centered", settings["centered"])
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         squares, mean, moment = slots
         alpha = at.group["alpha"]
         squares = alpha * squares + (1 - alpha) * jnp.square(gradient)

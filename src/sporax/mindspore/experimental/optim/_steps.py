@@ -11,7 +11,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint import optim as mint
-from sporax.mindspore.mint.optim._optimizer import GroupStep, filled_like
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like
 
 
 class SGD(mint.SGD):
@@ -48,8 +48,7 @@ class SGD(mint.SGD):
         """Zeros; ones for ``stat``."""
         return filled_like(parameter, f"{slot}.{parameter.name}", 1.0 if slot == "stat" else 0.0)
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See `mint.optim.SGD`."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         velocity, is_new = slots
         moved, velocity = super().step(replace(at, shared=is_new), gradient, parameter, velocity)
         # Without momentum MindSpore's `stat` never changes.
@@ -91,7 +90,6 @@ class ASGD(CountingOptimizer):
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("lambd", "t0"):
             if not isinstance(settings[what], float):
@@ -103,8 +101,7 @@ class ASGD(CountingOptimizer):
             return super().new_slot(slot, parameter)
         return scalar_slot(slot, parameter, 1.0 if slot == "mu" else 0.0)
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         share, eta, average = slots
         # The rate is known only at the first step.
         eta = jnp.where(at.shared == 1, at.rate, eta)
@@ -139,7 +136,6 @@ class Rprop(CountingOptimizer):
         super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("etas", "step_sizes"):
             if not isinstance(settings[what], tuple | list) or len(settings[what]) != 2:
@@ -151,8 +147,7 @@ class Rprop(CountingOptimizer):
         if settings["weight_decay"]:
             raise SporaxValueError(f"For 'Rprop', 'weight_decay' must be 0, but got {settings['weight_decay']}.")
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         before, length = slots
         agreement = gradient * before
         shrink, grow = at.group["etas"]

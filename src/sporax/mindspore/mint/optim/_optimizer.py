@@ -21,6 +21,7 @@ from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.optim._optimizer import Array as Array
 from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer
 from sporax.runtime.state import frames
 
@@ -209,7 +210,6 @@ class Optimizer(StepOptimizer):
     # ---------------------------------------------------------------------------------------------------- one step
 
     def construct(self, gradients: Any) -> bool:
-        """See `__call__`."""
         grads = self._checked(gradients)
         shared = self.prepare()
         for group, first in zip(self.param_groups, self.group_start_id, strict=False):
@@ -228,7 +228,7 @@ class Optimizer(StepOptimizer):
                     frames.write(holder, new.astype(old.dtype))
         return True
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         """New values of one Parameter and its state.
 
         Args:

@@ -13,7 +13,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.mint.optim._optimizer import GroupStep, Optimizer, check_betas, flag, not_negative
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, Optimizer, check_betas, flag, not_negative
 from sporax.runtime.state import frames
 
 
@@ -59,7 +59,6 @@ class SGD(Optimizer):
         self.step_t = Parameter(Tensor(0, dtypes.int32), name="step_t", requires_grad=False)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("momentum", "dampening"):
             not_negative("SGD", what, settings[what])
@@ -76,8 +75,7 @@ class SGD(Optimizer):
         frames.write(self.step_t, done + 1)
         return 1 - done
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         (velocity,) = slots
         # Without momentum there is no velocity to keep.
         if not at.group["momentum"]:
@@ -131,7 +129,6 @@ class Adam(Optimizer):
         return Tensor([self.first_count], dtypes.float32)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         name, betas = type(self).__name__, settings["betas"]
         not_negative(name, "eps", settings["eps"])
@@ -149,8 +146,7 @@ class Adam(Optimizer):
         # The counter starts at `first_count`, the step number at 1.
         return count.reshape(()).astype(jnp.float32) - self.first_count
 
-    def step(self, at: GroupStep, gradient: Any, parameter: Any, *slots: Any) -> tuple[Any, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second, *largest = slots
         decay, (beta1, beta2) = at.group["weight_decay"], at.group["betas"]
         # Decoupled: not part of the moments.

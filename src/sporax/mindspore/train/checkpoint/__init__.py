@@ -8,8 +8,7 @@
 | `transform` | `transform_checkpoints` and its parts |
 | `merging` | `merge_sliced_parameter` |
 | `unified` | `unified_safetensors` |
-| `directory` | a directory of slices for each step, for resuming |
-| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: such a directory, or Orbax |
+| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: a directory of slices for each step, or Orbax |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 
 Files of tensors, slices and blocks know nothing of Parameters: they are in `sporax.runtime.storage`.
