@@ -23,7 +23,7 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "needs the extra `ps`, which a worker without servers lacks",
     ),
-    ("mindspore.dataset._checks", "mindspore.context"): (2, "the context loads JAX, which reading data does not need"),
+    ("mindspore.dataset._checks", "mindspore.context"): (1, "the context loads JAX, which reading data does not need"),
     ("mindspore.dataset._dataset", "mindspore.dataset._json_pipelines"): (
         1,
         "what is imported is built on this module",
@@ -40,7 +40,6 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "operations are found by their names in the package",
     ),
-    ("mindspore.dataset._nodes.all_ranks", "mindspore.context"): (1, "the context loads JAX, as above"),
     ("mindspore.dataset._nodes.all_ranks", "mindspore.parallel._inputs"): (1, "reading data does not need JAX"),
     ("mindspore.nn.cell", "mindspore.ops"): (1, "what is imported is built on this module"),
     ("mindspore.nn.wrap", "mindspore.nn"): (1, "the other half of the package is built on this module"),

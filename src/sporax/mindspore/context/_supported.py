@@ -124,7 +124,8 @@ def _settings_of(config: ParallelConfig) -> PlanSettings:
 def plan_settings_of_training() -> PlanSettings | None:
     """The settings under which a training step is planned that the script does not shard itself; None where it only runs.
 
-    `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
+    `sporax plan` shows the plan of any script over the devices there are: of a data-parallel one its own, in which operators
+    divide the batch as they do without strategies; of others that of automatic parallelism.
 
     Raises:
         SporaxRuntimeError: there is one device.
@@ -139,7 +140,9 @@ def plan_settings_of_training() -> PlanSettings | None:
             "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
             "`--devices 8` simulates eight."
         )
-    parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
+    is_divided = snapshot().parallel_mode == ParallelMode.DATA_PARALLEL
+    mode = ParallelMode.SEMI_AUTO_PARALLEL if is_divided else ParallelMode.AUTO_PARALLEL
+    parallel = replace(snapshot(), parallel_mode=mode, device_num=devices)
     return _settings_of(parallel).under(os.environ)
 
 

@@ -194,7 +194,7 @@ class PlannedFunction(Answers):
         """
         donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
         inputs = self.graph.inputs[len(self.step.constants) :]
-        jitted = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
+        jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if self._calls_host and self.axes is not None:
