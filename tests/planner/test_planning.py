@@ -84,15 +84,13 @@ def test_a_search_is_repeated_with_less_memory_until_the_finished_plan_fits(monk
         limits.append(options.memory_bytes)
         return free.search
 
-    monkeypatch.setattr(planning, "_peak_bytes", peak)
+    monkeypatch.setattr(planning, "peak_bytes", peak)
     monkeypatch.setattr(planning, "search", search)
     result = make_plan(request(graph, memory_bytes=limit))
     assert limits == [limit, limit - 1000]
     assert result.search.options.memory_bytes == limit  # what the user asked for, and reports say
-    monkeypatch.setattr(planning, "_peak_bytes", lambda result: limit + 1000)
-    with pytest.raises(
-        SporaxRuntimeError, match=r"^For '.*', a plan must fit into .* MB per device, but with gradients"
-    ):
+    monkeypatch.setattr(planning, "peak_bytes", lambda result: limit + 1000)
+    with pytest.raises(SporaxRuntimeError, match=r"^For '.*', a plan must fit into .*B per device, but with gradients"):
         make_plan(request(graph, memory_bytes=limit))
 
 

@@ -7,6 +7,7 @@ Numbers are nominal rates; `compute_efficiency` and `memory_efficiency` say what
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from functools import cache
@@ -45,6 +46,8 @@ class Link:
 
 _LARGEST = 1e30
 """Largest rate, size or time in a profile: far above those of every device, and below infinity."""
+_NARROW = re.compile(r"u?(float|int)([1-8])(?![0-9])")
+"""Types of at most eight bits, which have several layouts and one rate."""
 _Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 _Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
 _Share = Annotated[float, Meta(gt=0, le=1)]
@@ -97,7 +100,8 @@ class HardwareProfile:
     Attributes:
         name: what people call it.
         source: where the numbers come from.
-        flops: matrix multiplication, floating-point operations per second by dtype; ``"default"`` for all others.
+        flops: matrix multiplication, operations per second by dtype; ``"float8"``, ``"int8"`` and ``"int4"`` are for all layouts
+            of so many bits, ``"default"`` for all others.
         memory_bandwidth: bytes per second.
         memory_bytes: of one device.
         links: the innermost first.
@@ -128,9 +132,22 @@ class HardwareProfile:
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
 
-    def flops_per_second(self, dtype: str) -> float:
-        """Reachable rate of matrix multiplication in `dtype`."""
-        return self.compute_efficiency * self.flops.get(dtype, self.flops["default"])
+    def nominal_flops(self, *dtypes: str) -> float:
+        """Nominal rate of products of such operands: of several dtypes the lowest, since compilers convert to the widest."""
+        return min((self.flops[self.rate_name(dtype)] for dtype in dtypes), default=self.flops["default"])
+
+    def flops_per_second(self, *dtypes: str) -> float:
+        """Reachable rate of products of such operands."""
+        return self.compute_efficiency * self.nominal_flops(*dtypes)
+
+    def rate_name(self, dtype: str) -> str:
+        """The entry of `flops` for a dtype: its own, or that of the next wider one, as ``"float8"`` and ``"bfloat16"`` are for
+        ``"float8_e4m3fn"``.
+        """
+        narrow = _NARROW.match(dtype)
+        bits = () if narrow is None else (size for size in ("4", "8") if size >= narrow[2])
+        wider = (*(f"{narrow[1]}{size}" for size in bits), "bfloat16") if narrow else ()
+        return next((name for name in (dtype, *wider) if name in self.flops), "default")
 
     @property
     def bytes_per_second(self) -> float:
@@ -144,6 +161,11 @@ class HardwareProfile:
             if len({rank // link.group for rank in ranks}) == 1:
                 return link
         return self.links[-1]
+
+    def borrowed_rate(self, dtype: str) -> str:
+        """The entry of `flops` that is taken for a type of at most eight bits without one of its own; "" for all others."""
+        name = self.rate_name(dtype)
+        return name if _NARROW.match(dtype) and not dtype.removeprefix("u").startswith(name) else ""
 
     def to_json(self) -> str:
         """The profile as a file holds it."""

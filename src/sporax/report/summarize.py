@@ -16,7 +16,7 @@ from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
 from sporax.planner.communication.transfers import TransferGroup
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import Use, backend_of, memory_over_time
@@ -94,7 +94,7 @@ class _Summarizer:
             tensors,
             totals,
             memory,
-            (*plan.notes, *self._loops()),
+            (*plan.notes, *self._loops(), *self._rates()),
             None if search is None else _search_row(search),
             (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
         )
@@ -180,6 +180,13 @@ class _Summarizer:
             yield "loops of unknown length are counted once"
         if "cond" in names:
             yield "all branches of a condition are counted"
+
+    def _rates(self) -> Iterable[str]:
+        if isinstance(self.model, Roofline):
+            products = (entry.operation for entry in self.graph.walk() if is_product(entry.operation))
+            for dtype in sorted({dtype for product in products for dtype in multiplied(product)}):
+                if name := self.model.profile.borrowed_rate(dtype):
+                    yield f"products in {dtype} count at the rate of {name}: '{self.model.profile.name}' has none of its own"
 
 
 def _uses(peak: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

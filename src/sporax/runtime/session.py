@@ -64,7 +64,7 @@ class StepRecorder(Protocol):
         """Write what was recorded."""
 
 
-class ImitatedRank(Protocol):
+class SimulatedRank(Protocol):
     """A rank whose programs are compiled and not run (`runtime.process.dry_run_report`)."""
 
     level: int
@@ -147,7 +147,7 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
-        told_size: what the script has been told the number of ranks is, by the only process of a job; None before.
+        told_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
@@ -180,8 +180,8 @@ class Session:
     membership: Membership | None = None
     watchdog: Watchdog | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    dry_run: ImitatedRank | None = None
-    imitating: bool = False
+    dry_run: SimulatedRank | None = None
+    simulating: bool = False
     servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)

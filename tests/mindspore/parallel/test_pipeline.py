@@ -82,6 +82,7 @@ def test_interleaved_segments(stages, micro):
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), pytest.param(2, 8, marks=SOAK), (4, 8)])
 def test_zero_bubble_v(stages, micro):
     assert_as_on_one_device(folded(stages), stages, micro, "zero_bubble_v")

@@ -31,6 +31,10 @@ def test_a_large_product_is_bound_by_arithmetic():
     assert seconds(product(8192, 8192, 8192)) == pytest.approx(2 * 8192**3 / (0.79 * 989e12))
 
 
+def test_a_product_of_eight_bits_takes_half_the_time():
+    assert seconds(product(8192, 8192, 8192, "float8_e4m3fn")) == pytest.approx(2 * 8192**3 / (0.79 * 1979e12))
+
+
 def test_a_product_with_a_vector_is_bound_by_memory():
     moved = (8192 + 8192 * 8192 + 8192) * 2
     assert seconds(product(1, 8192, 8192)) == pytest.approx(moved / (0.9 * 4.8e12))

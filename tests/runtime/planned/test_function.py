@@ -174,7 +174,7 @@ def test_a_limit_holds_for_the_compiled_function_which_calls_reuse():
         ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
         ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
         ({"devices": True}, "'devices' must be a number of devices"),
-        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a sharding"),
+        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8"),
         ({"fixed": {1: (2, 2, 2)}}, r"'fixed' must fit args\[1\]\['x'\] of shape .*, but got \(2, 2, 2\)"),
         ({"carry": {0: 0, 1: 0}}, "'carry' must name every argument once at most"),
         (

@@ -21,6 +21,7 @@ from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.host_calls import HOST_CALLS, call_once
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.local_task import DevicePosition, LocalTask
 from sporax.lowering.execute.redistribute import apply_redistribution
@@ -142,6 +143,8 @@ class _Runner:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = LocalTask(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        if operation.name in HOST_CALLS and self.plan.mesh.num_devices > 1:
+            return call_once(task, self.axis_names, operands)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)

@@ -15,12 +15,15 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var
+from jax.sharding import NamedSharding
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.ingest.describe import describe
+from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
+from sporax.lowering.ingest.describe import describe, with_one_answer
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
+from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.tags import innermost_tag, is_offloaded, without_tags
 from sporax.lowering.rewriter import Atom
 from sporax.planner.rules import Behaviour, entry_for
@@ -77,6 +80,7 @@ def ingest(
     jaxpr: ClosedJaxpr,
     inputs: Sequence[tuple[Role, str]] = (),
     aliases: Sequence[tuple[int, int]] = (),
+    constraints: Constraints = ANY_MESH,
 ) -> Ingested:
     """The operator graph of a traced program.
 
@@ -84,9 +88,10 @@ def ingest(
         jaxpr: the program.
         inputs: role and name of each argument; data with a number where nothing is said.
         aliases: pairs of a result and the argument whose place it takes at the next step.
+        constraints: makes marks of the shardings that the program says.
     """
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
-    full = _read(jaxpr, described, "")
+    full = _read(jaxpr, described, "", constraints)
     offset = len(full.constants)
     # Constants come before arguments in the graph, so positions shift by their number.
     pairs = tuple((output, argument + offset) for output, argument in aliases)
@@ -97,9 +102,9 @@ _Env = dict[Var, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
-def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
+def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, constraints: Constraints) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
-    reader = _Reader()
+    reader = _Reader(constraints)
     # Values that were closed over are inputs of the graph, too: their placements are part of the plan.
     env: _Env = {
         var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
@@ -116,7 +121,8 @@ def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) ->
 class _Reader:
     """Collects tensors and operators while it walks through a jaxpr and the calls in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, constraints: Constraints) -> None:
+        self.constraints = constraints
         self.tensors: list[TensorSpec] = []
         self.operators: list[Operator] = []
         self.equations: list[Equation] = []
@@ -170,12 +176,22 @@ class _Reader:
             where = f"{stack}/{own}" if stack and own else stack or own
             name = str(eqn.primitive.name)
             body = written_out(eqn)
-            if body is not None:
+            requester, shardings = placed_by(eqn)
+            if requester:
+                atoms = [_look_up(env, var) for var in eqn.invars]
+                env.update(zip(eqn.outvars, self._placed(atoms, shardings, requester, where), strict=True))
+            elif body is not None:
                 self._call(eqn, body, env, where)
             elif name in _BODIES:
                 self._control_flow(eqn, env, where)
             else:
+                eqn, sharding = without_shardings(eqn)
                 self._operator(eqn, env, where)
+                if sharding is not None:
+                    results = [_look_up(env, var) for var in eqn.outvars]
+                    env.update(
+                        zip(eqn.outvars, self._placed(results, [sharding] * len(results), name, where), strict=True)
+                    )
 
     def _operator(self, eqn: JaxprEqn, env: _Env, stack: str, bodies: Sequence[Ingested] = ()) -> None:
         atoms = [_look_up(env, var) for var in eqn.invars]
@@ -201,10 +217,12 @@ class _Reader:
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []
+        eqn = with_one_answer(eqn)
         for name in _BODIES[str(eqn.primitive.name)]:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):
-                bodies.append(_read(body, self._names_inside(eqn, env, len(body.jaxpr.invars)), stack))
+                names = self._names_inside(eqn, env, len(body.jaxpr.invars))
+                bodies.append(_read(body, names, stack, self.constraints))
         self._operator(eqn, env, stack, bodies)
 
     def _names_inside(self, eqn: JaxprEqn, env: _Env, count: int) -> list[tuple[Role, str]]:
@@ -230,11 +248,27 @@ class _Reader:
         # Written out, a rematerialized body is the same code as the forward pass, and XLA would merge the two.
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
             atoms = self._barrier(atoms, stack)
+        requester = f"jit({eqn.params.get('name', '')})"
+        atoms = self._placed(atoms, eqn.params.get("in_shardings", ()), requester, stack)
         within: _Env = dict(zip(inner.invars, atoms, strict=True))
         for var, value in zip(inner.constvars, constants, strict=True):
             within[var] = self.constant(var, value)
         self.read(inner, within, stack)
-        env.update(zip(eqn.outvars, [_look_up(within, var) for var in inner.outvars], strict=True))
+        results = [_look_up(within, var) for var in inner.outvars]
+        results = self._placed(results, eqn.params.get("out_shardings", ()), requester, stack)
+        env.update(zip(eqn.outvars, results, strict=True))
+
+    def _placed(
+        self, atoms: Sequence[int | Literal], shardings: Sequence[Any], requester: str, stack: str
+    ) -> list[int | Literal]:
+        """The same values where the user says, as far as shardings of a mesh are there."""
+        placed = list(atoms)
+        for position, (atom, sharding) in enumerate(zip(atoms, shardings, strict=False)):
+            # A literal is on every device.
+            if isinstance(sharding, NamedSharding) and not isinstance(atom, Literal):
+                mark = self.constraints.mark(sharding, self.tensors[atom].num_dims, requester)
+                (placed[position],) = self._identity(mark_p, {"mark": mark}, (atom,), stack)
+        return placed
 
     def _barrier(self, atoms: Sequence[int | Literal], stack: str) -> list[int | Literal]:
         """The same values, for XLA others: so it does not find out that a recomputation repeats what it has."""
@@ -242,18 +276,23 @@ class _Reader:
         # A barrier around literals alone has nothing to hide.
         if not operands:
             return list(atoms)
+        replaced = dict(zip(operands, self._identity(jax.lax.optimization_barrier_p, {}, operands, stack), strict=True))
+        return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+
+    def _identity(
+        self, primitive: Primitive, params: Mapping[str, Any], operands: tuple[int, ...], stack: str
+    ) -> tuple[int, ...]:
+        """New tensors, which are the operands behind a mark or barrier."""
         specs = tuple(self.tensors[tensor] for tensor in operands)
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
-        primitive = jax.lax.optimization_barrier_p
         path, backward = path_of(stack)
-        operation, stage = Operation(str(primitive.name), specs, specs), _last(STAGE, stack)
+        operation, stage = Operation(str(primitive.name), specs, specs, params), _last(STAGE, stack)
         self.operators.append(
             Operator(operation, operands, results, path, backward, stage=stage, segment=_last(SEGMENT, stack))
         )
-        self.equations.append(Equation(primitive, {}))
-        replaced = dict(zip(operands, results, strict=True))
-        return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+        self.equations.append(Equation(primitive, params))
+        return results
 
 
 def written_out(eqn: JaxprEqn) -> ClosedJaxpr | None:

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Unpack
 
+import jax
+
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.made_later import dataclass
 from sporax.ir.config.parallel_config import (
@@ -32,6 +34,7 @@ from sporax.mindspore.context._nested import (
 )
 from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, search_name, stored
 from sporax.runtime import world
+from sporax.runtime.process import dry_run
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -80,19 +83,24 @@ def gives_device_num() -> bool:
     return "device_num" in _settings.current.specified
 
 
-def devices_of_only_process() -> int:
-    """Devices that a process without others acts for: all of them, but for STAND_ALONE; 1 in any larger job."""
-    # In a job of several processes each one acts for one rank.
-    is_parallel = parallel_mode() != ParallelMode.STAND_ALONE
-    return num_devices() if is_parallel and world.num_feeders() == 1 else 1
+def ranks_of_process() -> int:
+    """For how many ranks of the job this process counts, whatever the mode: one for each of its devices."""
+    if SESSION.world is None or world.num_feeders() == 1:
+        return num_devices()
+    return 1 if dry_run.active() else jax.local_device_count()
+
+
+def runs_by_rank() -> bool:
+    """Whether each rank runs a step of its own batch."""
+    return parallel_mode() == ParallelMode.DATA_PARALLEL
 
 
 def _num_ranks_here() -> int:
     """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
 
-    In the global view a step is one program of all devices instead, and ranks have no parts of their own.
+    In the global view, as where all steps are planned, a step is one program of all devices: ranks have no parts of their own.
     """
-    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL else 1
+    return num_devices() if runs_by_rank() and not SESSION.plans_all else 1
 
 
 SESSION.acts_for = _num_ranks_here
@@ -128,16 +136,7 @@ def set_auto_parallel_context(**kwargs: Unpack[ParallelSettings]) -> None:
     Example:
         >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     """
-    before = _settings.current
     _settings.set({**kwargs})
-    # A script that counts its ranks first would go on with a number that no longer holds.
-    if SESSION.told_size == 1 < devices_of_only_process() and before.config.parallel_mode == ParallelMode.STAND_ALONE:
-        mode, now, _settings.current = parallel_mode(), devices_of_only_process(), before
-        raise SporaxRuntimeError(
-            f"For '{_SET}', 'parallel_mode' {mode} comes too late: get_group_size() has said 1, but this process, which is the "
-            f"only one of its job, acts for {now} ranks in this mode, one on each device. Set the mode before get_group_size() "
-            "is called."
-        )
 
 
 def get_auto_parallel_context(attr_key: str) -> Any:

@@ -235,12 +235,7 @@ class TrainLoop:
 
 
 def evaluate(
-    network: Cell,
-    backbone: Cell,
-    facts: Any,
-    dataset: Any,
-    callbacks: CallbackManager,
-    update: Callable[[Any], None],
+    network: Cell, backbone: Cell, facts: Any, dataset: Any, callbacks: CallbackManager, update: Callable[[Any], None]
 ) -> RunContext:
     """Run `network` over all of `dataset`; the last event is the caller's, who has metrics to tell.
 

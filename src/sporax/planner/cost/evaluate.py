@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sporax.base.text_tables import size_text
 from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.resharding import redistribute
@@ -52,7 +53,7 @@ class PlanCost:
         return self.compute_seconds + self.communication_seconds
 
     def __str__(self) -> str:
-        moved = ", ".join(f"{count} {name} of {size / 1e6:.3f} MB" for name, (count, size) in self.collectives.items())
+        moved = ", ".join(f"{count} {name} of {size_text(size)}" for name, (count, size) in self.collectives.items())
         return (
             f"{self.seconds:.6g} s = {self.compute_seconds:.6g} s of operators + {self.communication_seconds:.6g} s of "
             f"transfers ({moved or 'no collectives'})"

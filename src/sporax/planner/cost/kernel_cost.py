@@ -13,11 +13,11 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import Roofline
+from sporax.planner.cost.model import Roofline, is_product, multiplied
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule
 from sporax.planner.memory.peak import backend_of
-from sporax.planner.rules import entry_for, local_flops, rule_for
+from sporax.planner.rules import local_flops, rule_for
 
 
 def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
@@ -49,10 +49,9 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
     event = timeline.events[root.event]
     operator = event.operator
     # Only products do enough arithmetic to be slower than their memory traffic.
-    weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
-    if operator is not None and weighs and not kernel.rearranges:
+    if operator is not None and is_product(operator.operation) and not kernel.rearranges:
         assignment = plan.operators[event.position].assignment
-        rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
+        rate = model.profile.flops_per_second(*multiplied(operator.operation))
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)

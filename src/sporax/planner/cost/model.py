@@ -112,9 +112,7 @@ class Roofline:
             return written / self.profile.bytes_per_second
         read = sum(map(local_bytes, operation.operands, operands, [mesh] * len(operands)))
         memory = (read + written) / self.profile.bytes_per_second
-        # An operator without operands creates values; it does no arithmetic of note.
-        dtype = operation.operands[0].dtype if operation.operands else "default"
-        arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(dtype)
+        arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(*multiplied(operation))
         return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
 
     def _exchange(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
@@ -139,6 +137,22 @@ _FUSED = frozenset(["1 elementwise", "9 creation", "4 reduction"])
 
 def _family(name: str) -> str:
     return MARK if name == MARK else entry_for(name).family
+
+
+def _is_kernel(operation: Operation) -> bool:
+    return _family(operation.name) == "13 kernels"
+
+
+def is_product(operation: Operation) -> bool:
+    """Whether it multiplies matrices, as convolutions and kernels of attention do."""
+    return _family(operation.name) == "3 contraction" or _is_kernel(operation)
+
+
+def multiplied(operation: Operation) -> tuple[str, ...]:
+    """The dtypes that decide about an operator's rate; none for one that only creates values, without arithmetic of note."""
+    # Kernels have indices in front, and masks behind.
+    numbers = [operand.dtype for operand in operation.operands if operand.is_inexact or not _is_kernel(operation)]
+    return tuple(numbers[: 2 if is_product(operation) else 1])
 
 
 def local_bytes(spec: TensorSpec, placement: Placement, mesh: DeviceMatrix) -> int:

@@ -26,6 +26,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Event, Timeline, Value
@@ -99,8 +100,8 @@ class MemoryUse:
     held_bytes: int
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{use.value} {size / 1e6:.4g}" for use, size in self.by_use.items() if size)
-        return f"{self.peak_bytes / 1e6:.4g} MB at operator {self.operator} ({parts})"
+        parts = ", ".join(f"{use.value} {size_text(size)}" for use, size in self.by_use.items() if size)
+        return f"{size_text(self.peak_bytes)} at operator {self.operator} ({parts})"
 
 
 History = tuple[tuple[int, Mapping[Use, int]], ...]

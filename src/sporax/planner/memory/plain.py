@@ -3,14 +3,14 @@
 Problem: memory of devices whose compiler is not modelled.
 
 Method: what all compilers of tensor programs do. Views take no memory. Loops over elements are computed inside of the loops that
-read them: a loop is written for kernels of other kinds, for results, and where it computes a costly function for several readers.
-Reductions between devices that do not need each other are one collective. Kernels run as soon as they can; what no result needs
-is left out.
+read them: a loop is written for kernels of other kinds, for results, for loops and branches of the program, and where it computes
+a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels run as
+soon as they can; what no result needs is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,7 +21,7 @@ from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import COSTLY, VIEWS, Instruction, Kernel, KernelSchedule, Kind, in_order, results_of
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import CARRY
+from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
 
 _LOOPS = ("1 elementwise", "2 dimensions", "9 creation")
 """Families of rules whose operators are loops over elements."""
@@ -36,7 +36,7 @@ class Plain:
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
         pieces = _Pieces(timeline)
-        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number)))
+        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number), pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, kernels)
 
 
@@ -61,12 +61,14 @@ class _Pieces:
         sizes: bytes of every array.
         number: the array of each value.
         instructions: in the order of the graph.
+        entering: arrays that loops and branches of the program are handed.
     """
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.sizes: list[int] = []
         self.number: dict[Value, int] = {}
+        self.entering: set[int] = set()
         self.traits: dict[tuple[str, bool], _Traits] = {}
         """By name of an operator, and whether it has bodies: a step has few names."""
         for value in timeline.inputs:
@@ -86,7 +88,8 @@ class _Pieces:
                 if operand == LITERAL:
                     yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
                 else:
-                    self.number[result] = self._array_of(next(operands))
+                    self.number[result] = array = self._array_of(next(operands))
+                    self.entering.update([array] if operator.name == ENTER else ())
         else:
             traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
@@ -105,7 +108,8 @@ class _Pieces:
         found = self.traits.get((name, has_bodies))
         if found is None:
             family = "" if has_bodies else entry_for(name).family
-            kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
+            # The edges of the program's loops are borders that no compiler fuses across.
+            kind = Kind.LOOP if family in _LOOPS and name not in RULES else Kind.KERNEL
             found = _Traits(kind, family == _LOOPS[0], name.startswith(_IN_PLACE), name in COSTLY)
             self.traits[name, has_bodies] = found
         return found
@@ -144,9 +148,9 @@ class _Pieces:
         return array
 
 
-def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[Kernel]:
+def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> list[Kernel]:
     """The kernels, in the order of the graph; the reductions of one group are one kernel."""
-    written = _written(instructions, results)
+    written = _written(instructions, results, entering)
     inside = {array: entry for entry in instructions for array in entry.writes if array not in written}
     kernels: dict[int, Kernel] = {}
     for number, root in enumerate(instructions):
@@ -169,7 +173,7 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[
     return [*kernels.values()]
 
 
-def _written(instructions: Sequence[Instruction], results: Sequence[int]) -> set[int]:
+def _written(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> set[int]:
     """The arrays that are in memory."""
     written, readers = {*results}, dict.fromkeys(results, 0)
     # Backwards: what reads an array is known before the instruction that makes it.
@@ -180,6 +184,7 @@ def _written(instructions: Sequence[Instruction], results: Sequence[int]) -> set
             written.update(entry.reads, entry.writes)
         elif entry.costly and sum(readers.get(array, 0) for array in entry.writes) > 1:
             written.update(entry.writes)
+        written.update(entering & {*entry.writes})
         for array in entry.reads:
             readers[array] = readers.get(array, 0) + 1
     return written

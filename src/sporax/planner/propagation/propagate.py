@@ -338,7 +338,11 @@ class _Propagation:
         elif isinstance(mark, OperatorMark):
             self._operator_mark(number, operator, mark, current)
         else:
-            self._requested(number, operator, current, self.policy.at_layout(mark, operator.operation.operands))
+            # Where the user leaves dimensions open, a search has decided about them.
+            shared = [self.fixed.shared.get(tensor) if mark.free else None for tensor in operator.results]
+            wanted = [here if entry is None else entry.placement for here, entry in zip(current, shared, strict=True)]
+            answers = self.policy.at_layout(mark, operator.operation.operands, wanted)
+            self._requested(number, operator, current, answers)
 
     def _operator_mark(self, number: int, operator: Operator, mark: OperatorMark, current: MaybePlacements) -> None:
         """Entrance or exit of an operator: the policy says where its tensors are."""

@@ -8,7 +8,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
 from sporax.planner import SearchResult
-from sporax.planner.cost.model import CostModel, Roofline
+from sporax.planner.cost.model import CostModel, Roofline, multiplied
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for
@@ -112,6 +112,5 @@ def ideal_seconds(graph: OperatorGraph, profile: HardwareProfile) -> float:
         if operator.name != MARK and not operator.bodies and operator.operands and not is_light(operator):
             rule = rule_for(operator.operation)
             flops = local_flops(rule, ((),) * len(rule.factors), _NO_DEVICE)
-            rate = profile.flops.get(operator.operation.operands[0].dtype, profile.flops["default"])
-            total += operator.times * flops / rate
+            total += operator.times * flops / profile.nominal_flops(*multiplied(operator.operation))
     return total

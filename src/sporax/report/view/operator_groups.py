@@ -221,6 +221,10 @@ class _UnmarkedGroupCollector(_GroupCollector):
         maker = _latest(filter(None, map(makers.get, operator.operands)), phase)
         if maker is not None:
             makers.update(dict.fromkeys(operator.results, maker))
+        if isinstance(operator.mark, LayoutMark):
+            # What reads the tensor behind it still belongs to who made it.
+            return self._group((key, number), operator.path, operator.mark.requester, phase)
+        if maker is not None:
             return maker[1]
         # It reads nothing that was made by a group: constants and conversions of variables.
         if len(operator.operands) == 1 and operator.operands[0] in names:

@@ -382,10 +382,7 @@ class TedliumDataset(
                 doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
             ),
             arguments.optional(
-                "extensions",
-                str,
-                'must be ".sph" or None.',
-                functools.partial(_checks.check_choice, choices=(".sph",)),
+                "extensions", str, 'must be ".sph" or None.', functools.partial(_checks.check_choice, choices=(".sph",))
             ),
             *arguments.SAMPLED,
         ),

@@ -77,8 +77,7 @@ class FileSampler(BuiltinSampler):
             files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:
-            count, rank = self.shards
-            rank = run.rank if self.num_shares else rank
+            count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
             # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]

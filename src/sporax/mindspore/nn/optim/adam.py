@@ -15,7 +15,7 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, Spora
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 from sporax.runtime.state import frames
 
 
@@ -90,7 +90,7 @@ class Adam(Optimizer):
         factor: jax.Array = update_rules.adam_factor(jnp, first, second)
         return factor.reshape(())
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         return update_rules.adam(
             jnp,
@@ -204,7 +204,7 @@ class AdamWeightDecay(Optimizer):
         self.add_slot("adam_m")
         self.add_slot("adam_v")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         first, second = slots
         first = self.beta1 * first + self.rest1 * gradient

@@ -34,6 +34,10 @@ class ReduceOp:
     PROD = "prod"
 
 
+_WITHOUT_SIZE = ("Barrier", "Broadcast")
+"""Results that do not depend on the number of ranks, where all have the same values."""
+
+
 class CommunicationPrimitive(Primitive):
     """Base of the communication operators: checks the arguments they share."""
 
@@ -94,7 +98,8 @@ class CommunicationPrimitive(Primitive):
     @property
     def members(self) -> Group:
         """The group, as it is now."""
-        return groups.find(self.group, self.name)
+        find = groups.find if self.name in _WITHOUT_SIZE else groups.find_counted
+        return find(self.group, self.name)
 
     def world_rank(self, group_rank: int) -> int:
         """The world rank of a member.

@@ -46,6 +46,7 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
+        free: their dimensions that are left open, where there are some.
         assignments: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         platform: JAX's name of the devices, which decides how much a plan is predicted to need.
@@ -59,6 +60,7 @@ class SearchOptions:
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+    free: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
     assignments: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
     platform: str = "cpu"
@@ -206,7 +208,8 @@ class ProblemBuilder:
                 # A bundle's candidates depend on where its root is made, which an earlier decision says.
                 root_placements = self._root_placements(number, choices)
                 pinned = None if node.is_relay else self._fixed(node.root, units, base)
-                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base))
+                free = () if pinned is None else self.options.free.get(node.root, ())
+                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base, free))
             else:
                 fixed_assignment = self.options.assignments.get(node.producer)
                 choices.append(self.catalogue.heavy(self.decisions, node.producer, base, fixed_assignment))

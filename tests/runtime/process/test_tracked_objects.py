@@ -2,7 +2,7 @@
 
 import gc
 
-from sporax.runtime.process.living_objects import living_objects
+from sporax.runtime.process.tracked_objects import tracked_objects
 
 
 class Kept:
@@ -13,5 +13,5 @@ def test_frozen_objects_are_found():
     kept = Kept()
     gc.freeze()
     assert not any(other is kept for other in gc.get_objects())
-    assert any(other is kept for other in living_objects())
+    assert any(other is kept for other in tracked_objects())
     assert gc.get_freeze_count() == 0

@@ -27,7 +27,7 @@ from sporax.mindspore.train import (
     OnRequestExit,
     ResumableCheckpoint,
 )
-from sporax.mindspore.train.checkpoint.directory import (
+from sporax.mindspore.train.checkpoint.stores import (
     complete,
     complete_checkpoints,
     latest_checkpoint,
@@ -268,14 +268,49 @@ def test_a_job_whose_files_cannot_be_resumed_from_trains_all_the_same(
         assert train([ModelCheckpoint(lambda facts: "net", str(tmp_path))])[0] == expected
 
 
-def test_resume_needs_files_that_can_be_resumed_from(tmp_path: Path) -> None:
+def test_resume_needs_callbacks_that_save_under_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'resume' must come with a ResumableCheckpoint or ModelCheckpoint"):
         train([], resume=True)
-    train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5)), StopAfter(6)])
-    with pytest.raises(ValueError, match=r"net-1_5.ckpt' must have been written with Model.train\(resume=True\)"):
-        train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5))], resume=True)
     with pytest.raises(ValueError, match="'prefix' and 'directory' must be strings"):
         train([ModelCheckpoint(lambda facts: "net", str(tmp_path))], resume=True)
+
+
+def test_a_run_goes_on_from_plain_files_with_what_they_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5)), StopAfter(6)])
+    weights = ms.load_checkpoint(str(tmp_path / "net-1_5.ckpt"))
+    seen: dict[str, Any] = {}
+
+    class First(Callback):
+        def on_train_begin(self, run_context: Any) -> None:
+            network = run_context.original_args().train_network
+            seen.update({item.name: item.asnumpy().copy() for _, item in network.parameters_and_names()})
+
+    again, _ = train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5)), First()], resume=True)
+    assert min(again) == 6
+    for name, value in seen.items():
+        np.testing.assert_array_equal(value, weights[name].asnumpy(), err_msg=name)
+    said = capsys.readouterr().err
+    assert "goes on after step 5" in said
+    assert "Not in this file: random numbers" in said
+    # From now on files have them, so that nothing is missing.
+    train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5))], resume=True)
+    assert "Not in this file" not in capsys.readouterr().err
+
+
+def test_a_run_goes_on_from_the_weights_alone_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = nn.Dense(2, 1)
+
+    def run(steps: int, resume: bool) -> int:
+        optimizer = nn.Adam(network.trainable_params(), 0.1)
+        config = CheckpointConfig(2, saved_network=network)
+        data = NumpySlicesDataset({"x": np.ones((8, 2), np.float32), "y": np.ones((8, 1), np.float32)}).batch(2)
+        saves = [ModelCheckpoint("net", str(tmp_path), config)]
+        Model(network, nn.MSELoss(), optimizer).train(steps, data, saves, dataset_sink_mode=False, resume=resume)
+        return int(optimizer.global_step.asnumpy().item())
+
+    assert run(1, False) == 4
+    assert run(2, True) == 4  # its optimizer begins anew: the second epoch alone
+    assert "Parameters such as 'global_step' (state of the optimizer), which begin anew" in capsys.readouterr().err
 
 
 def test_a_training_that_saves_nothing_says_that_resume_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ _MOST_WAITS_WITHOUT = (
 T = TypeVar("T")
 
 
-class Patience:
+class SpinPolicy:
     """Whether it pays to look for a moment before one sleeps.
 
     Problem: where the other process has a core of its own, its answer comes while one looks. Where it shares this one, or other

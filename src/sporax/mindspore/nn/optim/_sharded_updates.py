@@ -35,8 +35,8 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
             another class of optimizer or with fewer Parameters than devices.
     """
     config = context.snapshot()
-    # In the global view the plan shards the state.
-    if not config.enable_parallel_optimizer or config.in_global_view:
+    # In the global view the plan shards the state; on the one device of `AutoParallel` there is nothing to shard.
+    if not config.enable_parallel_optimizer or config.in_global_view or config.auto_parallel_new_interface:
         return None
     if config.parallel_mode in _WITHOUT:
         raise SporaxRuntimeError(

@@ -4,12 +4,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.lowering.marks.host_transfer import KIND, is_on_host, on_host_of
-from sporax.runtime.pipeline.movers import ByDevices, Once, in_memory
+from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, in_memory
 
 
 def test_an_array_that_no_step_changes_is_brought_once():
     brought = []
-    once = Once(lambda array: brought.append(array) or (jax.device_put(array, jax.devices()[1]),), 1)
+    once = CachedTransfer(lambda array: brought.append(array) or (jax.device_put(array, jax.devices()[1]),), 1)
     first, second = jnp.ones(2), jnp.zeros(2)
 
     def step(variable, array):
@@ -23,7 +23,7 @@ def test_an_array_that_no_step_changes_is_brought_once():
 
 def test_a_process_that_holds_nothing_of_a_variable_takes_part_whenever_it_is_sent():
     received = []
-    once = Once(lambda array: received.append(array) or (jnp.ones(2),), 0)
+    once = CachedTransfer(lambda array: received.append(array) or (jnp.ones(2),), 0)
     for placeholder in [first := object(), first, object()]:
         once.begin([placeholder])
         once(None)

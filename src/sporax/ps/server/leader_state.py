@@ -33,7 +33,7 @@ class Contribution:
 
 
 @dataclass(slots=True)
-class Lead:
+class LeaderState:
     """What a leader keeps besides the slot's state.
 
     Attributes:

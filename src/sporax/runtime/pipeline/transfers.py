@@ -56,7 +56,7 @@ def in_memory(array: jax.Array | None, kind: str) -> jax.Array | None:
     return jax.make_array_from_single_device_arrays(array.shape, sharding, parts, dtype=array.dtype)
 
 
-class Once:
+class CachedTransfer:
     """Brings a variable again only when it has got another value than before.
 
     Processes that receive it have nothing of it in their hands, and all must agree on whether it is sent. So what is compared is

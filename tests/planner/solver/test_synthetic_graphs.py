@@ -1,7 +1,7 @@
 import numpy as np
+from synthetic_graphs import training_step
 
 from sporax.planner.solver import evaluate
-from sporax.planner.solver.contest.synthetic import training_step
 
 
 def test_made_up_steps_look_like_real_ones():

@@ -12,7 +12,7 @@ import gc
 from typing import Any
 
 
-def living_objects() -> list[Any]:
+def tracked_objects() -> list[Any]:
     """Every tracked object, frozen ones included."""
     if gc.get_freeze_count():
         gc.unfreeze()
