@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
     from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
+    from sporax.planner.propagation.propagate import plan_of_body
     from sporax.planner.request import PlanRequest
     from sporax.planner.request_text import request_key
     from sporax.planner.result import PlanResult
@@ -46,6 +47,7 @@ __all__ = [
     "remembered",
     "request_key",
     "trade_offs",
+    "plan_of_body",
 ]
 
 _HOMES = {
@@ -69,6 +71,7 @@ _HOMES = {
     "remembered": "sporax.planner.planning",
     "request_key": "sporax.planner.request_text",
     "trade_offs": "sporax.planner.search",
+    "plan_of_body": "sporax.planner.propagation.propagate",
 }
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves

@@ -20,6 +20,7 @@ from functools import partial
 from sporax.base.text_tables import limit_text
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig
+from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.placement import Placement
@@ -37,7 +38,8 @@ from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
-from sporax.planner.rules import Assignment
+from sporax.planner.rules import Assignment, rule_for
+from sporax.planner.rules.islands import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
 from sporax.planner.search.limit.limit import PlanTooLargeError
@@ -174,7 +176,7 @@ def peak_bytes(result: PlanResult) -> int:
     measured = None if search is None or not _is_same(result.plan, search.plan) else search.statistics.get("peak_bytes")
     if isinstance(measured, int):
         return measured
-    backend = backend_of(result.request.profile.platform)
+    backend = backend_of(result.request.profile.compiler)
     return memory_of(result.request.graph, result.plan, backend=backend).peak_bytes
 
 
@@ -182,16 +184,18 @@ def search_options(request: PlanRequest) -> SearchOptions:
     """What the settings, and the strategies and layouts that the user has fixed, let a search do."""
     fixed, assignments = _fixed_by_user(request, auto_policy(request))
     config, mesh, symbolic = request.settings.search, request.mesh, request.settings.symbolic
+    inlined = inline_loops(request.graph).graph
     single = tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
     return SearchOptions(
         # One axis at a time is MindSpore's search space; with many axes it would be too large for exact searches.
         units=single if symbolic and len(single) <= _FEW_AXES else (),
         fully_use_devices=config.fully_use_devices,
         fixed={**request.placements, **fixed},
-        free=_free_dims(inline_loops(request.graph).graph),
-        assignments=assignments,
+        free=_free_dims(inlined),
+        assignments={**assignments, **_of_islands(inlined, mesh)},
         memory_bytes=request.memory_bytes,
-        platform=request.profile.platform,
+        platform=request.profile.compiler,
+        alltoall=request.settings.parallel.enable_alltoall,
         gives_up=request.settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
@@ -222,13 +226,23 @@ def _warn_of_ignored(settings: PlanSettings) -> None:
     reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
     if not settings.symbolic:
         # The numbers of the published model have no meaning next to seconds.
-        why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
+        why = f"plans are costed in seconds on '{settings.hardware}'; without a hardware profile the number counts"
         reasons |= dict.fromkeys(sorted(settings.cost.changed & COEFFICIENTS), why)
     for name, why in reasons.items():
         warnings.warn(f"For 'set_cost_model_context', '{name}' has no effect: {why}.", stacklevel=2)
 
 
 # --------------------------------------------------------------------------------------------- what the user has fixed
+
+
+def _of_islands(graph: OperatorGraph, mesh: DeviceMatrix) -> dict[int, Assignment]:
+    """How the authors of islands have sharded them."""
+    found = (
+        (number, only_assignment(operator.operation, rule_for(operator.operation), mesh))
+        for number, operator in enumerate(graph.operators)
+        if "island" in operator.operation.params
+    )
+    return {number: assignment for number, assignment in found if assignment is not None}
 
 
 def _free_dims(graph: OperatorGraph) -> dict[int, tuple[int, ...]]:

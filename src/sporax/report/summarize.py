@@ -14,7 +14,6 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
-from sporax.planner.communication.transfers import TransferGroup
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
 from sporax.planner.loops.inline import inline_loops
@@ -118,7 +117,7 @@ class _Summarizer:
             group.requested,
             tuple(map(self.layout, group.inputs)),
             tuple(map(self.layout, group.results)),
-            _collectives(group.transfers, self.plan.mesh),
+            _collectives(group, self.plan.mesh),
             group.flops,
             group.flops / flops if flops else 0.0,
             self._seconds(group),
@@ -219,10 +218,14 @@ def _trained(graph: OperatorGraph) -> frozenset[str]:
     return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
 
 
-def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
+def _collectives(group: OperatorGroup, mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
     """What a rank takes part in; fused transfers are one collective."""
     counts: dict[tuple[str, int, int], int] = {}
-    for transfer_group, times in transfers:
+    for island, times in group.islands:
+        for inside in island.collectives:
+            key = inside.kind, island.num_devices(inside.axes), inside.num_bytes
+            counts[key] = counts.get(key, 0) + times * inside.times
+    for transfer_group, times in group.transfers:
         for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
             if moves[0].collective:
                 # Fused transfers agree in kind and axes; their bytes are sent in one collective.

@@ -147,6 +147,7 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
+        by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
         told_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
@@ -186,6 +187,7 @@ class Session:
     version: int = 0
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
+    by_rank: Callable[[], bool] = bool
     told_size: int | None = None
     turn: Turn = field(default_factory=Turn)
     tracing: Tracing = field(default_factory=Tracing)

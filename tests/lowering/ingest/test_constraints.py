@@ -136,7 +136,7 @@ def test_axes_are_those_of_the_plan_by_name():
     ],
 )
 def test_another_mesh_is_refused_with_both(devices, message):
-    with pytest.raises(SporaxValueError, match=f"For 'with_sharding_constraint', the mesh of .* must be {message}"):
+    with pytest.raises(SporaxValueError, match=f"For 'with_sharding_constraint', the mesh must be {message}"):
         sporax.plan(lambda x: constrained(x, "data"), X, devices=devices, hardware="h100")
 
 

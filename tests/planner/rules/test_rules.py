@@ -29,6 +29,7 @@ WITHOUT_SAMPLE = {
     ),
     "broadcast_to": "made for dynamic shapes only",
     "select_and_scatter": "JAX has no implementation on CPU",
+    "shard_map": "its specs are its only sharding; test_islands runs it",
     "zeros_like": "JAX has no rule to trace it",
 }
 """Primitives with a rule that is not run in blocks, and why."""

@@ -123,5 +123,7 @@ def test_a_struct_with_a_sharding_is_a_pin():
         SporaxValueError, match=r"args\[1\] must be sharded as its type says, \(None, model\).* has \[axis 0"
     ):
         sporax.plan(product, W, struct, devices=mesh(), in_shardings=(None, P("data")))
-    with pytest.raises(SporaxValueError, match=r"For 'args\[1\]', the mesh of .* plan, d=8, but got data=2, model=4"):
+    with pytest.raises(
+        SporaxValueError, match=r"For 'args\[1\]', the mesh must be that of the plan, d=8, but got data=2, model=4"
+    ):
         sporax.plan(product, W, struct, devices={"d": 8})

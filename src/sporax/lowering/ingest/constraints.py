@@ -50,7 +50,7 @@ class Constraints:
         Raises:
             SporaxValueError: it is about another mesh than the plan's, or about partial sums.
         """
-        matrix, spec = self._matrix(sharding, requester), sharding.spec
+        matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
         if getattr(spec, "unreduced", None):
             raise SporaxValueError(
                 f"For '{requester}', the array must be complete, since plans decide where sums are partial, but got {spec}."
@@ -67,12 +67,21 @@ class Constraints:
         )
         return LayoutMark(requester, next_number(), (Layout(matrix, dims),), free, is_stored=False)
 
-    def _matrix(self, sharding: NamedSharding, requester: str) -> DeviceMatrix:
-        """The mesh of a sharding with its axes in the order of the plan's, those of one device left out."""
-        mesh, there, own = sharding.mesh, _sizes(sharding.mesh.shape), _sizes(self.axes)
+    def matrix(self, mesh: Mesh | AbstractMesh, requester: str, any_names: bool = False) -> DeviceMatrix:
+        """A mesh with its axes in the order of the plan's, those of one device left out.
+
+        Args:
+            mesh: what the user says.
+            requester: what messages call who says it.
+            any_names: whether it may have other axes than the plan.
+
+        Raises:
+            SporaxValueError: it is another mesh than the plan's.
+        """
+        there, own = _sizes(mesh.shape), _sizes(self.axes)
         devices, count = _ranks_of(mesh), len(self.ranks) or mesh.size
         for expected, received, agrees in (
-            (_text(own), _text(there), not self.axes or own == there),
+            (_text(own), _text(there), any_names or not self.axes or own == there),
             (f"of {count} devices", f"{mesh.size} devices", mesh.size == count),
             (
                 f"of the devices {sorted(self.ranks)}",
@@ -82,10 +91,10 @@ class Constraints:
         ):
             if not agrees:
                 raise SporaxValueError(
-                    f"For '{requester}', the mesh of {sharding.spec} must be that of the plan, {expected}, but got {received}. "
+                    f"For '{requester}', the mesh must be that of the plan, {expected}, but got {received}. "
                     "Plan with `devices=` this mesh, or constrain on the mesh of the plan."
                 )
-        order = tuple(own if self.axes else there)
+        order = tuple(own if own == there else there)
         return DeviceMatrix(tuple(there[name] for name in order) or (1,), order)
 
 

@@ -19,8 +19,10 @@ from jax.sharding import NamedSharding
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest.attention import with_attention
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
 from sporax.lowering.ingest.describe import describe, with_one_answer
+from sporax.lowering.ingest.islands import SHARD_MAP, body_of, island_of, value_of
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
 from sporax.lowering.marks.mark_primitive import mark_p
@@ -44,7 +46,7 @@ class Equation:
         primitive: what is bound.
         params: its parameters.
         literals: values of scalar constants, by position among the operands.
-        bodies: of control flow.
+        bodies: of control flow, or of an island.
         on_host: whether the host computes it.
         waits: whether its results should wait for the backward pass in host memory.
         again: whether it is of the backward pass of a call that is computed again.
@@ -148,10 +150,10 @@ class _Reader:
         """What was read, with the results of `jaxpr`."""
         outputs = [_look_up(env, var) for var in jaxpr.outvars]
         numbers = tuple(LITERAL if isinstance(output, Literal) else output for output in outputs)
-        literals = {number: output.val for number, output in enumerate(outputs) if isinstance(output, Literal)}
+        literals = {number: value_of(output) for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
-        return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
+        return Ingested(with_attention(graph), tuple(self.equations), tuple(self.constants.values()), literals)
 
     def read(self, jaxpr: Jaxpr, env: _Env, stack: str) -> None:
         """Add the equations of `jaxpr`.
@@ -174,31 +176,42 @@ class _Reader:
             # JAX counts name stacks from the innermost call, so the stack of the caller is put before.
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
-            name = str(eqn.primitive.name)
-            body = written_out(eqn)
-            requester, shardings = placed_by(eqn)
-            if requester:
-                atoms = [_look_up(env, var) for var in eqn.invars]
-                env.update(zip(eqn.outvars, self._placed(atoms, shardings, requester, where), strict=True))
-            elif body is not None:
-                self._call(eqn, body, env, where)
-            elif name in _BODIES:
-                self._control_flow(eqn, env, where)
-            else:
-                eqn, sharding = without_shardings(eqn)
-                self._operator(eqn, env, where)
-                if sharding is not None:
-                    results = [_look_up(env, var) for var in eqn.outvars]
-                    env.update(
-                        zip(eqn.outvars, self._placed(results, [sharding] * len(results), name, where), strict=True)
-                    )
+            self._equation(eqn, env, where)
+
+    def _equation(self, eqn: JaxprEqn, env: _Env, where: str) -> None:
+        name, body = str(eqn.primitive.name), written_out(eqn)
+        requester, shardings = placed_by(eqn)
+        if requester:
+            atoms = [_look_up(env, var) for var in eqn.invars]
+            env.update(zip(eqn.outvars, self._placed(atoms, shardings, requester, where), strict=True))
+        elif name == SHARD_MAP:
+            self._island(eqn, env, where)
+        elif body is not None:
+            self._call(eqn, body, env, where)
+        elif name in _BODIES:
+            self._control_flow(eqn, env, where)
+        else:
+            eqn, sharding = without_shardings(eqn)
+            self._operator(eqn, env, where)
+            if sharding is not None:
+                (result,) = eqn.outvars
+                (env[result],) = self._placed([_look_up(env, result)], [sharding], name, where)
+
+    def _island(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
+        """An operator whose body runs as it is, on slices; the planner sees its border alone."""
+        body = body_of(eqn)
+        read = _read(body, [(Role.CONSTANT, "")] * len(body.jaxpr.invars), stack, self.constraints)
+        self._operator(eqn, env, stack)
+        operator, island = self.operators[-1], island_of(eqn, read.graph, self.constraints)
+        self.operators[-1] = replace(operator, operation=replace(operator.operation, params={"island": island}))
+        self.equations[-1] = replace(self.equations[-1], bodies=(read,))
 
     def _operator(self, eqn: JaxprEqn, env: _Env, stack: str, bodies: Sequence[Ingested] = ()) -> None:
         atoms = [_look_up(env, var) for var in eqn.invars]
         operation = describe(
             eqn.replace(invars=[_typed(var, atom) for var, atom in zip(eqn.invars, atoms, strict=True)])
         )
-        literals = {number: atom.val for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
+        literals = {number: value_of(atom) for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))

@@ -26,6 +26,7 @@ from sporax.planner.rules import (
     dimension,
     elementwise,
     indexing,
+    islands,
     kernels,
     loop_rules,
     reduction,
@@ -171,6 +172,7 @@ _OTHER_RULES: dict[str, Entry] = {
             "tridiagonal_solve": algebra.tridiagonal_solve,
         },
     ),
+    **_rules("11 collectives", {"shard_map": islands.shard_map}),
     **_rules(
         kernels.FAMILY,
         {
@@ -212,7 +214,7 @@ _WITHOUT_RULES: dict[str, Entry] = {
     **_others("10 control flow and calls", Behaviour.CONTROL, "control flow: the lowering plans its bodies",
         "scan while cond platform_index custom_linear_solve"),
     **_others("11 collectives", Behaviour.OPAQUE, "belongs to a shard_map, whose layouts are fixed",
-        """shard_map psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
+        """psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
         all_to_all ragged_all_to_all reduce_scatter unreduced_psum unreduced_reduce_scatter psend precv axis_index
         psum_start psum_done psum_invariant_start pbroadcast_start pbroadcast_done ppermute_start ppermute_done
         all_gather_start all_gather_done all_gather_reduced_start all_to_all_start all_to_all_done reduce_scatter_start

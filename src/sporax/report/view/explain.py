@@ -125,14 +125,19 @@ class _Explainer:
         # By placements, not by assignment: shardings with equal placements are one answer to the reader. The one of the plan
         # comes first and stands for those like it.
         alternatives = {(own.operands, own.results): own}
-        for assignment in assignments_of(rule, self.plan.mesh, self.units):
+        is_island = "island" in operator.operation.params
+        for assignment in () if is_island else assignments_of(rule, self.plan.mesh, self.units):
             other = self._alternative(number, rule, assignment)
             alternatives.setdefault((other.operands, other.results), other)
         ordered = sorted(alternatives.values(), key=lambda item: (item.seconds, not item.chosen))
         # The plan's own choice is always shown, whatever else is left out.
         reported = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
-        notes = ["the user's program says this sharding: no search takes another"] if operator.constraint else []
-        notes += self._impossible(rule)
+        notes = (
+            ["the user's program says this sharding: no search takes another"]
+            if operator.constraint or is_island
+            else []
+        )
+        notes += () if is_island else self._impossible(rule)
         if len(ordered) > len(reported):
             notes.append(f"{len(ordered) - len(reported)} more alternatives: most={len(ordered)} shows them")
         # The plan as a whole has the least cost; equal costs differ in the last digits by the order of summation.

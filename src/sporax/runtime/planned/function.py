@@ -110,8 +110,8 @@ class PlannedFunction(Answers):
         axes: the axes of `devices`, where they have names.
         objects: the arguments that hold objects of flax.nnx.
         programs: what a memory limit had compiled, by the positions of donated arguments.
-        alone: the function itself, of arguments by position and of states in place of objects.
         plan_again: plans the function for other arguments: by position, by keyword, and what is fixed.
+        alone: the function itself, of arguments by position and of states in place of objects.
     """
 
     step: Ingested
@@ -123,8 +123,8 @@ class PlannedFunction(Answers):
     axes: NamedAxes | None = None
     objects: NnxObjects = field(default_factory=NnxObjects)
     programs: Mapping[tuple[int, ...], Any] = field(default_factory=dict)
-    alone: Callable[..., Any] | None = None
     plan_again: Callable[..., PlannedFunction] | None = None
+    alone: Callable[..., Any] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -198,10 +198,10 @@ class PlannedFunction(Answers):
         jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
-        if is_asked():
-            jitted = VerifiedFirst(jitted, self._verified)
         if self._calls_host and self.axes is not None:
             jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
+        if is_asked():
+            jitted = VerifiedFirst(jitted, self._verified)
         updating = self._of_objects(jitted) if self.objects else jitted
         called = updating if not self.names else self._by_keyword(updating)
         return self._resizing(called, donate) if resize else called
@@ -271,12 +271,6 @@ class PlannedFunction(Answers):
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
             self._check_structure(tree)
-            return jax.tree.unflatten(self.out_tree, mapped(*leaves))
-            # Compiled for this structure: another one would be another plan.
-            if tree != self.in_tree:
-                raise SporaxTypeError(
-                    f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}."
-                )
             check_shapes(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
             results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
             return jax.tree.unflatten(self.out_tree, results)
@@ -439,8 +433,8 @@ def plan(
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
         )
-    return _announced(replace(planned, objects=objects, alone=called.by_position(fn, len(args))))
-    return _announced(replace(planned, objects=objects, plan_again=again))
+    alone = called.by_position(fn, len(args))
+    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
 
 
 def _plan_again(

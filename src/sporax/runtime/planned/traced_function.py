@@ -60,8 +60,8 @@ def traced(
         return jax.tree.leaves(marked(outputs))
 
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    with traced_under(axes), attention_of_gpus():
-        jaxpr = jax.make_jaxpr(flat)(*structs)
+    with attention_of_gpus():
+        jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}

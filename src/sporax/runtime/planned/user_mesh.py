@@ -9,10 +9,10 @@ results get theirs again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -98,12 +98,18 @@ def types_of(args: Any, constraints: Constraints) -> list[LayoutMark | None]:
     return [None if one is None else constraints.mark(one, len(leaf.shape), name) for one, leaf, name in typed]
 
 
-def traced_under(axes: NamedAxes | None) -> AbstractContextManager[object]:
-    """The context in which a function is traced: the user's, or else one with the axes of the plan."""
+def traced_under(axes: NamedAxes | None, trace: Callable[[], ClosedJaxpr]) -> ClosedJaxpr:
+    """A trace under the user's mesh; where there is none, under the axes of the plan, so that constraints may name them."""
     if axes is None or context_mesh() is not None:
-        return nullcontext()
-    context: AbstractContextManager[object] = jax.sharding.use_abstract_mesh(axes.abstract)
-    return context
+        return trace()
+    try:
+        with jax.sharding.use_abstract_mesh(axes.abstract):
+            return trace()
+    except ValueError as error:
+        # An island on another mesh cannot be in this context.
+        if "mesh" not in str(error):
+            raise
+        return trace()
 
 
 def on_typed_arrays(
