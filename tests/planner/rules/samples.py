@@ -381,7 +381,7 @@ for name, samples in {
     ],
     "dynamic_slice": OUTSIDE,
     "dynamic_update_slice": [(lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)), X, floats(2, 6), 99)],
-    "iota": [(lambda: lax.iota(jnp.bfloat16, 520),), (lambda: lax.iota(jnp.int8, 520),)],
+    "iota": [(lambda: lax.iota(jnp.bfloat16, 1030),), (lambda: lax.iota(jnp.int8, 1030),)],
     "convert_element_type": [
         (lambda x: x.astype(jnp.float16), X.astype(jnp.bfloat16)),
         (lambda x: x.astype(jnp.int32), SHORT),

@@ -99,3 +99,10 @@ def test_half_precision_rounds_more():
     x = jnp.linspace(0, 1, 64, dtype=jnp.bfloat16).reshape(8, 8)
     found = sporax.plan(lambda x: (x @ x).sum(), x, fixed={0: (8, 1)}).verify(x)
     assert found.leaves[0].limit > 1
+
+
+def test_constraints_are_of_the_plan_alone():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    planned = sporax.plan(lambda x: jax.lax.with_sharding_constraint(x * 2, rows).sum() + 1, BATCH, devices=mesh)
+    assert len(planned.verify(BATCH).leaves) == 1

@@ -300,8 +300,9 @@ def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
-    # Who registers a rule knows the primitive.
-    return entry.rule(operation) if operation.name in _registered else checked(entry.rule, operation)
+    # Who registers a rule knows the primitive, and pins and edges of loops are the same tensor under any parameter.
+    knows = operation.name in _registered or operation.name in _EDGES or entry.behaviour is Behaviour.PIN
+    return entry.rule(operation) if knows else checked(entry.rule, operation)
 
 
 def register(

@@ -31,6 +31,7 @@ from sporax.ir.config.search_names import full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import SYMBOLIC, HardwareProfile, load_profile, profile_name
+from sporax.ir.marks import LayoutMark
 from sporax.ir.operation import Shape
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
@@ -253,7 +254,10 @@ class PlannedFunction(Answers):
             assert self.alone is not None  # `plan` sets it
             return jax.tree.leaves(self.alone(*jax.tree.unflatten(self.in_tree, leaves)))
 
-        return verified(self.step, self.plan, list(map(jnp.asarray, leaves)), names, alone, steps)
+        # Constraints name devices that one device is not, so the function is run as it was traced.
+        constrained = any(isinstance(operator.mark, LayoutMark) for operator in self.graph.walk())
+        values = list(map(jnp.asarray, leaves))
+        return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
 
     @property
     def _num_by_position(self) -> int:
