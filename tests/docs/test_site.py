@@ -75,13 +75,15 @@ def test_guides_are_short_and_all_of_them_are_on_the_first_page():
 
 
 def test_there_are_fewer_words_than_there_were():
-    pages = sum(words(path.read_text()) for path in DOCS.rglob("*.md"))
+    pages = sum(words(path.read_text()) for path in DOCS.rglob("*.md") if path.stem not in GENERATED)
     assert pages <= MOST_WORDS, "shorten or merge pages before you add to them"
     assert words((ROOT / "README.md").read_text()) <= MOST_WORDS_OF_README
 
 
-MOST_WORDS = 60_500
-"""In `docs`, with the generated pages. There were 60,516 without guides."""
+GENERATED = frozenset("api coverage coverage_jax operators validation".split())
+"""Pages that tools write."""
+MOST_WORDS = 55_450
+"""In `docs`, without the generated pages. There were 55,560 without guides."""
 MOST_WORDS_OF_README = 800
 
 
