@@ -152,3 +152,14 @@ def test_strategies_of_files_and_of_data_parallel_hold_in_every_search():
     assert policy.keeps(mark(None, strategy_gen_mode="data_parallel"))
     assert AutoPolicy(MESH, policy.config, always=True).keeps(mark())
     assert not policy.returns_cotangents
+
+
+@pytest.mark.parametrize("alltoall", [False, True])
+def test_what_is_searched_moves_tensors_as_what_is_executed(alltoall):
+    """A product that is sharded by columns and then by rows: without all-to-all its result is gathered."""
+    graph = layers(2, 64, 64)
+    asked = request(graph, {graph.inputs[0].tensor: placement("01 -")}, enable_alltoall=alltoall)
+    assert search_options(asked).alltoall is alltoall
+    result = make_plan(asked)
+    assert result.plan.alltoall is alltoall
+    assert result.search.cost_seconds == pytest.approx(cost_of(graph, result.plan, result.model).seconds)

@@ -105,7 +105,7 @@ def test_one_device_has_nothing_to_warn_of():
 
 @pytest.mark.parametrize(
     ("act", "peak", "seconds"),
-    [(jnp.tanh, "46.1 MB", 179e-6), (jax.nn.gelu, "54.5 MB", 240e-6), (jax.nn.silu, "54.5 MB", 190e-6)],
+    [(jnp.tanh, "46.1 MB", 207e-6), (jax.nn.gelu, "54.5 MB", 263e-6), (jax.nn.silu, "54.5 MB", 216e-6)],
 )
 def test_every_supported_jax_gets_the_same_plan(act, peak, seconds):
     """Recorded with JAX 0.10; derivatives of tanh are other primitives in 0.11, one kernel less and of the same bytes."""

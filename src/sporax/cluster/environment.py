@@ -46,6 +46,8 @@ NO_CACHE = "SPORAX_NO_CACHE"
 
 VERIFY_STEPS = "SPORAX_VERIFY_STEPS"
 """How many steps apart programs run twice from the same inputs, to compare results (`runtime.process.step_verification`)."""
+VERIFY_PLAN = "SPORAX_VERIFY_PLAN"
+"""Set to 1, the first run of every plan is compared with one device (`sporax.runtime.planned.verification`)."""
 
 RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 """Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""

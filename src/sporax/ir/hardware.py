@@ -1,7 +1,9 @@
 """Hardware profiles: rates of arithmetic, of memory and of the links between devices.
 
 A profile is a JSON file. Those that come with Sporax are known by name (`known_profiles`); a path reads your own.
-Numbers are nominal rates; `compute_efficiency` and `memory_efficiency` say what share of them programs reach.
+Numbers are nominal rates; `compute_efficiency`, `memory_efficiency` and `link_efficiency` say what share of them programs
+reach. The shares in the package come from published runs (`benchmarks/published_runs.py --fit`): few constants that all chips
+share, with factors per chip that are pulled to 1.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ class Link:
         group: how many devices with consecutive ranks it joins; the outermost level joins all, however many.
         alpha_seconds: latency of one step to a neighbour.
         bandwidth: bytes per second that a device sends, one way.
+        axes: of a torus, how many rings a collective may use at the same time; `bandwidth` is that of one.
     """
 
     name: str
     group: int
     alpha_seconds: float
     bandwidth: float
+    axes: int = 1
 
 
 _LARGEST = 1e30
@@ -55,6 +59,11 @@ _MAX_BYTES = 1 << 20
 """Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
 
 
+Overlap = Literal["weights", "gradients", "tensor", "asynchronous", "pipeline", "host"]
+"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives
+between products (and such that are divided to be asynchronous), sends between stages, transfers between device and host."""
+
+
 class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
     """A `Link` in a file."""
 
@@ -62,6 +71,7 @@ class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
     group: Annotated[int, Meta(gt=0)]
     alpha_seconds: _Seconds
     bandwidth: _Positive
+    axes: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
 class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,9 +85,14 @@ class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
     links: Annotated[tuple[LinkDocument, ...], Meta(min_length=1)]
     compute_efficiency: _Share = 0.7
     memory_efficiency: _Share = 0.7
+    link_efficiency: _Share = 1.0
+    attention: dict[str, _Share] = {}
+    attention_efficiency: _Share = 1.0
     launch_seconds: _Seconds = 0.0
     collective_seconds: _Seconds = 0.0
     overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    hidden: dict[Overlap, Annotated[float, Meta(ge=0, le=1)]] = {}
+    host_bandwidth: Annotated[float, Meta(ge=0, le=_LARGEST)] = 0.0
     merged_bytes: dict[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
     platform: Literal["", "cpu", "gpu", "tpu"] = ""
 
@@ -105,10 +120,15 @@ class HardwareProfile:
         memory_bandwidth: bytes per second.
         memory_bytes: of one device.
         links: the innermost first.
-        compute_efficiency, memory_efficiency: share of the nominal rates that programs reach.
+        compute_efficiency, memory_efficiency, link_efficiency: share of the nominal rates that programs reach.
+        attention: share of the 16-bit rate that kernels of attention reach, by their name, forward and backward together;
+            ``"default"`` for the one that the compiler or its libraries take. Empty where none is fused: scores are written.
+        attention_efficiency: share of that rate that programs reach.
         launch_seconds: fixed time of one kernel.
         collective_seconds: fixed time of one collective.
-        overlap: share of the time of collectives in the backward pass and after it that hides behind computing.
+        overlap: share of the time of collectives in the backward pass and after it that searches hide behind computing.
+        hidden: by kind of transfer, the share of computing behind which well-tuned programs hide it; none by default.
+        host_bandwidth: bytes per second between a device and its host, one way; 0 where unknown.
         merged_bytes: collectives of which the compiler makes one out of several that do not need each other, and up to how many
             bytes of its result.
         platform: JAX's name of such devices, ``"cpu"``, ``"gpu"`` or ``"tpu"``; "" where it has none. It decides how memory is
@@ -123,9 +143,14 @@ class HardwareProfile:
     links: tuple[Link, ...]
     compute_efficiency: float = 0.7
     memory_efficiency: float = 0.7
+    link_efficiency: float = 1.0
+    attention: Mapping[str, float] = field(default_factory=dict, hash=False)
+    attention_efficiency: float = 1.0
     launch_seconds: float = 0.0
     collective_seconds: float = 0.0
     overlap: float = 0.0
+    hidden: Mapping[str, float] = field(default_factory=dict, hash=False)
+    host_bandwidth: float = 0.0
     merged_bytes: Mapping[str, float] = field(default_factory=dict, hash=False)
     platform: str = ""
 
@@ -148,6 +173,18 @@ class HardwareProfile:
         bits = () if narrow is None else (size for size in ("4", "8") if size >= narrow[2])
         wider = (*(f"{narrow[1]}{size}" for size in bits), "bfloat16") if narrow else ()
         return next((name for name in (dtype, *wider) if name in self.flops), "default")
+
+    def attention_flops_per_second(self, kernel: str = "default") -> float:
+        """Reachable rate of the products of attention in one kernel, in 16 bits; that of products where none is fused."""
+        share = self.attention.get(kernel, self.attention.get("default", 0.0)) * self.attention_efficiency
+        return (share or self.compute_efficiency) * max(
+            self.flops.get(name, 0.0) for name in ("bfloat16", "float16", "default")
+        )
+
+    @property
+    def compiler(self) -> str:
+        """What decides how memory is predicted: the platform, or ``"written"`` where no kernel of attention is there."""
+        return self.platform if self.attention or self.platform == "cpu" else "written"
 
     @property
     def bytes_per_second(self) -> float:
@@ -225,7 +262,7 @@ def load_profile(name: str) -> HardwareProfile:
 
     Example:
         >>> load_profile("h200").memory_bytes
-        141000000000
+        150754820096
     """
     if not isinstance(name, str):
         raise SporaxTypeError(

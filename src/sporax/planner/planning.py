@@ -176,7 +176,7 @@ def peak_bytes(result: PlanResult) -> int:
     measured = None if search is None or not _is_same(result.plan, search.plan) else search.statistics.get("peak_bytes")
     if isinstance(measured, int):
         return measured
-    backend = backend_of(result.request.profile.platform)
+    backend = backend_of(result.request.profile.compiler)
     return memory_of(result.request.graph, result.plan, backend=backend).peak_bytes
 
 
@@ -194,7 +194,8 @@ def search_options(request: PlanRequest) -> SearchOptions:
         free=_free_dims(inlined),
         assignments={**assignments, **_of_islands(inlined, mesh)},
         memory_bytes=request.memory_bytes,
-        platform=request.profile.platform,
+        platform=request.profile.compiler,
+        alltoall=request.settings.parallel.enable_alltoall,
         gives_up=request.settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
@@ -225,7 +226,7 @@ def _warn_of_ignored(settings: PlanSettings) -> None:
     reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
     if not settings.symbolic:
         # The numbers of the published model have no meaning next to seconds.
-        why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
+        why = f"plans are costed in seconds on '{settings.hardware}'; without a hardware profile the number counts"
         reasons |= dict.fromkeys(sorted(settings.cost.changed & COEFFICIENTS), why)
     for name, why in reasons.items():
         warnings.warn(f"For 'set_cost_model_context', '{name}' has no effect: {why}.", stacklevel=2)

@@ -55,6 +55,19 @@ def _by_rows(graph):
     return plan_by_propagation(graph, MESH, inputs, SemiAuto(MESH, config, frozenset()))
 
 
+def test_barriers_order_kernels():
+    """What passes a barrier with the last tensor of a chain is read behind the chain."""
+    builder = GraphBuilder()
+    x, w = builder.argument(8, 16), builder.argument(16, 16)
+    last = builder.matmul(builder.unary("tanh", builder.matmul(x, w)), w)
+    again, last = builder.add("optimization_barrier", [x, last], (8, 16), (8, 16))
+    graph = builder.graph(builder.unary("exp", builder.matmul(again, w)), builder.unary("log", last))
+    timeline = Timeline(graph)
+    order = [timeline.events[kernel.roots[0].event].position for kernel in PLAIN.compiled(timeline).kernels]
+    products = [number for number, operator in enumerate(graph.operators) if operator.name == "dot_general"]
+    assert order.index(products[2]) > order.index(products[1])
+
+
 def test_loops_are_computed_in_their_readers_and_written_for_others():
     builder = GraphBuilder()
     x, w = builder.argument(8, 16), builder.argument(16, 16)

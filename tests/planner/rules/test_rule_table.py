@@ -88,6 +88,8 @@ def test_what_a_rule_does_not_know_stays_whole():
     rule = rule_for(operation("exp", [(4, 6)], [(4, 6)], newest=3))
     assert rule.opaque == "'exp' is not sharded: newest=3 is unknown to its rule"
     assert not rule.factors
+    for name in ("device_put", "loop_enter"):  # the same tensor, whatever they say
+        assert rule_for(operation(name, [(4, 6)], [(4, 6)], newest=3)).factors
 
 
 @pytest.mark.usefixtures("clean")

@@ -125,6 +125,13 @@ def test_what_hides_behind_computing_is_not_counted():
     assert costs[2] >= cost_of(full.graph, full.plan, full.model).compute_seconds * (1 - 1e-9)
 
 
+def test_a_collective_over_an_axis_that_is_not_there_says_what_to_do():
+    with pytest.raises(
+        SporaxValueError, match=r"^For 'plan', 'fn' must reduce over dimensions, .* axis 'batch', .* `jax.pmap`"
+    ):
+        sporax.plan(lambda x: jax.lax.pmean(x.sum(), "batch"), floats(8, 4), devices=8)
+
+
 def test_memory_is_a_limit():
     free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="ilp", carry={0: 0})
     peak = free.search.statistics["peak_bytes"]

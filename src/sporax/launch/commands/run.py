@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sporax.cluster.environment import NO_CACHE, PROFILE, PROFILE_STEPS, RESUME, VERBOSE, VERIFY_STEPS
+from sporax.cluster.environment import NO_CACHE, PROFILE, PROFILE_STEPS, RESUME, VERBOSE, VERIFY_PLAN, VERIFY_STEPS
 from sporax.launch import options, target
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.allocation import allocation_settings
@@ -38,6 +38,8 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
         os.environ[PROFILE] = os.path.abspath(chosen.profile)
     if chosen.profile_steps:
         os.environ[PROFILE_STEPS] = chosen.profile_steps
+    if chosen.verify_plan:
+        os.environ[VERIFY_PLAN] = "1"
     if chosen.verify_steps:
         os.environ[VERIFY_STEPS] = str(chosen.verify_steps)
     if chosen.server_num:

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest.attention import with_attention
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
 from sporax.lowering.ingest.describe import describe, with_one_answer
 from sporax.lowering.ingest.islands import SHARD_MAP, body_of, island_of, value_of
@@ -152,7 +153,7 @@ class _Reader:
         literals = {number: value_of(output) for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
-        return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
+        return Ingested(with_attention(graph), tuple(self.equations), tuple(self.constants.values()), literals)
 
     def read(self, jaxpr: Jaxpr, env: _Env, stack: str) -> None:
         """Add the equations of `jaxpr`.

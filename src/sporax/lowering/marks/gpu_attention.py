@@ -47,12 +47,12 @@ def _attention(original: Callable[..., Any], *arrays: Any, implementation: Any =
         return original(*arrays, implementation=implementation, **keywords)
     names = ("query", "key", "value", "bias", "mask", "query_seq_lengths", "key_value_seq_lengths")
     keywords |= dict(zip(names, arrays, strict=False))
-    given = {name: jnp.asarray(keywords[name]) for name in names if keywords.get(name) is not None}
+    present = {name: jnp.asarray(keywords[name]) for name in names if keywords.get(name) is not None}
     settings = {name: value for name, value in keywords.items() if name not in names and value is not None}
     # The arguments are checked as JAX does it.
-    made = jax.eval_shape(lambda arrays: original(**arrays, **settings, implementation="xla"), given)
-    inputs = [array if array.ndim != _NUM_INPUTS else array[None] for array in given.values()]
-    return _attend((*given,), (*settings.items(),), *inputs).reshape(made.shape)
+    made = jax.eval_shape(lambda arrays: original(**arrays, **settings, implementation="xla"), present)
+    inputs = [array if array.ndim != _NUM_INPUTS else array[None] for array in present.values()]
+    return _attend((*present,), (*settings.items(),), *inputs).reshape(made.shape)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

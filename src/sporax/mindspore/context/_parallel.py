@@ -90,7 +90,7 @@ def ranks_of_process() -> int:
     return 1 if dry_run.active() else jax.local_device_count()
 
 
-def runs_by_rank() -> bool:
+def _runs_by_rank() -> bool:
     """Whether each rank runs a step of its own batch."""
     return parallel_mode() == ParallelMode.DATA_PARALLEL
 
@@ -100,10 +100,10 @@ def _num_ranks_here() -> int:
 
     In the global view, as where all steps are planned, a step is one program of all devices: ranks have no parts of their own.
     """
-    return num_devices() if runs_by_rank() and not SESSION.plans_all else 1
+    return num_devices() if _runs_by_rank() and not SESSION.plans_all else 1
 
 
-SESSION.acts_for = _num_ranks_here
+SESSION.acts_for, SESSION.by_rank = _num_ranks_here, _runs_by_rank
 
 
 def starts_from_first_rank() -> bool:
@@ -221,8 +221,8 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
     # Shardings say more than 'full_batch' does, so they win.
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
-            f"'full_batch' is the old spelling of 'dataset_strategy'; the shardings {context.config.dataset_strategy} given "
-            "there stay in force.",
+            f"For '{_SET}', 'full_batch' is the old spelling of 'dataset_strategy'; the shardings "
+            f"{context.config.dataset_strategy} set there stay in force.",
             stacklevel=5,
         )
         return context
@@ -270,7 +270,7 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
     # The first mode is the default.
     if value != COMMUNI_PARALLEL_MODES[0]:
         warnings.warn(
-            "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
+            f"For '{_SET}', 'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
             "changes nothing here.",
             stacklevel=6,
         )
@@ -279,7 +279,10 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
     if kind(bool)(_SET, "auto_parallel_new_interface", value):
-        warnings.warn("'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.", stacklevel=6)
+        warnings.warn(
+            f"For '{_SET}', 'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.",
+            stacklevel=6,
+        )
     return dataclasses.replace(config, auto_parallel_new_interface=value)
 
 

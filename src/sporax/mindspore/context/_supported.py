@@ -71,6 +71,12 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
             f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
         )
+    if config.in_global_view and config.gradients_mean and config.device_num > 1:
+        _say_once(
+            f"For 'gradients_mean', gradients in the parallel mode '{config.parallel_mode}' are divided by the number of devices "
+            "that add them up, as in MindSpore; a loss that is a mean over the whole batch, as scripts of data parallelism have, "
+            "is thus divided twice: leave the setting out there."
+        )
     # In the modes by rank, each rank runs a program of its own, so their numbers must agree.
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
@@ -118,7 +124,8 @@ def _settings_of(config: ParallelConfig) -> PlanSettings:
 def plan_settings_of_training() -> PlanSettings | None:
     """The settings under which a training step is planned that the script does not shard itself; None where it only runs.
 
-    `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
+    `sporax plan` shows the plan of any script over the devices there are: of a data-parallel one its own, in which operators
+    divide the batch as they do without strategies; of others that of automatic parallelism.
 
     Raises:
         SporaxRuntimeError: there is one device.
@@ -133,7 +140,9 @@ def plan_settings_of_training() -> PlanSettings | None:
             "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
             "`--devices 8` simulates eight."
         )
-    parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
+    is_divided = snapshot().parallel_mode == ParallelMode.DATA_PARALLEL
+    mode = ParallelMode.SEMI_AUTO_PARALLEL if is_divided else ParallelMode.AUTO_PARALLEL
+    parallel = replace(snapshot(), parallel_mode=mode, device_num=devices)
     return _settings_of(parallel).under(os.environ)
 
 
@@ -237,7 +246,8 @@ def _note_single_device() -> None:
 
 @cache
 def _say_once(text: str) -> None:
-    say(text)
+    if SESSION.job[1] == 0:  # all ranks would say the same
+        say(text)
 
 
 class _StepGuard:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime.session import SESSION
 
 # Largest int32, the C++ type of most of MindSpore's arguments.
 INT32_MAX = 2**31 - 1
@@ -138,9 +139,7 @@ class SharesOfAll(tuple[int, int]):
 
     def of_rank(self, rank: int) -> tuple[int, int]:
         """(num_shards, shard_id) of a pass that reads for a rank."""
-        from sporax.mindspore import context  # loads JAX, which describing data does not need
-
-        return (self[0], rank) if context.runs_by_rank() else (1, 0)
+        return (self[0], rank) if SESSION.by_rank() else (1, 0)
 
 
 def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:

@@ -132,6 +132,36 @@ class Repeated(Table):
             return self._built[number]
 
 
+def check_equal_kinds(row: Row, other: Row) -> None:
+    """Check that rows of data sets one after another have equal dtypes and ranks.
+
+    Raises:
+        SporaxRuntimeError: a column has others.
+    """
+    for name, value in row.items():
+        kinds = [
+            ("string" if array.dtype.kind in "US" else array.dtype.name, array.ndim)
+            for array in (np.asarray(value), np.asarray(other[name]))
+        ]
+        if kinds[0] != kinds[1]:
+            described = " and ".join(f"{dtype} with {rank} dimension(s)" for dtype, rank in kinds)
+            raise SporaxRuntimeError(
+                f"For 'concat', the column '{name}' must have one dtype and number of dimensions in all data sets, but got "
+                f"{described}. Bring them together with map (transforms.TypeCast)."
+            )
+
+
+def chained(streams: Sequence[Iterator[Row]]) -> Iterator[Row]:
+    """The rows of streams one after another, which must have equal dtypes and ranks."""
+    first: Row | None = None
+    for stream in streams:
+        for number, row in enumerate(stream):
+            if not number:
+                first = first or row
+                check_equal_kinds(first, row)
+            yield row
+
+
 class Concatenated(Table):
     """One table after another."""
 
@@ -139,9 +169,16 @@ class Concatenated(Table):
         self._parts = parts
         self._starts = np.cumsum([0, *(part.size for part in parts)])
         self.size = int(self._starts[-1])
+        self._checked = {next((number for number, part in enumerate(parts) if part.size), 0)}
 
     def gather(self, indices: Indices) -> Block:
         owner = np.searchsorted(self._starts, indices, side="right") - 1
+        for number in set(owner.tolist()) - self._checked:
+            start = np.zeros(1, np.int64)
+            check_equal_kinds(
+                row_of(self._parts[min(self._checked)].gather(start)), row_of(self._parts[number].gather(start))
+            )
+            self._checked.add(number)
         return _from_parts(owner, indices - self._starts[owner], lambda k: self._parts[k])
 
     def origin(self, index: int) -> str:

@@ -2,7 +2,7 @@
 
 import sporax.mindspore.ops  # a Cell's Tensors need their operators
 from sporax.mindspore._names.doors import door
-from sporax.mindspore._names.missing import homes, homes_in
+from sporax.mindspore._names.missing import homes_in
 
 _OWN = homes_in(
     __name__,
@@ -56,47 +56,35 @@ _OWN = homes_in(
     """,
 )
 
-# Cells that divide a batch live with the parallel settings, one layer up, and are loaded when they are requested.
-_FROM_PARALLEL = {
-    **homes("sporax.mindspore.parallel.nn", "PipelineCell MicroBatchInterleaved PipelineGradReducer"),
-    "GradAccumulationCell": "sporax.mindspore.parallel.nn:GradAccumulation",
-}
+# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are the same classes under other names.
+_FROM_ABOVE = homes_in(
+    "sporax.mindspore",
+    """
+    parallel.nn: PipelineCell MicroBatchInterleaved PipelineGradReducer GradAccumulationCell=GradAccumulation
+    mint.nn: Linear AvgPool1dExt=AvgPool1d AvgPool2dExt=AvgPool2d AvgPool3dExt=AvgPool3d DropoutExt=Dropout
+        Dropout2dExt=Dropout2d EmbeddingExt=Embedding LayerNormExt=LayerNorm LogSoftmaxExt=LogSoftmax
+        MaxPool2dExt=MaxPool2d PReLUExt=PReLU
+    """,
+)
 
-_FROM_MINT = {  # the same classes under other names
-    "Linear": "sporax.mindspore.mint.nn:Linear",
-    **{
-        f"{name}Ext": f"sporax.mindspore.mint.nn:{name}"
-        for name in (
-            "AvgPool1d AvgPool2d AvgPool3d Dropout Dropout2d Embedding LayerNorm LogSoftmax MaxPool2d PReLU"
-        ).split()
-    },
-}
-
-_MORE = {
-    "probability": "sporax.mindspore.nn.probability",
-    # Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
-    **homes(
-        "sporax.mindspore.parallel._transformer",
-        """
-        AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention OpParallelConfig
-        TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
-        """,
-    ),
-    **homes(  # likewise
-        "sporax.mindspore.train.metrics",
-        """
-        names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
-        Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix
-        ConfusionMatrixMetric BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
-        """,
-    ),
-}
+# Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
+_MORE = {"probability": "sporax.mindspore.nn.probability"} | homes_in(
+    "sporax.mindspore",
+    """
+    parallel._transformer: AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention
+        OpParallelConfig TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
+    train.metrics: names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
+        Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity
+        ConfusionMatrix ConfusionMatrixMetric BleuScore Dice HausdorffDistance MeanSurfaceDistance
+        RootMeanSquareDistance OcclusionSensitivity
+    """,
+)
 _FOR_SCRIPTS = {  # names of MindSpore's modules that scripts import
     "_activation": "sporax.mindspore.nn.activation:_BY_NAME",
     "_Loss": "sporax.mindspore.nn.loss:LossBase",
 }
 
-_HOMES = {"utils": "sporax.mindspore.nn.utils", **_OWN, **_FROM_PARALLEL, **_FROM_MINT}
+_HOMES = {"utils": "sporax.mindspore.nn.utils", **_OWN, **_FROM_ABOVE}
 
 __all__ = [*_HOMES]
 __getattr__, __dir__ = door(__name__, _HOMES, {**_MORE, **_FOR_SCRIPTS})

@@ -123,6 +123,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
+            if context.starts_from_first_rank():  # its first loss, too
+                between_ranks.first_values.request(self.get_parameters())
             return self._run(*args, **kwargs)
         if "shard" in self._marks and is_inside_eager_code():
             return run_part(self.program, args, kwargs)

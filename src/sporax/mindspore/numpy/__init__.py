@@ -3,8 +3,6 @@
 Integers become int32 and floats float32 where nothing says otherwise. See `_definition` for how functions are defined.
 """
 
-from __future__ import annotations
-
 import numpy as _np
 
 from sporax.mindspore._names.missing import answer_missing_names

@@ -301,7 +301,9 @@ class AutoParallel(Cell):
                 f"{type(file_path).__name__}."
             )
         if file_path:
-            warnings.warn("'transformer_opt' switches rewrites for Ascend and changes nothing here.", stacklevel=2)
+            warnings.warn(
+                "For 'transformer_opt', the file switches rewrites for Ascend and changes nothing here.", stacklevel=2
+            )
 
     def _set(self, **settings: Any) -> None:
         self._settings = context.changed(self._settings, **settings)

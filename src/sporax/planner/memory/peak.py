@@ -40,13 +40,13 @@ from sporax.planner.memory.buffer_assignment import (
     heap_offsets,
     least_height,
 )
-from sporax.planner.memory.plain import PLAIN
+from sporax.planner.memory.plain import PLAIN, Plain
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 
 
 def backend_of(platform: str) -> Backend:
-    """The compiler of devices of a platform of JAX: that of XLA for CPUs is modelled, of others no details are."""
-    return XLA_CPU if platform == "cpu" else PLAIN
+    """The compiler of devices by `HardwareProfile.compiler`: that of XLA for CPUs is modelled, of others no details are."""
+    return XLA_CPU if platform == "cpu" else PLAIN if platform != "written" else Plain(fuses_attention=False)
 
 
 class Use(Enum):

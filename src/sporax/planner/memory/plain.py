@@ -11,15 +11,26 @@ soon as they can; what no result needs is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
 
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
-from sporax.planner.memory.backend import COSTLY, VIEWS, Instruction, Kernel, KernelSchedule, Kind, in_order, results_of
+from sporax.planner.memory.backend import (
+    BARRIER,
+    COSTLY,
+    VIEWS,
+    Instruction,
+    Kernel,
+    KernelSchedule,
+    Kind,
+    in_order,
+    results_of,
+)
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
 
@@ -31,17 +42,23 @@ _IN_PLACE = ("scatter", "dynamic_update_slice", CARRY)
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A compiler of which no details are known."""
+    """A compiler of which no details are known.
+
+    Attributes:
+        fuses_attention: it has kernels of attention, which do not write scores.
+    """
+
+    fuses_attention: bool = True
 
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
-        pieces = _Pieces(timeline)
+        pieces = _Pieces(timeline, self.fuses_attention)
         kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number), pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, kernels)
 
 
 PLAIN = Plain()
-"""The compiler: it has no state."""
+"""The compiler of most devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +81,10 @@ class _Pieces:
         entering: arrays that loops and branches of the program are handed.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
+    def __init__(self, timeline: Timeline, fuses_attention: bool) -> None:
+        self.timeline, self.fuses_attention = timeline, fuses_attention
+        self._waits: dict[Value, frozenset[int]] = {}
+        """For values that passed barriers the arrays that did so with them."""
         self.sizes: list[int] = []
         self.number: dict[Value, int] = {}
         self.entering: set[int] = set()
@@ -75,8 +94,14 @@ class _Pieces:
             self._array_of(value)
         # The last event only hands out results.
         self.instructions = [
-            instruction for number, event in enumerate(timeline.events[:-1]) for instruction in self._of(number, event)
+            replace(instruction, after=self._after(event))
+            for number, event in enumerate(timeline.events[:-1])
+            for instruction in self._of(number, event)
         ]
+
+    def _after(self, event: Event) -> frozenset[int]:
+        """Arrays that exist before an event, since values that it reads passed barriers with them."""
+        return frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
 
     def _of(self, number: int, event: Event) -> Iterator[Instruction]:
         operator = event.operator
@@ -84,6 +109,11 @@ class _Pieces:
             yield from self._transfer(number, event)
         elif operator.name in VIEWS:
             operands = iter(event.reads)
+            # What passes a barrier waits for all that passes it; a view waits for what its operand does.
+            passed = self._after(event)
+            if operator.name == BARRIER:
+                passed |= {*map(self._array_of, event.reads)}
+            self._waits.update(dict.fromkeys(event.writes, passed) if passed else {})
             for operand, result in zip(operator.operands, event.writes, strict=False):
                 if operand == LITERAL:
                     yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
@@ -93,6 +123,14 @@ class _Pieces:
         else:
             traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
+            fused = operator.operation.fused if self.fuses_attention else None
+            if fused:
+                spec = operator.operation.results[0]
+                inside = (
+                    traits.kind is Kind.LOOP or prod(spec.shape) == fused.elements or operator.name != "dot_general"
+                )
+                yield Instruction(Kind.LOOP if inside else Kind.FUSED, reads, writes, number)
+                return
             alone = len(writes) == 1
             yield Instruction(
                 traits.kind,
@@ -156,7 +194,7 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering
     for number, root in enumerate(instructions):
         if written.isdisjoint(root.writes):
             continue
-        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number)
+        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number, {*root.after})
         # What is not written is computed again from what is.
         missing = [*root.reads]
         while missing:
@@ -165,6 +203,7 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering
                 kernel.reads.add(array)
             elif inside[array].event not in kernel.events:
                 kernel.events.add(inside[array].event)
+                kernel.after |= inside[array].after
                 missing += inside[array].reads
     for group in combined_all_reduces(instructions):
         first, *others = [number for number in group if number in kernels] or [-1]
@@ -181,7 +220,7 @@ def _written(instructions: Sequence[Instruction], results: Sequence[int], enteri
         if readers.keys().isdisjoint(entry.writes):
             continue
         if entry.kind is not Kind.LOOP:
-            written.update(entry.reads, entry.writes)
+            written.update(() if entry.kind is Kind.FUSED else entry.reads, entry.writes)
         elif entry.costly and sum(readers.get(array, 0) for array in entry.writes) > 1:
             written.update(entry.writes)
         written.update(entering & {*entry.writes})

@@ -25,7 +25,7 @@ def _pass_parts_of_either(draft: Draft) -> None:
     result = draft.operation.results[0]
     for number, operand in enumerate(draft.operation.operands[:2]):
         # Integers wrap: where the result is wider, it would see that the parts do not.
-        if operand.is_inexact or operand.dtype == result.dtype:
+        if operand.is_inexact or operand.dtype == result.dtype != "bool":
             draft.passes((number,), "sum")
 
 
@@ -42,7 +42,8 @@ def _index_operands(
         if dim in undivided:
             lhs.append(draft.blocked(size))
         elif dim in contracted:
-            lhs.append(draft.reduce(size))
+            # A sum of truth values is their disjunction.
+            lhs.append(draft.reduce(size, "or" if draft.operation.results[0].dtype == "bool" else "sum"))
         else:
             lhs.append(draft.map(size))
         # Both operands share the factor of a contracted or batch dimension.

@@ -17,14 +17,14 @@ from sporax.planner.rules.language import Operation, Rule, replicate
 
 HARMLESS = frozenset(
     """accuracy aggregate_to_topk algorithm alpha beta bit_width computation compute_left_eigenvectors
-    compute_right_eigenvectors compute_schur_vectors compute_uv conjugate_a consts dim dimension dtype
+    compute_right_eigenvectors compute_schur_vectors compute_uv conjugate_a consts dim dimension dtype edtype
     enable_eigvec_derivs exponent_bits fft_type full_matrices impl implementation index_dtype indices_are_sorted
     input_dtype is_max_k is_stable jaxpr k left limit_indices log_space lower mantissa_bits name new_dtype
     new_sizes num_keys num_rows offsets out_dtype out_sharding permutation_size perturb_singular pivoting
     precision preferred_element_type recall_target reduction_input_size_override reverse rounding_method rows
-    select_callable select_prim shape sharding sizes slice_sizes sort_eig_vals sort_eigenvalues subset_by_index
-    symmetrize_output transpose transpose_a unique_indices unit_diagonal update_consts use_magma value weak_type
-    y""".split()
+    scatter_consts scatter_jaxpr select_callable select_consts select_jaxpr select_prim shape sharding sizes
+    slice_sizes sort_eig_vals sort_eigenvalues subset_by_index symmetrize_output transpose transpose_a
+    unique_indices unit_diagonal update_consts use_magma value weak_type y""".split()
 )
 """Parameters that say what is computed of each slice or follow from shapes, for every rule that does not read them."""
 

@@ -212,8 +212,10 @@ _WITHOUT_RULES: dict[str, Entry] = {
         linear_call composite eval_jaxpr call_hi_primitive call_hi_primitive_linearized custom_lin core_map stage run_state
         row_update"""),
     **_others("10 control flow and calls", Behaviour.CONTROL, "control flow: the lowering plans its bodies",
-        "scan while cond platform_index custom_linear_solve"),
-    **_others("11 collectives", Behaviour.OPAQUE, "belongs to a shard_map, whose layouts are fixed",
+        "scan while cond custom_linear_solve"),
+    **_others("10 control flow and calls", Behaviour.OPAQUE, "the number of the platform, which all devices have",
+        "platform_index"),
+    **_others("11 collectives", Behaviour.OPAQUE, "a collective over an axis that the function names",
         """psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
         all_to_all ragged_all_to_all reduce_scatter unreduced_psum unreduced_reduce_scatter psend precv axis_index
         psum_start psum_done psum_invariant_start pbroadcast_start pbroadcast_done ppermute_start ppermute_done
@@ -298,8 +300,9 @@ def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
-    # Who registers a rule knows the primitive.
-    return entry.rule(operation) if operation.name in _registered else checked(entry.rule, operation)
+    # Who registers a rule knows the primitive, and pins and edges of loops are the same tensor under any parameter.
+    knows = operation.name in _registered or operation.name in _EDGES or entry.behaviour is Behaviour.PIN
+    return entry.rule(operation) if knows else checked(entry.rule, operation)
 
 
 def register(

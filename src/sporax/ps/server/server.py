@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.environment import join_address
 from sporax.ps.metrics import MetricsPage
 from sporax.ps.protocol.events import (
@@ -482,11 +482,3 @@ ACTIONS: dict[type[Action], Callable[[Server, Any], Loaded | None]] = {
     DropSlot: Server._drop_slot,
     Halt: Server._halt,
 }
-
-
-def run_server(*args: Any, **options: Any) -> str:
-    """Make a server and run it; a user's error becomes its message."""
-    try:
-        return Server(*args, **options).run()
-    except SporaxError as error:
-        raise SystemExit(str(error)) from None

@@ -57,16 +57,13 @@ def pipeline_headline(micro: OperatorGraph, num_micro: int, num_devices: int, co
     """The headline of a pipeline.
 
     Args:
-        micro: the graph of one micro batch.
+        micro: the graph of one micro batch, with the whole batch among its inputs.
         num_micro: micro batches of a step.
         num_devices: of all stages together.
         costs: of the whole step; the memory is that of the fullest stage.
     """
     view = headline(micro, num_devices, costs)
-    parts = {
-        name: getattr(view, name) for name in ("samples", "tokens", "samples_per_second", "tokens_per_second", "mfu")
-    }
-    return replace(view, **{name: value and value * num_micro for name, value in parts.items()})
+    return replace(view, mfu=view.mfu and view.mfu * num_micro)
 
 
 def utilization(graph: OperatorGraph, num_devices: int, model: CostModel) -> tuple[float, str] | None:

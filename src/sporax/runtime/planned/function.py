@@ -17,6 +17,7 @@ from functools import cached_property, partial, wraps
 from typing import Any, Never
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
@@ -30,6 +31,7 @@ from sporax.ir.config.search_names import full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import SYMBOLIC, HardwareProfile, load_profile, profile_name
+from sporax.ir.marks import LayoutMark
 from sporax.ir.operation import Shape
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
@@ -56,6 +58,7 @@ from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, check_shapes, of_any_shape
 from sporax.runtime.planned.traced_function import donated_positions, traced
 from sporax.runtime.planned.user_mesh import mesh_around, on_typed_arrays, types_of, with_types
+from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION, StepRecorder
 
@@ -108,6 +111,7 @@ class PlannedFunction(Answers):
         objects: the arguments that hold objects of flax.nnx.
         programs: what a memory limit had compiled, by the positions of donated arguments.
         plan_again: plans the function for other arguments: by position, by keyword, and what is fixed.
+        alone: the function itself, of arguments by position and of states in place of objects.
     """
 
     step: Ingested
@@ -120,6 +124,7 @@ class PlannedFunction(Answers):
     objects: NnxObjects = field(default_factory=NnxObjects)
     programs: Mapping[tuple[int, ...], Any] = field(default_factory=dict)
     plan_again: Callable[..., PlannedFunction] | None = None
+    alone: Callable[..., Any] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -190,11 +195,13 @@ class PlannedFunction(Answers):
         """
         donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
         inputs = self.graph.inputs[len(self.step.constants) :]
-        jitted = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
+        jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if self._calls_host and self.axes is not None:
             jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
+        if is_asked():
+            jitted = VerifiedFirst(jitted, self._verified)
         updating = self._of_objects(jitted) if self.objects else jitted
         called = updating if not self.names else self._by_keyword(updating)
         return self._resizing(called, donate) if resize else called
@@ -217,6 +224,41 @@ class PlannedFunction(Answers):
 
         return of_any_shape(function, shapes, self.objects.states, plans)
 
+    def verify(self, *args: Any, steps: int = 1, **keywords: Any) -> Verification:
+        """Run the function on one device and as planned, and compare all results. Nothing is donated or updated.
+
+        Args:
+            args: the arguments, of which one device must be able to run the function.
+            steps: how many, one after another; carried results are the next step's arguments.
+            keywords: arguments by keyword.
+
+        Returns:
+            How far each result is from the one of one device, and how far rounding could bring it; ``str`` lists them.
+
+        Raises:
+            SporaxRuntimeError: a result differs beyond rounding; with the first operator that does.
+            SporaxTypeError: the arguments have another structure.
+            SporaxValueError: the devices are not all of this process.
+        """
+        self._check_devices()
+        by_position = (*args, *(keywords[name] for name in self.names if name in keywords))
+        return self._verified(*self.objects.states(by_position), steps=steps)
+
+    def _verified(self, *args: Any, steps: int = 1) -> Verification:
+        leaves, tree = jax.tree.flatten(args)
+        self._check_structure(tree)
+        named = jax.tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
+        names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(named)]
+
+        def alone(*leaves: Any) -> list[Any]:
+            assert self.alone is not None  # `plan` sets it
+            return jax.tree.leaves(self.alone(*jax.tree.unflatten(self.in_tree, leaves)))
+
+        # Constraints name devices that one device is not, so the function is run as it was traced.
+        constrained = any(isinstance(operator.mark, LayoutMark) for operator in self.graph.walk())
+        values = list(map(jnp.asarray, leaves))
+        return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
+
     @property
     def _num_by_position(self) -> int:
         return len(self.in_shardings) - len(self.names)
@@ -228,11 +270,7 @@ class PlannedFunction(Answers):
 
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
-            # Compiled for this structure: another one would be another plan.
-            if tree != self.in_tree:
-                raise SporaxTypeError(
-                    f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}."
-                )
+            self._check_structure(tree)
             check_shapes(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
             results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
             return jax.tree.unflatten(self.out_tree, results)
@@ -245,6 +283,11 @@ class PlannedFunction(Answers):
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
         )
+
+    def _check_structure(self, tree: Any) -> None:
+        # Compiled for this structure: another one would be another plan.
+        if tree != self.in_tree:
+            raise SporaxTypeError(f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}.")
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -390,7 +433,8 @@ def plan(
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
         )
-    return _announced(replace(planned, objects=objects, plan_again=again))
+    alone = called.by_position(fn, len(args))
+    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
 
 
 def _plan_again(

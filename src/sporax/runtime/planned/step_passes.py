@@ -330,7 +330,7 @@ def check_memory(state: StepState) -> StepState:
 
 def _backend(state: StepState) -> Backend:
     """The compiler of the devices that the step is planned for."""
-    return backend_of(state.found.request.profile.platform)
+    return backend_of(state.found.request.profile.compiler)
 
 
 @_stages

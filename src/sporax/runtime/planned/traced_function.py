@@ -7,6 +7,7 @@ pytrees, and say which result becomes which argument. Method: the function is tr
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,8 +61,12 @@ def traced(
         return jax.tree.leaves(marked(outputs))
 
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    with attention_of_gpus():
-        jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
+    try:
+        with attention_of_gpus():
+            jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
+    except NameError as error:
+        _raise_if_of_axis(error)
+        raise
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
@@ -77,6 +82,17 @@ def traced(
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
     return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
+
+
+def _raise_if_of_axis(error: NameError) -> None:
+    """Raise an error that says what to do instead, where a function reduces over an axis that `jax.pmap` would name."""
+    found = re.search(r"unbound axis name: (\w+)", str(error))
+    if found:
+        raise SporaxValueError(
+            f"For 'plan', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no `jax.vmap` "
+            "or `jax.shard_map` around it names. A planned function sees the whole batch: leave out `jax.pmap`, its dimension of "
+            f"devices and its collectives; `pmean(x, '{found[1]}')` of a loss is the mean over the batch."
+        ) from error
 
 
 def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:

@@ -310,7 +310,7 @@ def test_a_run_goes_on_from_the_weights_alone_and_says_so(tmp_path: Path, capsys
 
     assert run(1, False) == 4
     assert run(2, True) == 4  # its optimizer begins anew: the second epoch alone
-    assert "Parameters such as 'global_step' (state of the optimizer), which begin anew" in capsys.readouterr().err
+    assert "Parameters such as 'global_step' (state of the optimizer), which begin again" in capsys.readouterr().err
 
 
 def test_a_training_that_saves_nothing_says_that_resume_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:

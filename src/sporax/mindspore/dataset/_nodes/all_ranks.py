@@ -27,6 +27,7 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, row_of
 from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table, rows_of
 from sporax.mindspore.dataset.samplers import BuiltinSampler
+from sporax.runtime.session import SESSION
 
 
 class AllShares(Node):
@@ -94,10 +95,8 @@ def _together(batches: Sequence[Row], columns: Sequence[str]) -> Row:
 
 def with_all_shares(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read the shares of all ranks."""
-    from sporax.mindspore import context  # here: it loads JAX, which describing data does not need
-
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
-    if not counts or not context.runs_by_rank():
+    if not counts or not SESSION.by_rank():
         return node
     if len(counts) > 1:
         raise SporaxRuntimeError(

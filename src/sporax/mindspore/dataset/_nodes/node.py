@@ -33,6 +33,7 @@ from sporax.mindspore.dataset._streams import (
     Window,
     Zipped,
     buffer_order,
+    chained,
     rows_of,
     shuffled,
     zipped,
@@ -463,7 +464,7 @@ class Concat(Node):
             return joined if self.sampler is None else Reordered(joined, self.sampler.order(joined.size, run))
         if self.sampler is not None:
             raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
-        return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
+        return Flow(lambda: chained([rows_of(stream) for stream in streams]))
 
     def _count(self) -> int:
         total = sum(parent.num_rows() for parent in self.parents)

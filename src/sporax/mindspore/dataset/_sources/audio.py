@@ -51,7 +51,7 @@ def _waveform(where: str, content: bytes, path: Path) -> Array:
                 channels, width, _, count, *_ = file.getparams()
                 data = file.readframes(count)
         except (wave.Error, EOFError) as error:
-            raise ValueError(str(error) or "the file is cut off") from error
+            raise ValueError(str(error) or "the file is truncated") from error
         # `wave` gives what is there without a word.
         if len(data) != count * channels * width:
             raise ValueError(

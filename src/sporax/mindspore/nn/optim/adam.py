@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from inspect import signature
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -60,7 +62,8 @@ class Adam(Optimizer):
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         for name, value in kwargs.items():
             if name not in ("use_lazy", "use_offload"):
-                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
+                names = signature(Adam.__init__).parameters
+                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.{did_you_mean(name, names)}")
             # MindSpore refuses both together.
             if value and use_amsgrad:
                 raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marks import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
@@ -69,8 +70,8 @@ class CommunicationPrimitive(Primitive):
             for place, shape in enumerate(check_list(self.name, name, value)):
                 if any(size < 0 for size in check_ints(self.name, f"{name}[{place}]", shape)):
                     raise SporaxValueError(f"For '{self.name}', the sizes in '{name}' must be >= 0, but got {shape}.")
-        if name in self.dtype_names and value is None:  # to numpy None is float64
-            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got None.")
+        if name in self.dtype_names and not isinstance(value, DType):  # to numpy None and "float" are float64
+            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got {value!r}.")
         if name == "op" and not isinstance(value, str):
             raise SporaxTypeError(f"For '{self.name}', 'op' must be a string, but got {type(value).__name__}.")
 

@@ -103,7 +103,7 @@ def resume_from(path: Path, network: Any, step: int = 0) -> int:
         step = int(values[0])
     if (missing or stored is None) and _ranks.rank() == 0:
         states = (
-            [f"{len(missing)} Parameters such as '{missing[0]}' (state of the optimizer), which begin anew"]
+            [f"{len(missing)} Parameters such as '{missing[0]}' (state of the optimizer), which begin again"]
             if missing
             else []
         )

@@ -28,7 +28,7 @@ from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
 from sporax.planner.search.space.operator_rules import is_identity
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, check_units, natural_units, restricted
+from sporax.planner.search.space.shardings import Units, check_units, natural_units, refined, restricted
 from sporax.planner.solver.graph.cost_graph import CostGraph
 
 NANOSECONDS = 1e9
@@ -167,7 +167,8 @@ class ProblemBuilder:
         self.decisions = find_decisions(graph, options.fixed)
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
-        self.units = options.units or natural_units(mesh, model.links)
+        strategies = itertools.chain(*options.assignments.values())
+        self.units = options.units or refined(natural_units(mesh, model.links), strategies)
         approximate = len(mesh.device_axes) > MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)

@@ -1,0 +1,59 @@
+"""Training steps as others write them: every search and profile plans them, with a limit and without, and devices agree with one."""
+
+import jax
+import numpy as np
+import pytest
+from corpus_programs import PROGRAMS
+
+import sporax
+from sporax.base.errors import SporaxRuntimeError
+from sporax.planner import peak_bytes
+
+MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")
+PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910")
+
+
+@pytest.fixture(autouse=True)
+def usual_types():
+    """The types of a program that does not ask for 64 bits."""
+    with jax.enable_x64(False):
+        yield
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_searches_plan_it_for_all_kinds_of_devices(name):
+    """Three of twenty pairs of search and profile for each program, so that each pair has several."""
+    program, number = PROGRAMS[name], [*PROGRAMS].index(name)
+    for turn in range(3):
+        mode, hardware = MODES[(number + turn) % len(MODES)], PROFILES[(number + turn) % len(PROFILES)]
+        planned = sporax.plan(program.step, *program.args, devices=8, hardware=hardware, mode=mode, carry=program.carry)
+        summary = planned.summary()
+        assert "peak memory" in str(summary)
+        assert 0 < summary.headline.seconds < 1
+
+
+LIMITED = ("recurrent", "state space", "graph", "low rank", "contrastive", "scaled loss")
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_limit_is_kept_or_refused(name):
+    program = PROGRAMS[name]
+    options = {"devices": 8, "hardware": "tpu-v5p", "mode": "recursive", "carry": program.carry}
+    limit = int(0.9 * peak_bytes(sporax.plan(program.step, *program.args, **options).result))
+    try:
+        planned = sporax.plan(program.step, *program.args, **options, memory=limit)
+    except SporaxRuntimeError as error:
+        assert "is the smallest plan" in str(error)  # noqa: PT017 -- no other answer is right
+    else:
+        assert peak_bytes(planned.result) <= limit
+
+
+RUN = ("graph", "reinforcement", "fixed point", "batch norm", "gradients per example", "scaled loss")
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_eight_devices_compute_what_one_does(name):
+    program = PROGRAMS[name]
+    planned = sporax.plan(program.step, *program.args, devices=8, hardware="h100", carry=program.carry)
+    got = planned.function()(*jax.device_put(program.args, planned.in_shardings))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), got, program.step(*program.args))
