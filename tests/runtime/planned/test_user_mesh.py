@@ -39,7 +39,9 @@ def product(w, x):
 CONTEXTS = {
     "set_mesh": lambda: jax.set_mesh(mesh()),
     "explicit": lambda: jax.set_mesh(mesh(EXPLICIT, EXPLICIT)),
-    "abstract": lambda: jax.sharding.use_abstract_mesh(AbstractMesh((2, 4), ("data", "model"))),
+    "abstract": lambda: jax.sharding.use_abstract_mesh(
+        AbstractMesh((2, 4), ("data", "model"), axis_types=(AUTO, AUTO))
+    ),
 }
 
 

@@ -140,7 +140,9 @@ def _uses_all(axes: Sequence[int], run: tuple[int, ...]) -> bool:
 def _mesh(
     mesh: DeviceMatrix, sizes: Sequence[int], names: Sequence[str], types: tuple[AxisType, ...] = ()
 ) -> Mesh | AbstractMesh:
+    # The default of abstract meshes differs between versions of JAX.
+    types = types or (AxisType.Auto,) * len(names)
     if mesh.num_devices > jax.device_count():
-        return AbstractMesh(tuple(sizes), tuple(names), axis_types=types or None)
+        return AbstractMesh(tuple(sizes), tuple(names), axis_types=types)
     devices: Any = np.array(jax.devices(), dtype=object)[list(mesh.ranks)]
-    return Mesh(devices.reshape(tuple(sizes)), tuple(names), axis_types=types or None)
+    return Mesh(devices.reshape(tuple(sizes)), tuple(names), axis_types=types)

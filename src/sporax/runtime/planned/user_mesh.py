@@ -132,7 +132,7 @@ def on_typed_arrays(
         SporaxTypeError: the types are of a mesh that is not the plan's.
     """
     meshes = [jax.typeof(leaf).sharding.mesh for leaf in leaves]
-    explicit = (mesh for mesh in (*meshes, jax.sharding.get_abstract_mesh()) if AxisType.Explicit in mesh.axis_types)
+    explicit = (mesh for mesh in (jax.sharding.get_abstract_mesh(), *meshes) if AxisType.Explicit in mesh.axis_types)
     mesh = next(explicit, None)
     if mesh is None:
         return program(*leaves)
