@@ -1,6 +1,7 @@
 """The Lagrangian loop: the cheapest plan that fits, the smallest, and the error where nothing fits."""
 
 import re
+from dataclasses import replace
 
 import networks
 import numpy as np
@@ -23,6 +24,11 @@ from sporax.planner.search.space.repeated_blocks import choose_tied
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESH = mesh_of(2, 2)
+H200 = load_profile("h200")
+RATES = replace(
+    H200, compute_efficiency=0.79, memory_efficiency=0.9, link_efficiency=1.0, flops={**H200.flops, "float32": 494e12}
+)
+"""The rates for which limits were found at which one plan is a little too large."""
 
 
 def test_without_a_limit_the_cheapest_choice_wins():
@@ -116,7 +122,7 @@ def test_the_loop_finds_what_tensors_alone_do_not_show():
 
 def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_one_fits():
     mesh = DeviceMatrix((2, 4))
-    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    model = Roofline(RATES, link_costs(RATES, mesh))
     options = SearchOptions(fully_use_devices=True, platform="gpu")
     problem = ProblemBuilder(networks.mlp(6, 4096, 4096).graph, mesh, model, options).build()
     limit = 296_960_000
@@ -140,7 +146,7 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
 def test_plans_that_were_smaller_than_they_need_to_be_lead_to_better_ones(monkeypatch, graph, shape, limit, share):
     """Of the experts, a limit that is a tenth lower had a plan that took three quarters of the time."""
     mesh = DeviceMatrix(shape)
-    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), mesh))
+    model = Roofline(RATES, link_costs(RATES, mesh))
     problem = ProblemBuilder(graph, mesh, model, SearchOptions(fully_use_devices=True, platform="gpu")).build()
     best = fit(problem, limit)
     problem.plans.clear()

@@ -167,7 +167,7 @@ class ProblemBuilder:
         self.decisions = find_decisions(graph, options.fixed)
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
-        strategies = itertools.chain(*options.assignments.values())
+        strategies = itertools.chain(*options.assignments.values(), *(where.dims for where in options.fixed.values()))
         self.units = options.units or refined(natural_units(mesh, model.links), strategies)
         approximate = len(mesh.device_axes) > MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
