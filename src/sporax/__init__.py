@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sporax.cluster.job_progress import report_progress
     from sporax.ir.plan import Plan
     from sporax.runtime.devices.calibrate import calibrate
-    from sporax.runtime.planned.function import PlannedFunction, plan
+    from sporax.runtime.planned.function import plan
+    from sporax.runtime.planned.planned_function import PlannedFunction
     from sporax.runtime.session import Session
     from sporax.runtime.storage.trees import load, save
 
@@ -42,7 +43,7 @@ __all__ = [
 
 _HOMES = {
     "plan": "sporax.runtime.planned.function",
-    "PlannedFunction": "sporax.runtime.planned.function",
+    "PlannedFunction": "sporax.runtime.planned.planned_function",
     "Plan": "sporax.ir.plan",
     "calibrate": "sporax.runtime.devices.calibrate",
     "save": "sporax.runtime.storage.trees",

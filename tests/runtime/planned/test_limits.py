@@ -19,7 +19,7 @@ def product(w, x):
 
 
 def test_the_memory_of_the_hardware_is_the_limit():
-    with pytest.raises(SporaxRuntimeError, match=r"must fit into 80 GB per device, but 27\d\.\d+ GB is the smallest"):
+    with pytest.raises(SporaxRuntimeError, match=r"must fit into 85\.5 GB per device, but 27\d\.\d+ GB is the smallest"):
         sporax.plan(product, *LARGE, devices=1, hardware="h100")
     planned = sporax.plan(product, *LARGE, devices=8, hardware="h100")
     assert planned.search.options.memory_bytes == load_profile("h100").memory_bytes
@@ -27,7 +27,7 @@ def test_the_memory_of_the_hardware_is_the_limit():
 
 
 def test_without_a_limit_a_plan_beyond_the_chip_is_warned_of_at_its_head():
-    with pytest.warns(UserWarning, match=r"^The plan needs 275 GB on each device, but 'h100' has 80 GB"):
+    with pytest.warns(UserWarning, match=r"^The plan needs 275 GB on each device, but 'h100' has 85\.5 GB"):
         planned = sporax.plan(product, *LARGE, devices=1, hardware="h100", memory=None)
     assert planned.search.options.memory_bytes is None
     assert "needs 275 GB on each device" in str(planned.summary())[:400]

@@ -12,337 +12,46 @@ import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, wraps
+from dataclasses import replace
+from functools import partial
 from typing import Any, Never
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.base.progress import activity, reported
 from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
-from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, PlanSettings
+from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_names import full_name
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.hardware import SYMBOLIC, HardwareProfile, load_profile, profile_name
-from sporax.ir.marks import LayoutMark
-from sporax.ir.operation import Shape
+from sporax.ir.graph import Role
+from sporax.ir.hardware import HardwareProfile, load_profile, profile_name
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
-from sporax.lowering.execute.host_calls import HOST_CALLS
 from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware, peak_bytes
+from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.kernel_cost import kernel_seconds
-from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.plan_check import check_plan
-from sporax.report.console import show_plan
-from sporax.report.plan_warnings import beyond_the_chip, plan_warnings
-from sporax.report.questions import Answers
+from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
-from sporax.runtime.devices.device_program import device_program
-from sporax.runtime.devices.global_view import axis_names, jax_mesh
+from sporax.runtime.planned.asked_devices import asked_devices, device_matrix, named_axes, under_environment
 from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, are_here
 from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.fixed_results import FixedResults
-from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
+from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.nnx_objects import NnxObjects
-from sporax.runtime.planned.resized import OfOneShape, check_shapes, of_any_shape
+from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
 from sporax.runtime.planned.traced_function import donated_positions, traced
-from sporax.runtime.planned.user_mesh import mesh_around, on_typed_arrays, types_of, with_types
-from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
+from sporax.runtime.planned.user_mesh import types_of, with_types
 from sporax.runtime.process.defects import defects_told
-from sporax.runtime.session import SESSION, StepRecorder
+from sporax.runtime.session import SESSION
 
 OF_HARDWARE = "hardware"
 """The memory limit where the user says nothing: the memory of the hardware."""
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """How a function is called.
-
-    Attributes:
-        names: keywords of its last arguments.
-        donated: positions of arguments whose memory results may use.
-        is_wrapped: whether the function takes all by position.
-    """
-
-    names: tuple[str, ...] = ()
-    donated: tuple[int, ...] = ()
-    is_wrapped: bool = False
-
-    def wrapped(self) -> Called:
-        """For a function whose arguments are by position already."""
-        return replace(self, is_wrapped=True)
-
-    def by_position(self, fn: Callable[..., Any], count: int) -> Callable[..., Any]:
-        """The function of so many positional arguments."""
-        if not self.names or self.is_wrapped:
-            return fn
-        first = count - len(self.names)
-
-        @wraps(fn)
-        def call(*args: Any) -> Any:
-            return fn(*args[:first], **dict(zip(self.names, args[first:], strict=True)))
-
-        return call
-
-
-@dataclass(frozen=True, repr=False)
-class PlannedFunction(Answers):
-    """A function, and its sharding over devices. Made by `plan`.
-
-    Attributes:
-        step: the traced function and its graph.
-        result: the plan, and how it was found.
-        in_tree, out_tree: structures of the arguments (a tuple, those by keyword last) and of the result.
-        names: keywords of the last arguments.
-        donated: positions of arguments that `function` donates by default.
-        axes: the axes of `devices`, where they have names.
-        objects: the arguments that hold objects of flax.nnx.
-        programs: what a memory limit had compiled, by the positions of donated arguments.
-        plan_again: plans the function for other arguments: by position, by keyword, and what is fixed.
-        alone: the function itself, of arguments by position and of states in place of objects.
-    """
-
-    step: Ingested
-    result: PlanResult
-    in_tree: Any
-    out_tree: Any
-    names: tuple[str, ...] = ()
-    donated: tuple[int, ...] = ()
-    axes: NamedAxes | None = None
-    objects: NnxObjects = field(default_factory=NnxObjects)
-    programs: Mapping[tuple[int, ...], Any] = field(default_factory=dict)
-    plan_again: Callable[..., PlannedFunction] | None = None
-    alone: Callable[..., Any] | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """Where everything is."""
-        return self.result.plan
-
-    @property
-    def search(self) -> SearchResult | None:
-        """How the plan was found: predicted seconds, lower bound, time of the search."""
-        return self.result.search
-
-    @cached_property
-    def model(self) -> CostModel:
-        """The cost of operators and links."""
-        return self.result.model
-
-    @property
-    def graph(self) -> OperatorGraph:
-        """The operators of the function."""
-        return self.step.graph
-
-    @cached_property
-    def remarks(self) -> tuple[str, ...]:
-        """What the head of the plan says next to what is found in it: that it needs more memory than there is."""
-        return beyond_the_chip(peak_bytes(self.result), self.result.request.profile)
-
-    @cached_property
-    def predicted_seconds(self) -> float:
-        """Predicted time of one call of the compiled function: of its kernels, where the search had costs of operators."""
-        assert isinstance(self.model, Roofline)  # functions of plain JAX have no other
-        return kernel_seconds(self.graph, self.plan, self.model)
-
-    @cached_property
-    def in_shardings(self) -> Any:
-        """Where the arguments must be, as a tuple of their structure; `jax.device_put` brings them there.
-
-        On an `AbstractMesh` where this process sees fewer devices than the plan is for. In place of objects of flax.nnx they have
-        states, as ``nnx.state(model)`` makes them.
-        """
-        return jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements))
-
-    @cached_property
-    def out_shardings(self) -> Any:
-        """Where the results are, in their structure; on the mesh of `in_shardings`."""
-        shardings = jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs))
-        return shardings[-1] if self.objects else shardings
-
-    @property
-    def mesh(self) -> Mesh | AbstractMesh:
-        """The mesh of the shardings, with the names of `devices`; parts of an axis that one uses alone are ``data.0``, …"""
-        return self._named.mesh
-
-    def show(self) -> None:
-        """Print the summary, in colours on a terminal."""
-        show_plan(self.summary())
-
-    def function(self, donate: int | Sequence[int] | None = None, resize: bool = False) -> Callable[..., Any]:
-        """The function of whole arrays, compiled for all devices at its first call. It updates objects of flax.nnx in place.
-
-        Args:
-            donate: positions of arguments whose memory may be used for results; the ``donate_argnums`` of `plan` by default.
-            resize: plan again where an argument has another shape, such as a last, smaller batch, which is then brought where the
-                new plan has it; all else stays where it is. What was fixed stays fixed where it divides the new shape. Otherwise
-                another shape is an error.
-
-        Raises:
-            SporaxValueError: this process sees fewer devices than the plan is for.
-        """
-        donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
-        inputs = self.graph.inputs[len(self.step.constants) :]
-        jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
-        if SESSION.recording is not None:
-            jitted = _recorded(jitted, SESSION.recording)
-        if self._calls_host and self.axes is not None:
-            jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
-        if is_asked():
-            jitted = VerifiedFirst(jitted, self._verified)
-        updating = self._of_objects(jitted) if self.objects else jitted
-        called = updating if not self.names else self._by_keyword(updating)
-        return self._resizing(called, donate) if resize else called
-
-    def _resizing(self, function: Callable[..., Any], donate: int | Sequence[int] | None) -> Callable[..., Any]:
-        inputs, fixed = self.graph.inputs[len(self.step.constants) :], self.result.request.placements
-        shapes = [self.graph.tensors[entry.tensor].shape for entry in inputs]
-
-        def plans(
-            args: tuple[Any, ...], keywords: Mapping[str, Any], now: Sequence[Shape]
-        ) -> tuple[Callable[..., Any], Sequence[Any]]:
-            assert self.plan_again is not None
-            same: dict[int | str, Placement] = {
-                entry.name: place
-                for entry, place, shape, before in zip(inputs, self._argument_placements, now, shapes, strict=True)
-                if shape == before or (entry.tensor in fixed and place.fits(shape, self.plan.mesh))
-            }
-            again = self.plan_again(args, keywords, same, self.axes, self.plan.mesh.ranks)
-            return again.function(donate), again.in_shardings
-
-        return of_any_shape(function, shapes, self.objects.states, plans)
-
-    def verify(self, *args: Any, steps: int = 1, **keywords: Any) -> Verification:
-        """Run the function on one device and as planned, and compare all results. Nothing is donated or updated.
-
-        Args:
-            args: the arguments, of which one device must be able to run the function.
-            steps: how many, one after another; carried results are the next step's arguments.
-            keywords: arguments by keyword.
-
-        Returns:
-            How far each result is from the one of one device, and how far rounding could bring it; ``str`` lists them.
-
-        Raises:
-            SporaxRuntimeError: a result differs beyond rounding; with the first operator that does.
-            SporaxTypeError: the arguments have another structure.
-            SporaxValueError: the devices are not all of this process.
-        """
-        self._check_devices()
-        by_position = (*args, *(keywords[name] for name in self.names if name in keywords))
-        return self._verified(*self.objects.states(by_position), steps=steps)
-
-    def _verified(self, *args: Any, steps: int = 1) -> Verification:
-        leaves, tree = jax.tree.flatten(args)
-        self._check_structure(tree)
-        named = jax.tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
-        names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(named)]
-
-        def alone(*leaves: Any) -> list[Any]:
-            assert self.alone is not None  # `plan` sets it
-            return jax.tree.leaves(self.alone(*jax.tree.unflatten(self.in_tree, leaves)))
-
-        # Constraints name devices that one device is not, so the function is run as it was traced.
-        constrained = any(isinstance(operator.mark, LayoutMark) for operator in self.graph.walk())
-        values = list(map(jnp.asarray, leaves))
-        return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
-
-    @property
-    def _num_by_position(self) -> int:
-        return len(self.in_shardings) - len(self.names)
-
-    def jitted(self, donated: tuple[int, ...]) -> Any:
-        """The function of whole arrays, of states in place of objects and with all arguments by position."""
-        self._check_devices()
-        mapped = device_program(self.step, self.plan, "planned")
-
-        def call(*args: Any) -> Any:
-            leaves, tree = jax.tree.flatten(args)
-            self._check_structure(tree)
-            check_shapes(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
-            results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
-            return jax.tree.unflatten(self.out_tree, results)
-
-        # A program that calls the host may have one mesh alone, which is that of its collectives.
-        mesh = self._unnamed if self._calls_host else self._named
-        return jax.jit(
-            call,
-            in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
-            out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
-            donate_argnums=donated,
-        )
-
-    def _check_structure(self, tree: Any) -> None:
-        # Compiled for this structure: another one would be another plan.
-        if tree != self.in_tree:
-            raise SporaxTypeError(f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}.")
-
-    def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            return self.objects.updated(args, jitted(*self.objects.states(args)))
-
-        return call
-
-    def _by_keyword(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **keywords: Any) -> Any:
-            if set(keywords) != set(self.names):
-                raise SporaxTypeError(
-                    f"For 'plan', the function must be called with the keywords {list(self.names)}, but got {list(keywords)}."
-                )
-            return jitted(*args, *(keywords[name] for name in self.names))
-
-        return call
-
-    @property
-    def _argument_placements(self) -> tuple[Placement, ...]:
-        return self.plan.inputs[len(self.step.constants) :]
-
-    @cached_property
-    def _calls_host(self) -> bool:
-        return any(operator.name in HOST_CALLS for operator in self.graph.walk())
-
-    def _shardings(self, placements: Sequence[Placement], named: NamedMesh | None = None) -> list[NamedSharding]:
-        named = named or self._named
-        return [NamedSharding(named.mesh, named.spec(place)) for place in placements]
-
-    @cached_property
-    def _named(self) -> NamedMesh:
-        """The mesh with the user's names, where there are some."""
-        if self.plan.mesh.num_devices <= jax.device_count():
-            self._check_devices()
-        if self.axes is not None:
-            return self.axes.refined(self.plan.mesh, (*self._argument_placements, *self.plan.outputs))
-        return self._unnamed
-
-    @cached_property
-    def _unnamed(self) -> NamedMesh:
-        mesh, names = self.plan.mesh, axis_names(self.plan.mesh)
-        is_here = mesh.num_devices <= jax.device_count()
-        own = jax_mesh(mesh) if is_here else AbstractMesh(mesh.shape, names)
-        return NamedMesh(own, tuple((name, (axis,)) for axis, name in enumerate(names)))
-
-    def _check_devices(self) -> None:
-        needed, there = self.plan.mesh.num_devices, jax.device_count()
-        if needed > there:
-            raise SporaxValueError(
-                f"For 'plan', running needs the {needed} devices of the plan, but this process sees {there}."
-            )
-        if max(self.plan.mesh.ranks) >= there:
-            raise SporaxValueError(
-                f"For 'plan', the ranks of the plan must be below {there}, which are here, but got {list(self.plan.mesh.ranks)}."
-            )
 
 
 def plan(
@@ -492,18 +201,18 @@ def _planned(
     carry: Mapping[int, int],
     overlap: float | None,
     saved: str | None,
-    called: Called = Called(),
+    called: Called = POSITIONAL,
     out_shardings: Any = None,
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
-    hardware, mode, memory = _under(os.environ, hardware, mode, memory)
-    devices = _asked_devices(os.environ, devices, saved, args)
+    hardware, mode, memory = under_environment(os.environ, hardware, mode, memory)
+    devices = asked_devices(os.environ, devices, saved, args)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
     if not isinstance(mode, str):
         raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
-    matrix, axes = _matrix(devices), _axes(devices)
+    matrix, axes = device_matrix(devices), named_axes(devices)
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
     asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
@@ -584,31 +293,6 @@ def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     return result
 
 
-def _placed(jitted: Any, shardings: Any) -> Any:
-    """A function whose results have these shardings, where they are already."""
-
-    @wraps(jitted)
-    def call(*args: Any) -> Any:
-        return jax.device_put(jitted(*args), shardings)
-
-    return call
-
-
-def _recorded(jitted: Any, recording: StepRecorder) -> Any:
-    """A function each of whose calls is a step that may be recorded."""
-    texts: list[Any] = []
-
-    @wraps(jitted)
-    def call(*args: Any) -> Any:
-        # Its text says what recorded operators belong to.
-        if not texts:
-            texts.append(jitted.lower(*args).compile())
-            SESSION.executables.add(texts[0])
-        return recording.around(lambda: jitted(*args), ends_step=True)
-
-    return call
-
-
 def _check_left_out(options: Mapping[str, Any]) -> None:
     """Raise where an option has a value that a saved plan has already."""
     for name, value in options.items():
@@ -654,96 +338,6 @@ def _profile(hardware: str, overlap: float | None) -> HardwareProfile:
     if not isinstance(overlap, int | float) or isinstance(overlap, bool) or not 0.0 <= overlap <= 1.0:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
     return replace(profile, overlap=overlap)
-
-
-def _axes(devices: Any) -> NamedAxes | None:
-    """The axes of the devices, where they have names."""
-    if isinstance(devices, Mapping):
-        return NamedAxes(tuple(devices.items()))
-    if isinstance(devices, Mesh | AbstractMesh) and devices.axis_names:
-        return NamedAxes(tuple((str(name), size) for name, size in devices.shape.items()), devices.axis_types)
-    return None
-
-
-def _under(
-    environ: Mapping[str, str], hardware: str, mode: str, memory: int | str | None
-) -> tuple[str, str, int | str | None]:
-    """Hardware, mode and memory, with what the environment says instead, as for training scripts.
-
-    Raises:
-        SporaxValueError: it says what holds for training scripts alone.
-    """
-    # Both values belong to training scripts: symbolic costs and strategies by marks.
-    for variable, value in {HARDWARE: SYMBOLIC, MODE: SEMI_AUTO}.items():
-        if environ.get(variable, "").lower() == value:
-            raise SporaxValueError(
-                f"For 'plan', {variable} must be left out or say something else for functions of plain JAX, but got '{value}'."
-            )
-    return environ.get(HARDWARE) or hardware, environ.get(MODE) or mode, environ.get(MEMORY) or memory
-
-
-def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None, args: Any) -> Any:
-    """The devices of the call or else of the mesh around it, or the number that `sporax plan --devices` was given instead.
-
-    Raises:
-        SporaxValueError: the call brings a saved plan, which is for the devices it was made for.
-    """
-    asked = environ.get(DEVICES)
-    if not asked:
-        return mesh_around(args) if devices is None and saved is None else devices
-    if saved is not None:
-        count = Plan.from_json(saved).mesh.num_devices
-        if count != int(asked):
-            raise SporaxValueError(
-                f"For 'plan', the saved plan is for {count} devices, but `sporax plan --devices` asks for {asked}."
-            )
-        return devices
-    return int(asked)
-
-
-def _matrix(devices: Any) -> DeviceMatrix:
-    """The devices of a plan, by their places among those that JAX sees."""
-    if isinstance(devices, Mapping):
-        return _named_matrix(devices)
-    # An abstract mesh has a shape and no devices.
-    if isinstance(devices, AbstractMesh):
-        return DeviceMatrix(tuple(devices.axis_sizes) or (1,))
-    if isinstance(devices, Mesh):
-        return _of_these(devices.devices)
-    if isinstance(devices, list | tuple) and devices:
-        return _of_these(np.array(devices, dtype=object))
-    count = jax.device_count() if devices is None else int(devices) if isinstance(devices, np.integer) else devices
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise SporaxValueError(
-            f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {reprlib.repr(devices)}. A list of some, as "
-            "`jax.devices()` gives them, or a mesh will do as well."
-        )
-    return DeviceMatrix((count,))
-
-
-def _named_matrix(devices: Mapping[str, int]) -> DeviceMatrix:
-    """So many devices along each axis."""
-    wrong = [size for size in devices.values() if not isinstance(size, int) or isinstance(size, bool) or size < 1]
-    if wrong or not devices or not all(isinstance(name, str) for name in devices):
-        raise SporaxValueError(
-            f"For 'plan', 'devices' must say how many devices are along each axis, {{'data': 8}}, but got {devices!r}."
-        )
-    return DeviceMatrix(tuple(devices.values()))
-
-
-def _of_these(devices: Any) -> DeviceMatrix:
-    """These devices, an array."""
-    ranks = {device: rank for rank, device in enumerate(jax.devices())}
-    chosen = devices.reshape(-1).tolist()
-    # The device itself is looked up, since another backend's devices may have equal numbers.
-    strange = [entry for entry in chosen if not isinstance(entry, jax.Device) or entry not in ranks]
-    if strange or len(set(chosen)) < len(chosen):
-        twice = next((entry for entry in chosen if chosen.count(entry) > 1), None)
-        got = f"{strange[0]!r}" if strange else f"{twice!r} twice"
-        raise SporaxValueError(
-            f"For 'plan', 'devices' must be different ones of the {len(ranks)} that `jax.devices()` has, but got {got}."
-        )
-    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(ranks[entry] for entry in chosen))
 
 
 def _as_found(request: PlanRequest, plan: Plan) -> PlanResult:
