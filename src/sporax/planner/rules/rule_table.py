@@ -300,8 +300,9 @@ def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
-    # Who registers a rule knows the primitive, and pins and edges of loops are the same tensor under any parameter.
-    knows = operation.name in _registered or operation.name in _EDGES or entry.behaviour is Behaviour.PIN
+    # Who registers a rule knows the primitive, rules of kernels say which they know, and pins and edges change nothing.
+    known = operation.name in _registered or operation.name in _EDGES
+    knows = known or entry.behaviour is Behaviour.PIN or entry.family == kernels.FAMILY
     return entry.rule(operation) if knows else checked(entry.rule, operation)
 
 
