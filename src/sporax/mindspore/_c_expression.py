@@ -8,7 +8,7 @@ from sporax.mindspore._names.missing import missing_names
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
-__all__ = ["MSContext"]
+__all__ = ["MSContext", "security"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
@@ -32,4 +32,13 @@ class MSContext:
 
     def is_ascend_plugin_loaded(self) -> bool:
         """Whether operators of Ascend can run: they cannot."""
+        return False
+
+
+class security:  # noqa: N801 - a module of MindSpore's
+    """How MindSpore was built."""
+
+    @staticmethod
+    def enable_security() -> bool:
+        """Whether summaries and dumps are left out for security: they are not."""
         return False

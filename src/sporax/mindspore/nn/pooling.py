@@ -145,6 +145,7 @@ class MaxPool2d(_MaxPool):
         self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
         if self.pad_mode != "pad":
             self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)
@@ -255,6 +256,7 @@ class AvgPool2d(_AvgPool):
         self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
         if self._plain_window:
             self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)

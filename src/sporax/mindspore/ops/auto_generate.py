@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
-from sporax.mindspore.ops._generated import GENERATED
+from sporax.mindspore.ops._inner_names import GENERATED
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
