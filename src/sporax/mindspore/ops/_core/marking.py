@@ -162,16 +162,19 @@ def _of_tensors(
     operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
-    takes = [
-        _is_tensor(leaf)
+    leaves = [
+        (place, leaf)
         for place, arg in (*enumerate(args), *kwargs.items())
         for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
-        if _is_tensor(leaf) or (place in operator.operands and isinstance(leaf, int | float))
+        if isinstance(leaf, Tensor | int | float)
     ]
+    # Numbers that are constants of the program may have empty entries as well.
+    operands = [_is_tensor(leaf) for place, leaf in leaves if _is_tensor(leaf) or place in operator.operands]
+    for takes in (operands, [_is_tensor(leaf) for _, leaf in leaves]):
+        if len(takes) == len(strategy):
+            return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor or entry)
     # A strategy of another length may speak of tensors only; the planner's message is the better one.
-    if len(takes) != len(strategy):
-        return strategy
-    return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
+    return strategy
 
 
 def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
