@@ -74,6 +74,7 @@ OPERATORS: dict[str, tuple[tuple[str, tuple[Any, ...], dict[str, Any]], tuple[An
     "Lerp": (("Lerp", (), {}), (SQUARE, SQUARE), ((0.5,),)),
     "RmsNorm": (("RmsNorm", (), {}), ((48, 24, 48), (48,)), ((),)),
     "Reverse": (("ReverseV2", ([0],), {}), (SQUARE,), ((),)),
+    "ReverseRows": (("ReverseV2", ([1],), {}), (SQUARE,), ((),)),
     "ReduceAny": (("ReduceAny", (), {}), (("b", SQUARE),), ((0,),)),
     "Cumprod": (("CumProd", (), {}), (SQUARE,), ((0,),)),
     "Erf": (("Erf", (), {}), (SQUARE,), ((),)),

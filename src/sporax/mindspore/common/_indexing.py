@@ -84,8 +84,8 @@ def _put_masked(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> 
     if any(mask.ndim == 0 for mask in masks):
         raise _unknown_shape()
     hits = _hits(array, where, update)
-    places = _positions(where, hits or max(mask.size for mask in masks))
-    if not _broadcasts(update.shape, target := _part_shape(array, places)):
+    found = _positions(where, hits or max(mask.size for mask in masks))
+    if not _broadcasts(update.shape, target := _part_shape(array, found)):
         raise _does_not_fit(update, target)
     counts = jnp.stack([jnp.count_nonzero(mask) for mask in masks])
     value_checks.fail_when(
@@ -94,7 +94,7 @@ def _put_masked(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> 
             f"For 'Tensor.__setitem__', the mask must have {hits or 'as many'} hits as the value and other indices have."
         ),
     )
-    return array.at[places].set(update, mode="drop")
+    return array.at[found].set(update, mode="drop")
 
 
 def _chosen(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> jax.Array:

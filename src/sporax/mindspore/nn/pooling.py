@@ -27,8 +27,8 @@ class _Windowed(Cell):
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
         name = type(self).__name__
-        self.kernel_size = self._sizes("kernel_size", kernel_size)
-        self.stride = self._sizes("stride", stride)
+        self.kernel_size: Any = self._sizes("kernel_size", kernel_size)
+        self.stride: Any = self._sizes("stride", stride)
         if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
             raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
         self.pad_mode: Any = pad_mode.lower()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, Composition, class_form
-from sporax.mindspore.ops._generated import GENERATED
 
 _FUNCTIONS = """
 AddcmulExt=addcmul Arange=arange BitwiseAndScalar=bitwise_and BitwiseAndTensor=bitwise_and BitwiseOrScalar=bitwise_or
@@ -69,4 +68,5 @@ def _door(name: str, functions: Mapping[str, Callable[..., Any]], function: str)
     return class_form(name, (), Composition(name, kernel))
 
 
-GENERATED |= {name: _door(name, *place) for name, place in DOORS.items()}
+INNER = {name: _door(name, *place) for name, place in DOORS.items()}
+"""Primitive classes that are here and not in `sporax.mindspore.ops`."""

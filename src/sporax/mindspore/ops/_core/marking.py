@@ -185,7 +185,8 @@ def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]
 def _attributes(marks: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
     """Attributes and further marks, those that a plan can compare."""
     # Strategies are part of the mark already; unhashable values cannot be compared.
-    plain = {name: value for name, value in marks.items() if isinstance(value, str | int | float | bool | tuple)}
+    frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in marks.items()}
+    plain = {name: value for name, value in frozen.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))
 

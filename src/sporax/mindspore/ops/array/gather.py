@@ -243,8 +243,8 @@ def _strided_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: 
     def masked(name: str, place: int) -> bool:
         return bool(int(str(call.get(f"{name}_mask", 0))) >> place & 1)
 
-    places = [place for place in range(len(_ints(call, "begin"))) if not masked("new_axis", place)]
-    for dim, (size, parts, place) in enumerate(zip(shapes[0], slices[0], places, strict=False)):
+    positions = [place for place in range(len(_ints(call, "begin"))) if not masked("new_axis", place)]
+    for dim, (size, parts, place) in enumerate(zip(shapes[0], slices[0], positions, strict=False)):
         # Compared as they are set: a negative number is refused like any other part of the dimension.
         begin, end, stride = (_ints(call, name)[place] for name in ("begin", "end", "strides"))
         begins, ends = begin == 0 or masked("begin", place), end == size or masked("end", place)
