@@ -21,8 +21,6 @@ class CommonPart:
         error: what is raised, in words.
     """
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
-
     def __init__(self, items: Sequence[Any], error: str) -> None:
         self.items, self.error = list(items), error
 

@@ -81,6 +81,11 @@ def _put_masked(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> 
         # A value of the array's own shape: MindSpore chooses element by element.
         if len(where) == 1 and update.shape == array.shape:
             return jnp.where(masks[0].reshape(masks[0].shape + (1,) * (array.ndim - masks[0].ndim)), update, array)
+    return _scattered(array, where, masks, update)
+
+
+def _scattered(array: jax.Array, where: tuple[Any, ...], masks: list[Any], update: jax.Array) -> jax.Array:
+    """`array` with rows of `update` at the hits of masks, whose number is checked when the step has run."""
     if any(mask.ndim == 0 for mask in masks):
         raise _unknown_shape()
     hits = _hits(array, where, update)
