@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-cluster quick soak lint types contracts docs site check bench clean
+.PHONY: help demo test test-all test-changed test-newest test-cluster quick soak lint types contracts docs site check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,13 +20,19 @@ $(BIN)/.ready: pyproject.toml
 demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show the plan, compare (under 90 s)
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
-test: $(BIN)/.ready ## Run all tests
-	$(BIN)/python -m pytest -n auto -m "not soak"
+test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (12 minutes on 2 cores; the first time 14)
+	$(BIN)/python -m pytest -n auto -m "not full and not soak" --costs --durations 10
 
-quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
-	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
+test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several machines, long searches, pages and examples (30 minutes)
+	$(BIN)/python -m pytest -n auto -m "not soak" --durations 10
 
-NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_unknown_primitives.py \
+test-changed: $(BIN)/.ready ## Run what `make test` leaves out, of the packages that changed since the last release and of those above them
+	$(BIN)/python -m pytest -n auto -m "full and not soak" --durations 10 $$($(BIN)/python tools/changed_tests.py)
+
+quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds and start no processes (3 minutes)
+	$(BIN)/python -m pytest -n auto -m "not slow and not full and not soak"
+
+NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_plan_warnings.py \
 	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/lowering/execute/test_local_equations.py \
 	tests/mindspore/ops/_core tests/runtime/process/test_recording.py
 NEWEST_JOBS := tests/docs/test_first_page.py tests/mindspore/communication/test_collectives.py

@@ -31,7 +31,7 @@ sys.dont_write_bytecode = False
 # terminal into their environment where this is missing.
 os.environ["COLUMNS"] = "120"
 
-sys.path.append(str(Path(__file__).parent))  # `compiler_flags`, last: folders here have names of modules
+sys.path.append(str(Path(__file__).parent))  # modules beside this file, last: folders here have names of modules
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
@@ -51,20 +51,71 @@ os.environ["XLA_FLAGS"] = " ".join(
     [_given, *(f"{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given)]
 ).strip()
 
+# Programs that an earlier run compiled, or another process of this one, are read: two fifths of the session's time.
+COMPILED = Path(__file__).parents[1] / ".cache" / "compiled" / version("jaxlib")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
 import jax  # noqa: E402 -- after its settings
+
+import session_costs  # noqa: E402 -- found beside this file
+import session_order  # noqa: E402
+from compiled_files import remove_damaged, resident_bytes  # noqa: E402
 
 # Importing the facade turns 64-bit values on. They are on in every test, whichever tests ran before it in its process.
 jax.config.update("jax_enable_x64", True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--costs", action="store_true", help="show CPU seconds by folder, compare them with tests/cpu_budget.json"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.costs or getattr(config, "workerinput", {}).get("costs"):
+        config.pluginmanager.register(session_costs.SessionCosts(config))
+    if not hasattr(config, "workerinput"):
+        remove_damaged(COMPILED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    node.workerinput["costs"] = node.config.option.costs
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    return session_order.scheduler(config, log)
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests of several processes wait for much of their time."""
-    return (os.cpu_count() or 1) + 1
+    """As many as there are cores, and those that wait for processes of their tests."""
+    return (os.cpu_count() or 1) + session_order.WAITERS
 
 
+@pytest.hookimpl(tryfirst=True)  # marks are there before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with jobs that wait for networks and processes: at the end all workers would wait at the same time."""
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/several_machines/", "tests/ps/")))
+    session_order.mark_further_samples(items)
+    session_order.order(items)
+
+
+_FULL = 2.5e9
+"""Bytes of memory from which a worker forgets compiled programs between files; without that it would take 4 GB."""
+_GROWTH = 0.5e9
+"""Bytes by which it must have grown again: not all that is freed goes back to the system."""
+_after_last = 0.0
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Between files, forget compiled programs that have grown large."""
+    global _after_last
+    if nextitem is None or nextitem.path == item.path or resident_bytes() < max(_FULL, _after_last + _GROWTH):
+        return
+    jax.clear_caches()
+    gc.collect()
+    _after_last = resident_bytes()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -83,6 +134,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
         terminalreporter.line(f"{reasons.total():5} in all")
+
+
+@pytest.fixture
+def without_cache_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has chosen no folder for JAX's compiled programs; the session has."""
+    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", None, raising=False)
 
 
 @pytest.fixture(autouse=True)

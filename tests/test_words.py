@@ -39,7 +39,8 @@ def test_what_is_counted(tmp_path, monkeypatch) -> None:
         "We cut costs.\n| cut, cuts | text, names | sharded |\n| kept | names | stored |\n"
     )
     (tmp_path / "src" / "saw.py").write_text(
-        '"""It cuts, and `cut` is code; rows are kept."""\nkept_rows = 1  # cut\nf(kept=2)\n\ndef cutRows(kept):\n    return "cut"\n'
+        '"""It cuts, and `cut` is code; rows are kept."""\nkept_rows = 1  # cut\nf(kept=2)\n\ndef cutRows(kept):\n'
+        '    print("a CutOut is cut")\n    return "cut"\n'
     )
     monkeypatch.setattr(count_words, "ROOT", tmp_path)
     counts = Counter((one.word, one.where, one.position.rpartition("/")[2]) for one in count_words.found())
@@ -49,5 +50,6 @@ def test_what_is_counted(tmp_path, monkeypatch) -> None:
         ("cut", "text", "saw.py:2"): 1,
         ("cut", "names", "saw.py:5"): 1,
         ("kept", "names", "saw.py:5"): 1,
+        ("cut", "text", "saw.py:6"): 1,
         ("cut", "text", "glossary.md:1"): 1,
     }

@@ -62,12 +62,7 @@ def methods(kind: type) -> Iterator[tuple[str, object]]:
         getattr(kind, name, None)  # methods of operators are made when they are first used
     for name, value in vars(kind).items():
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if (
-            name.startswith("_")
-            or name == "construct"
-            or not inspect.getdoc(function)
-            or function.__doc__ == "See the class."
-        ):
+        if name.startswith("_") or name == "construct" or not function.__doc__ or function.__doc__ == "See the class.":
             continue
         if inspect.isfunction(function) or isinstance(function, property):
             yield name, function

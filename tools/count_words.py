@@ -21,6 +21,8 @@ TEXT, NAMES = "text", "names"
 _ROW = re.compile(r"^\| ([a-z, ]+) \| (text|names|text, names) \| .* \|$")
 _WORDS_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _LITERAL = re.compile(r"``.*?``|`[^`]*`")
+_NAME_IN_STRING = re.compile(r"\w*(?:[a-z][A-Z]|_)\w*")
+"""`CutOut`, `kept_as`: in strings they are the names of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,17 @@ def _matches(words: dict[str, str], where: str, path: Path, lines: Iterator[tupl
 
 
 def _texts(source: str, nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Lines of comments and docstrings."""
+    """Lines of comments and docstrings, and strings of several words, such as messages."""
     for number, line in enumerate(source.splitlines(), 1):
         if "#" in line:  # to read the tokens takes longer than all else, for a few signs in strings
             yield number, line.partition("#")[2]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield from enumerate(node.value.value.splitlines(), node.lineno)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in docstrings:
+                yield from enumerate(node.value.splitlines(), node.lineno)
+            elif " " in node.value:
+                yield node.lineno, _NAME_IN_STRING.sub(" ", node.value)
 
 
 def _names(path: Path, nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:

@@ -78,6 +78,8 @@ def rows() -> list[Row]:
         return entry
 
     for name, function in FUNCTIONS.items():
+        if name.startswith("_"):  # not public
+            continue
         row(name, function).functions.add(name)
     for name, primitive in PRIMITIVES.items():
         row(name, getattr(primitive, "operator", primitive)).classes.add(name)

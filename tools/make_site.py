@@ -64,7 +64,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "security",
     ),
     "Reference": ("reference/*", "api", "operators", "coverage", "tutorials", "rules", "glossary"),
-    "Figures": ("what_works", "reliability", "*_measurements", "kubernetes_invalid_specs"),
+    "Figures": ("what_works", "validation", "reliability", "*_measurements", "kubernetes_invalid_specs"),
     "Inside": (
         "architecture",
         "planner",

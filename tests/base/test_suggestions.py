@@ -18,3 +18,8 @@ from sporax.base.suggestions import did_you_mean
 )
 def test_the_most_similar_name_or_nothing(word, expected):
     assert did_you_mean(word, ["h100", "h200", "tpu-v5e"]) == expected
+
+
+def test_initials_stand_for_a_name():
+    assert did_you_mean("lr", ["lars", "learning_rate", "loss"]) == " Did you mean 'learning_rate'?"
+    assert did_you_mean("p", ["params"]) == ""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sporax.base.text_tables import Section, cost_text, page_width, size_text, table_lines, time_text
+from sporax.base.text_tables import Section, cost_text, limit_text, page_width, size_text, table_lines, time_text
+from sporax.base.units import parse_bytes
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -21,6 +22,13 @@ def test_times_have_three_digits(seconds, text):
 )
 def test_sizes_are_in_powers_of_a_thousand(num_bytes, text):
     assert size_text(num_bytes) == text
+
+
+@pytest.mark.parametrize("num_bytes", [1, 999, 1000, 1001, 999_999, 5_711_004, 274_877_906_944])
+def test_a_limit_of_as_much_as_the_text_says_is_enough(num_bytes):
+    text = limit_text(num_bytes)
+    assert num_bytes <= parse_bytes(text, "the limit") <= num_bytes * 1.001
+    assert not text.startswith("0")
 
 
 def test_other_costs_than_seconds_keep_their_unit():

@@ -52,7 +52,7 @@ def test_only_who_does_nothing_is_idle(start):
     sleeper = programs.pop(SLEEPS)
     deadline = time.monotonic() + 60  # on a busy machine they take long to start
     while (idle := idleness.look([sleeper, *programs.values()]))[sleeper] < SECONDS and time.monotonic() < deadline:
-        time.sleep(0.25)
+        time.sleep(0.2)
     assert idle[sleeper] >= SECONDS
     assert all(idle[process] < SECONDS for process in programs.values())
     idleness.forget()

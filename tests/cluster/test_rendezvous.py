@@ -18,7 +18,7 @@ from sporax.cluster.rendezvous import (
     Number,
     Refuse,
     Registered,
-    TimeIsUp,
+    TimedOut,
     Waiting,
     Watching,
     Welcome,
@@ -131,7 +131,7 @@ def test_time_up_names_who_is_missing():
     cluster = Cluster(4, 0, 60)
     cluster.handle(Registered(0, member("a", 0, size=4)))
     cluster.handle(Registered(1, member("c", 2, size=4)))
-    refusals = cluster.handle(TimeIsUp())
+    refusals = cluster.handle(TimedOut())
     assert [refusal.connection for refusal in refusals] == [0, 1]
     assert "2 of 4 workers joined ('a', 'c'); ranks [1, 3] never did" in cluster.failure
     cluster.validate()
@@ -140,14 +140,14 @@ def test_time_up_names_who_is_missing():
 def test_time_up_without_numbers_counts_who_is_missing():
     cluster = Cluster(2, 1, 60)
     cluster.handle(Registered(0, member("a", size=2)))
-    cluster.handle(TimeIsUp())
+    cluster.handle(TimedOut())
     assert "1 of 2 workers joined ('a'); 1 of them never did" in cluster.failure
     assert "0 of 1 servers joined (none)" in cluster.failure
 
 
 def test_time_is_of_no_matter_once_all_are_there():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    assert cluster.handle(TimeIsUp()) == []
+    assert cluster.handle(TimedOut()) == []
 
 
 def test_all_leave_in_good_order():
@@ -185,7 +185,7 @@ def test_a_launchers_failure_ends_the_job_even_before_its_ranks_joined():
 
 def test_a_launcher_that_comes_too_late_hears_how_it_ended():
     cluster = Cluster(2, 0, 60)
-    cluster.handle(TimeIsUp())
+    cluster.handle(TimedOut())
     (said,) = cluster.handle(Watching(9, "node1"))
     assert said == Announce(9, ClusterPhase.FAILED, cluster.failure)
 
@@ -227,7 +227,7 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
                 Registered(connection, newcomer),
                 Watching(connection, "n"),
                 Left(dice.choice(connections), dice.choice([None, "is gone"])),
-                TimeIsUp() if dice.random() < 0.1 else Registered(connection, newcomer),
+                TimedOut() if dice.random() < 0.1 else Registered(connection, newcomer),
             ]
         )
         for instruction in cluster.handle(event):

@@ -33,6 +33,7 @@ def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
     command = [*COMMAND, str(EXAMPLE), "--out", str(tmp_path), "--epochs", "1", "--networks", "mlp"]

@@ -16,6 +16,7 @@ def run(script: str, *arguments: str) -> list[str]:
     return job.stdout.splitlines()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_one_transformer_cut_in_three_ways(tmp_path):
     lines = run(

@@ -41,6 +41,32 @@ def test_a_file_is_read_again_and_must_be_text(tmp_path):
         load_profile(str(path))
 
 
+@pytest.mark.parametrize(
+    ("profile", "dtype", "name"),
+    [
+        ("h100", "float8_e4m3fn", "float8"),
+        ("h100", "float8_e5m2fnuz", "float8"),
+        ("h100", "uint8", "int8"),
+        ("h100", "int4", "int8"),
+        ("a100", "int4", "int4"),
+        ("a100", "float8_e4m3fn", "bfloat16"),
+        ("tpu-v5p", "float4_e2m1fn", "bfloat16"),
+        ("h100", "int32", "default"),
+        ("cpu", "int8", "default"),
+    ],
+)
+def test_narrow_types_have_a_rate_of_their_own_or_that_of_the_next_wider_one(profile, dtype, name):
+    profile = load_profile(profile)
+    assert profile.rate_name(dtype) == name
+    borrowed = not dtype.removeprefix("u").startswith(name) and dtype != "int32"
+    assert profile.borrowed_rate(dtype) == (name if borrowed else "")
+
+
+def test_operands_of_two_types_are_converted_to_the_wider_one():
+    profile = load_profile("h100")
+    assert profile.nominal_flops("float8_e4m3fn", "bfloat16") == profile.flops["bfloat16"]
+
+
 def test_links_by_distance():
     profile = load_profile("h100")
 

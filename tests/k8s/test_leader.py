@@ -131,7 +131,7 @@ def test_without_the_right_to_work_no_look_at_a_job_begins(monkeypatch):
     async def story():
         monkeypatch.setattr(operator, "_FIRST_RETRY_SECONDS", 0.01)
         right, looks = [False], Looks()
-        workforce = operator.Workforce(looks, Metrics(), OperatorOptions(), lambda: right[0])
+        workforce = operator.JobWorkers(looks, Metrics(), OperatorOptions(), lambda: right[0])
         workforce.wake(JobKey("default", "job"))
         await asyncio.sleep(0.1)
         assert looks.count == 0

@@ -285,6 +285,7 @@ def owned_by(uid: str, name: str = "job") -> list[dict[str, Any]]:
     return [{"kind": "Team", "name": "x", "uid": "x"}, {**kind, "name": name, "uid": uid}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["pods", "services", "poddisruptionbudgets"])
 def test_an_object_of_somebody_else_is_reported_and_never_used(play, kind):
     async def story(api, playground):
@@ -362,6 +363,7 @@ def test_a_running_job_that_is_edited_into_a_pod_that_is_not_taken_keeps_running
     play(story)
 
 
+@pytest.mark.full
 def test_a_job_without_room_says_so_once_and_starts_when_there_is_room(play):
     async def story(api, playground):
         room = [2]
@@ -382,6 +384,7 @@ def test_a_job_without_room_says_so_once_and_starts_when_there_is_room(play):
     play(story)
 
 
+@pytest.mark.full
 def test_late_watches_delete_no_later_job_and_no_later_pod_of_the_name(play):
     async def story(api, playground):
         api.put("msjobs", job(runPolicy={"ttlSecondsAfterFinished": 1}))
@@ -419,6 +422,7 @@ def test_each_deletion_names_the_uid_that_it_means(play):
     play(story)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["services", "poddisruptionbudgets", "networkpolicies"])
 def test_what_the_pods_share_comes_back_as_it_was(play, kind):
     async def story(api, playground):

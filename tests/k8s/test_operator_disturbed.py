@@ -64,6 +64,7 @@ UNDISTURBED = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.SWALLOWED])
 def test_a_job_lives_as_ever_when_two_of_five_changes_are_lost(tmp_path, monkeypatch, fate):
     async def story():
@@ -176,7 +177,7 @@ def test_what_ends_a_job_while_watches_are_held_back_never_hits_the_next_job_of_
             # The old job's end comes, for the operator.
             deletes = lambda: [path for method, path in proxy.calls[before:] if method in ("DELETE", "PATCH")]
             await playground.until(deletes)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.2)
             assert api.get("msjobs", "job")["metadata"]["uid"] == "later"
             assert {name: (api.get("pods", name) or later)["metadata"]["uid"] for name in pods} == pods
             assert not playground.status().is_finished

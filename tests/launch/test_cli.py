@@ -34,6 +34,7 @@ RUN_FLAGS = {
     "tail_worker_log": "-1",
     "no_cache": False,
     "verbose": False,
+    "verify_plan": False,
     "verify_steps": 0,
     "profile": "",
     "profile_steps": "",

@@ -163,6 +163,42 @@ def test_a_wrong_shape_shows_the_users_lines_and_our_message(run, write):
     assert "program.py" in full
 
 
+FAILING = {
+    "rows of a generator": (
+        "def rows():\n    yield (x[0],)\n    raise KeyError('broken')\ndata = ds.GeneratorDataset(rows, ['x'])",
+        ["row 1 with KeyError: 'broken'", "  in rows, {script}, line 9"],
+    ),
+    "function of a map": (
+        "def bad(x):\n    return x.reshape(3)\ndata = ds.NumpySlicesDataset((x,), ['x']).map(bad)",
+        ["the function 'bad' failed with ValueError: cannot reshape", "  in bad, {script}, line 8"],
+    ),
+    "labels and no loss": (
+        "data = ds.NumpySlicesDataset((x, x), ['x', 'y'])",
+        ["takes 1 and the data set gives 2. Set 'loss_fn'"],
+    ),
+    "another name": ("nn.Adam(net.trainable_params(), lr=0.1)", ["no argument 'lr'. Did you mean 'learning_rate'?"]),
+}
+TRAINING = """
+import numpy as np
+from mindspore import dataset as ds, nn
+from mindspore.train import Model
+net = nn.Dense(8, 1)
+x = np.ones((4, 8), np.float32)
+BODY
+Model(net, optimizer=nn.SGD(net.trainable_params())).train(1, data.batch(2))
+"""
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_mistakes_of_a_first_training_take_six_lines(run, write, name):
+    body, expected = FAILING[name]
+    script = write("script.py", TRAINING.replace("BODY", body))
+    lines = run("run", "script.py").stderr.splitlines()
+    assert len(lines) <= 6, lines
+    for text in expected:
+        assert text.format(script=script) in "\n".join(lines[-2:])
+
+
 def test_other_exceptions_keep_all_of_their_frames(run, write):
     write("script.py", "import json\njson.loads('{')\n")
     stderr = run("run", "script.py").stderr

@@ -1,8 +1,10 @@
 """Warnings of Sporax in a job: one line, once, by rank 0."""
 
+import ast
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,19 @@ def test_who_speaks(rank, speaks, capsys, monkeypatch):
         warnings.warn("For 'Thing', no.")
         warnings.showwarning("For 'Thing', no.", UserWarning, "f.py", 1)
     assert ("For 'Thing', no." in capsys.readouterr().err) == speaks
+
+
+def test_all_warnings_of_the_package_begin_as_those_that_are_shown_so():
+    texts = []
+    for path in Path(warning_lines.__file__).parents[1].rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "warnings.warn"
+                and "RuntimeWarning" not in ast.unparse(node)
+            ):
+                text = node.args[0]
+                first = text.values[0] if isinstance(text, ast.JoinedStr) else text
+                texts += [(path.name, node.lineno, first.value)] if isinstance(first, ast.Constant) else []
+    assert len(texts) > 50
+    assert not [text for text in texts if not text[2].startswith("For '")]

@@ -4,11 +4,12 @@ import pytest
 from planner_graphs import layers, mesh_of
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
 from sporax.planner import PlanRequest, PlanResult, make_plan
-from sporax.planner.compiled_limit import NEAR, within_compiled
+from sporax.planner.compiled_limit import SURE, within_compiled
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import SearchResult
@@ -54,7 +55,7 @@ def test_the_next_search_gets_the_limit_less_what_was_not_predicted():
     assert (search.bound_seconds, search.optimal) == (2.0, False)
 
 
-@pytest.mark.parametrize(("predicted", "compiled"), [(int((1 - NEAR) * LIMIT), []), (LIMIT, [LIMIT])])
+@pytest.mark.parametrize(("predicted", "compiled"), [(int(SURE * LIMIT), []), (LIMIT, [LIMIT])])
 def test_plans_far_below_the_limit_are_not_compiled(predicted, compiled):
     planner = Planner((predicted, LIMIT))
     assert ("compiled_bytes" in planner.run().search.statistics) == bool(compiled)
@@ -80,8 +81,8 @@ def test_where_no_compiled_plan_fits_both_figures_are_named(plans):
     compiled, predicted = (1040, 990) if len(plans) == 2 else (1010, 930)
     with pytest.raises(
         SporaxRuntimeError,
-        match=rf"^For 'memory', a plan must fit into 0.001 MB per device once it is compiled, .* needs {compiled / 1e6:.3f} MB, "
-        rf"where {predicted / 1e6:.3f} MB were predicted",
+        match=rf"^For 'memory', a plan must fit into 1 kB per device once it is compiled, .* needs {limit_text(compiled)}, "
+        rf"where {limit_text(predicted)} were predicted",
     ):
         Planner(*plans).run()
 

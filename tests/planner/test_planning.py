@@ -84,15 +84,13 @@ def test_a_search_is_repeated_with_less_memory_until_the_finished_plan_fits(monk
         limits.append(options.memory_bytes)
         return free.search
 
-    monkeypatch.setattr(planning, "_peak_bytes", peak)
+    monkeypatch.setattr(planning, "peak_bytes", peak)
     monkeypatch.setattr(planning, "search", search)
     result = make_plan(request(graph, memory_bytes=limit))
     assert limits == [limit, limit - 1000]
     assert result.search.options.memory_bytes == limit  # what the user asked for, and reports say
-    monkeypatch.setattr(planning, "_peak_bytes", lambda result: limit + 1000)
-    with pytest.raises(
-        SporaxRuntimeError, match=r"^For '.*', a plan must fit into .* MB per device, but with gradients"
-    ):
+    monkeypatch.setattr(planning, "peak_bytes", lambda result: limit + 1000)
+    with pytest.raises(SporaxRuntimeError, match=r"^For '.*', a plan must fit into .*B per device, but with gradients"):
         make_plan(request(graph, memory_bytes=limit))
 
 
@@ -154,3 +152,14 @@ def test_strategies_of_files_and_of_data_parallel_hold_in_every_search():
     assert policy.keeps(mark(None, strategy_gen_mode="data_parallel"))
     assert AutoPolicy(MESH, policy.config, always=True).keeps(mark())
     assert not policy.returns_cotangents
+
+
+@pytest.mark.parametrize("alltoall", [False, True])
+def test_what_is_searched_moves_tensors_as_what_is_executed(alltoall):
+    """A product that is sharded by columns and then by rows: without all-to-all its result is gathered."""
+    graph = layers(2, 64, 64)
+    asked = request(graph, {graph.inputs[0].tensor: placement("01 -")}, enable_alltoall=alltoall)
+    assert search_options(asked).alltoall is alltoall
+    result = make_plan(asked)
+    assert result.plan.alltoall is alltoall
+    assert result.search.cost_seconds == pytest.approx(cost_of(graph, result.plan, result.model).seconds)

@@ -30,7 +30,7 @@ from sporax.ps.protocol.messages import (
     Scale,
     ServerMessage,
     Stop,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.worker.server_connection import ServerConnection
 
@@ -104,7 +104,7 @@ class Link:
         match message:
             case ProcessAccepted():
                 self.welcome = self.welcome or message
-            case ViewIs(view):
+            case ViewReply(view):
                 self.take_view(view)
             case HeartbeatReply():
                 if message.view is not None:

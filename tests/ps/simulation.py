@@ -36,7 +36,7 @@ from sporax.ps.protocol.messages import (
     UpdatesLost,
     VariableSpec,
     VariableValues,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.scheduler import scheduler_state as scheduler
 from sporax.ps.scheduler.journal import Journal
@@ -176,7 +176,7 @@ class Simulation:
             self.incarnations[rank] = message.incarnation
         elif isinstance(message, Initialised):
             self.tells_values = False
-        elif isinstance(message, ViewIs) or (isinstance(message, HeartbeatReply) and message.view is not None):
+        elif isinstance(message, ViewReply) or (isinstance(message, HeartbeatReply) and message.view is not None):
             self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
         else:
             self.do_client(rank, self.clients[rank].handle(client.Answered(message, frames), self.now))

@@ -18,7 +18,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
 from sporax.ps.client.requester import Requester
 from sporax.ps.client.store import Dense, ServerStore
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, OptimizerSpec, Options, Record
+from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, OptimizerSpec, Options, Record
 from sporax.ps.slots.log_file import Intact, LogFile
 
 SIZE = 600
@@ -44,7 +44,7 @@ def take_checkpoint(cluster: BackgroundCluster, store: ServerStore) -> str:
         # In synchronous mode slots are written at a clock that is still to come.
         push_one(store)
         # Begun once: a second checkpoint would be the last one.
-        answer = requester.ask(Checkpoint(begin=not runs), CheckpointIs, 5.0)
+        answer = requester.ask(Checkpoint(begin=not runs), CheckpointReply, 5.0)
         if answer is not None:
             folder, runs = answer.folder, runs or answer.running
     requester.close()
@@ -144,6 +144,7 @@ def end_of(folder: Path, change: Callable[[Path], None], staleness: str) -> str:
     return message
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("change", "staleness"), [(flip_a_bit, "-1"), (zero_a_block, "0"), (cut_a_piece_out, "1")])
 def test_damage_in_the_middle_ends_the_job_and_the_file_is_kept(
     tmp_path: Path, change: Callable[[Path], None], staleness: str
@@ -162,6 +163,7 @@ def test_damage_in_the_middle_ends_the_job_and_the_file_is_kept(
     assert kept.read_bytes() == before[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("staleness", ["-1", "0"])
 def test_a_damaged_last_record_is_noticed_by_what_was_acknowledged(tmp_path: Path, staleness: str) -> None:
     """It looks like a torn one; but the worker, or the scheduler, knows that it was acknowledged."""

@@ -105,6 +105,7 @@ EXPECTED = {"none": "12.3503", "accumulation": "12.2805"}
 """The sum of the weights' sizes after four steps of one process without servers; workers with the same batch end with the same."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("feature", "workers", "devices"), [("pipeline", 2, 1), ("semi_auto", 1, 8)])
 def test_servers_and_another_feature_do_not_wait_for_ever(

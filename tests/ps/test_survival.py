@@ -106,6 +106,7 @@ def exact_under_kills(kills: int, pause: float, **variables: str) -> list[str]:
     return done
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["process", "replica"])
 def test_sums_are_exact_after_a_few_kills(durability: str) -> None:

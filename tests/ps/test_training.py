@@ -79,6 +79,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str])
     return result
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cell", "functional", "mixed"])
 def test_two_workers_end_with_the_weights_of_one_process(
@@ -141,6 +142,7 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("sink", "workers"), [("", 1), ("sink", 2)])
 def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(

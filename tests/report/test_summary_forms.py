@@ -40,7 +40,7 @@ def test_the_headline_says_hardware_time_throughput_and_memory(summary):
     assert head.seconds == summary.search.predicted_seconds
     assert head.bound == summary.search.bound_seconds
     assert head.samples_per_second == pytest.approx(64 / head.seconds)
-    assert head.peak_bytes == summary.totals.peak_bytes < head.limit_bytes == 80_000_000_000
+    assert head.peak_bytes == summary.totals.peak_bytes < head.limit_bytes == 85_520_809_984
     # Two products forward, three backward, each of 2 x 64 x 512 x 1024 operations, in float32.
     ideal = 5 * 2 * 64 * 512 * 1024 / sporax_rate("h100", "float32")
     assert head.mfu == pytest.approx(ideal / (8 * head.seconds), rel=1e-6)
@@ -76,7 +76,7 @@ def test_the_headline_stands_first(summary):
     assert (facts["script"], facts["hardware"]) == ("train.py", "h100")
     assert re.fullmatch(r"[\d.]+ µs, at best [\d.]+ µs", facts["predicted time of a step"])
     assert re.fullmatch(r"[\d,]+ samples/s", facts["throughput"])
-    assert facts["peak memory of a device"].endswith(" of 80 GB")
+    assert facts["peak memory of a device"].endswith(" of 85.5 GB")
     assert "what figures mean" not in facts
 
 

@@ -66,6 +66,7 @@ def test_a_name_that_gloo_cannot_offer_ends_the_job_with_the_line_to_write(make_
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["[fd77::10]", pytest.param("node0", marks=pytest.mark.soak)])
 def test_two_interfaces_and_ipv6(make_machines, start_job, master):

@@ -22,6 +22,7 @@ def expected(make_machines, start_job) -> list[str]:
     return losses(alone.output())
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_names_that_are_known_no_more_change_nothing(make_machines, start_job, expected):
     """A job that was started with a name needs it no more."""

@@ -41,6 +41,7 @@ def test_digits_on_two_machines(tmp_path):
     assert (tmp_path / "outputs/02-data-parallel/curve.png").is_file()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_servers_on_two_machines(tmp_path):
     done = run(COMMANDS[1], tmp_path)

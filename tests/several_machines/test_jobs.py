@@ -35,6 +35,7 @@ def test_a_pulled_cable_changes_no_number(make_machines, start_job):
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_partition_ends_all_ranks_with_a_named_cause(make_machines, start_job):
     made = make_machines(2)
@@ -49,6 +50,7 @@ def test_a_partition_ends_all_ranks_with_a_named_cause(make_machines, start_job)
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("latency", [0.0, 150.0])
 def test_a_rank_that_raises_is_named_on_every_machine(make_machines, start_job, latency):

@@ -43,6 +43,7 @@ def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_m
     assert not re.search("local rank [01] ", job.output())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("failing", "ending", "code", "own_word", "how"),

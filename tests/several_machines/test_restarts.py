@@ -39,6 +39,7 @@ def test_all_machines_start_again_from_the_newest_checkpoint(make_machines, star
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.full
 def test_launchers_restart_together_until_their_number_is_used_up(make_machines, start_job):
     """A rank that fails each time: three starts on both machines, also without `--node_rank`."""
     job = start_job(make_machines(2), 2, PLACE, 1, flags=["--max_restarts", 2], numbered=False)

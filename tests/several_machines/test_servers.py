@@ -67,6 +67,7 @@ store.close()
 ROLE = "import sys; from sporax.ps.process import main; sys.exit(main(sys.argv[1]))"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("address", [pytest.param("10.77.0.10", marks=pytest.mark.soak), "fd77::10"])
 def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make_machines, tmp_path, address):
@@ -120,6 +121,7 @@ def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_p
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_the_exit_code_of_a_worker_is_that_of_every_launcher(make_machines, start_job, tmp_path, failing):
@@ -135,6 +137,7 @@ def test_the_exit_code_of_a_worker_is_that_of_every_launcher(make_machines, star
     assert not any(machine.processes() for machine in made)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("failing", "master"),

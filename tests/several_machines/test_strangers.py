@@ -79,6 +79,7 @@ def disturb(machine, made, file: Path, seed: int, count: int) -> dict[str, list[
     return json.loads(machine.run(command, timeout=500, stderr=subprocess.DEVNULL).stdout)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_stranger_reaches_what_the_page_lists_and_disturbs_nothing(make_machines, start_job, tmp_path, count):

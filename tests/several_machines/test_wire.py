@@ -34,6 +34,7 @@ def runs_of(value: float) -> bytes:
     return np.full(8, value, np.float32).tobytes()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_weights_gradients_and_rows_are_unreadable_with_a_token(make_machines, tmp_path):
     """Between worker and server, and between the servers; a job without keys at the same time shows that they would be seen."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_rests() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No search for garbage inside; nor after it, where the program has switched the collector off."""
     if not gc.isenabled():  # by the program, or by an import that led here
         yield

@@ -10,7 +10,7 @@ _LEAST_SIMILARITY = 0.6
 
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
-    """A question with the most similar name, with a space in front; "" where none is similar.
+    """A question with the name of these initials (``lr``), or the most similar one, with a space in front; "" where none is.
 
     Letters may be of any case, and dashes stand for underscores.
 
@@ -19,7 +19,10 @@ def did_you_mean(word: object, names: Iterable[str]) -> str:
         " Did you mean 'h100'?"
     """
     plain = {_plain(name): name for name in reversed(list(names))}
-    near = difflib.get_close_matches(_plain(str(word)), plain, 1, _LEAST_SIMILARITY)
+    initials = [
+        name for name in plain if "_" in name and "".join(part[:1] for part in name.split("_")) == _plain(str(word))
+    ]
+    near = initials or difflib.get_close_matches(_plain(str(word)), plain, 1, _LEAST_SIMILARITY)
     return f" Did you mean '{plain[near[0]]}'?" if near else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ WIDTH = 120
 _LEAST_WIDTH = 40
 """Columns below which tables cannot be read any more."""
 _GAP = "  "
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 _LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
 _HARD_SPACE = "\u00a0"
 """Stands for the spaces in a layout while lines are broken: `textwrap` breaks at no such space."""
@@ -121,8 +123,17 @@ def cost_text(cost: float, unit: str = "s") -> str:
 
 def size_text(num_bytes: float) -> str:
     """Bytes for people, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.4g} TB"
+    size, unit = _in_unit(num_bytes)
+    return f"{size:.0f} B" if unit == "B" else f"{size:.{4 if unit == 'TB' else 3}g} {unit}"
+
+
+def limit_text(num_bytes: float) -> str:
+    """Bytes to be compared, in the same units with three decimals, rounded up: a limit of as much as the text says is enough."""
+    size, unit = _in_unit(num_bytes)
+    return f"{math.ceil(round(size * 1000, 6)) / 1000:.15g} {unit}"
+
+
+def _in_unit(num_bytes: float) -> tuple[float, str]:
+    """Bytes in the unit that fits."""
+    number = next((number for number, unit in enumerate(_UNITS) if num_bytes < 1000 ** (number + 1)), len(_UNITS) - 1)
+    return num_bytes / 1000**number, _UNITS[number]

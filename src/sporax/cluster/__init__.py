@@ -10,8 +10,6 @@ A layer without devices. It is read in this order:
 What the runtime needs when it joins a job is loaded then: a program of one rank has no cluster.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

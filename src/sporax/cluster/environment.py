@@ -46,6 +46,8 @@ NO_CACHE = "SPORAX_NO_CACHE"
 
 VERIFY_STEPS = "SPORAX_VERIFY_STEPS"
 """How many steps apart programs run twice from the same inputs, to compare results (`runtime.process.step_verification`)."""
+VERIFY_PLAN = "SPORAX_VERIFY_PLAN"
+"""Set to 1, the first run of every plan is compared with one device (`sporax.runtime.planned.verification`)."""
 
 RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
 """Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""
@@ -62,6 +64,8 @@ RESTART_VARIABLE = "SPORAX_RESTART"
 """How often the launcher has started this job again; set by a launcher that does so, and only then."""
 
 DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
+SIMULATED_DEVICES = "--xla_force_host_platform_device_count"
+"""XLA's flag for the number of devices that a CPU acts as."""
 _LOCALHOST = "127.0.0.1"
 _JOB_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
 _SLURM_JOB_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID")
@@ -147,9 +151,9 @@ class RankEnvironment:
         # A batch script has SLURM_PROCID, too, but no step of several tasks.
         if _integer(environ, "SLURM_STEP_NUM_TASKS", default=1, minimum=1) > 1 and environ.get("SLURM_PROCID"):
             return _from_srun(environ)
-        # RANK_SIZE alone says nothing about where the other ranks are.
+        # RANK_SIZE alone says nothing about where the other ranks are, unless this process simulates the device of each.
         size = _integer(environ, "RANK_SIZE", default=1, minimum=1)
-        if size > 1:
+        if size > 1 and f"{SIMULATED_DEVICES}={size}" not in environ.get("XLA_FLAGS", "").split():
             raise SporaxValueError(
                 f"For 'RANK_SIZE', the value must be 1 where nothing says how ranks find each other, but got {size}. "
                 "Start the job with `sporax run --worker_num`, or set MS_ROLE and MS_SCHED_HOST, or RANK_TABLE_FILE."

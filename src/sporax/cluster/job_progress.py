@@ -85,7 +85,7 @@ def _open() -> ProgressServer | None:
         return ProgressServer(port, host)
     except OSError as error:
         warnings.warn(
-            f"Progress cannot be reported: port {port} of {host} (SPORAX_PROGRESS_PORT) cannot be used: {error.strerror}.",
+            f"For 'SPORAX_PROGRESS_PORT', progress cannot be reported: port {port} of {host} cannot be used: {error.strerror}.",
             stacklevel=2,
         )
         return None

@@ -193,7 +193,7 @@ def leave_as_launcher(
     stream.close()
 
 
-def hear_as_launcher(stream: socket.socket, address: tuple[str, int]) -> tuple[int, ...] | messages.Ended:
+def receive_as_launcher(stream: socket.socket, address: tuple[str, int]) -> tuple[int, ...] | messages.Ended:
     """Read the scheduler's word on the job: the ranks that were asked for, or how it ended."""
     message = _receive(stream, address)
     if isinstance(message, messages.Numbered):

@@ -109,11 +109,11 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeIsUp:
+class TimedOut:
     """Event: the cluster has had its time to gather."""
 
 
-Event = Registered | Watching | Left | Waiting | TimeIsUp
+Event = Registered | Watching | Left | Waiting | TimedOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class Cluster:
             case Waiting(connection, waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
-            case TimeIsUp():
+            case TimedOut():
                 return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
 
     @property

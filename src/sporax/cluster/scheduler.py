@@ -34,7 +34,7 @@ from sporax.cluster.rendezvous import (
     Number,
     Refuse,
     Registered,
-    TimeIsUp,
+    TimedOut,
     Waiting,
     Watching,
     Welcome,
@@ -127,7 +127,7 @@ class Scheduler:
         self._drop_silent_strangers()
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._deadline = None
-            self._feed(TimeIsUp())
+            self._feed(TimedOut())
 
     def fail(self, reason: str, ending: Left | None = None) -> None:
         """End the cluster, for what the launcher here has said, and tell everyone why."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from sporax.base.made_later import dataclass
-from sporax.ir.marks import Mark
+from sporax.ir.marks import LayoutMark, Mark
 from sporax.ir.operation import Operation, TensorSpec
 
 LITERAL = -1
@@ -95,6 +95,12 @@ class Operator:
     def mark(self) -> Mark | None:
         """What it says, if it is a mark."""
         return self.operation.params["mark"] if self.name == MARK else None
+
+    @property
+    def constraint(self) -> str:
+        """What the user has called, if it is a sharding that the user's program says."""
+        mark = self.mark
+        return mark.requester if isinstance(mark, LayoutMark) and not mark.is_stored else ""
 
     def __str__(self) -> str:
         where = f" at {self.path}" if self.path else ""

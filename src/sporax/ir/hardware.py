@@ -1,12 +1,15 @@
 """Hardware profiles: rates of arithmetic, of memory and of the links between devices.
 
 A profile is a JSON file. Those that come with Sporax are known by name (`known_profiles`); a path reads your own.
-Numbers are nominal rates; `compute_efficiency` and `memory_efficiency` say what share of them programs reach.
+Numbers are nominal rates; `compute_efficiency`, `memory_efficiency` and `link_efficiency` say what share of them programs
+reach. The shares in the package come from published runs (`benchmarks/published_runs.py --fit`): few constants that all chips
+share, with factors per chip that are pulled to 1.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from functools import cache
@@ -35,21 +38,30 @@ class Link:
         group: how many devices with consecutive ranks it joins; the outermost level joins all, however many.
         alpha_seconds: latency of one step to a neighbour.
         bandwidth: bytes per second that a device sends, one way.
+        axes: of a torus, how many rings a collective may use at the same time; `bandwidth` is that of one.
     """
 
     name: str
     group: int
     alpha_seconds: float
     bandwidth: float
+    axes: int = 1
 
 
 _LARGEST = 1e30
 """Largest rate, size or time in a profile: far above those of every device, and below infinity."""
+_NARROW = re.compile(r"u?(float|int)([1-8])(?![0-9])")
+"""Types of at most eight bits, which have several layouts and one rate."""
 _Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 _Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
 _Share = Annotated[float, Meta(gt=0, le=1)]
 _MAX_BYTES = 1 << 20
 """Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
+
+
+Overlap = Literal["weights", "gradients", "tensor", "asynchronous", "pipeline", "host"]
+"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives
+between products (and such that are divided to be asynchronous), sends between stages, transfers between device and host."""
 
 
 class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +71,7 @@ class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
     group: Annotated[int, Meta(gt=0)]
     alpha_seconds: _Seconds
     bandwidth: _Positive
+    axes: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
 class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,9 +85,14 @@ class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
     links: Annotated[tuple[LinkDocument, ...], Meta(min_length=1)]
     compute_efficiency: _Share = 0.7
     memory_efficiency: _Share = 0.7
+    link_efficiency: _Share = 1.0
+    attention: dict[str, _Share] = {}
+    attention_efficiency: _Share = 1.0
     launch_seconds: _Seconds = 0.0
     collective_seconds: _Seconds = 0.0
     overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    hidden: dict[Overlap, Annotated[float, Meta(ge=0, le=1)]] = {}
+    host_bandwidth: Annotated[float, Meta(ge=0, le=_LARGEST)] = 0.0
     merged_bytes: dict[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
     platform: Literal["", "cpu", "gpu", "tpu"] = ""
 
@@ -97,14 +115,20 @@ class HardwareProfile:
     Attributes:
         name: what people call it.
         source: where the numbers come from.
-        flops: matrix multiplication, floating-point operations per second by dtype; ``"default"`` for all others.
+        flops: matrix multiplication, operations per second by dtype; ``"float8"``, ``"int8"`` and ``"int4"`` are for all layouts
+            of so many bits, ``"default"`` for all others.
         memory_bandwidth: bytes per second.
         memory_bytes: of one device.
         links: the innermost first.
-        compute_efficiency, memory_efficiency: share of the nominal rates that programs reach.
+        compute_efficiency, memory_efficiency, link_efficiency: share of the nominal rates that programs reach.
+        attention: share of the 16-bit rate that kernels of attention reach, by their name, forward and backward together;
+            ``"default"`` for the one that the compiler or its libraries take. Empty where none is fused: scores are written.
+        attention_efficiency: share of that rate that programs reach.
         launch_seconds: fixed time of one kernel.
         collective_seconds: fixed time of one collective.
-        overlap: share of the time of collectives in the backward pass and after it that hides behind computing.
+        overlap: share of the time of collectives in the backward pass and after it that searches hide behind computing.
+        hidden: by kind of transfer, the share of computing behind which well-tuned programs hide it; none by default.
+        host_bandwidth: bytes per second between a device and its host, one way; 0 where unknown.
         merged_bytes: collectives of which the compiler makes one out of several that do not need each other, and up to how many
             bytes of its result.
         platform: JAX's name of such devices, ``"cpu"``, ``"gpu"`` or ``"tpu"``; "" where it has none. It decides how memory is
@@ -119,18 +143,48 @@ class HardwareProfile:
     links: tuple[Link, ...]
     compute_efficiency: float = 0.7
     memory_efficiency: float = 0.7
+    link_efficiency: float = 1.0
+    attention: Mapping[str, float] = field(default_factory=dict, hash=False)
+    attention_efficiency: float = 1.0
     launch_seconds: float = 0.0
     collective_seconds: float = 0.0
     overlap: float = 0.0
+    hidden: Mapping[str, float] = field(default_factory=dict, hash=False)
+    host_bandwidth: float = 0.0
     merged_bytes: Mapping[str, float] = field(default_factory=dict, hash=False)
     platform: str = ""
 
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
 
-    def flops_per_second(self, dtype: str) -> float:
-        """Reachable rate of matrix multiplication in `dtype`."""
-        return self.compute_efficiency * self.flops.get(dtype, self.flops["default"])
+    def nominal_flops(self, *dtypes: str) -> float:
+        """Nominal rate of products of such operands: of several dtypes the lowest, since compilers convert to the widest."""
+        return min((self.flops[self.rate_name(dtype)] for dtype in dtypes), default=self.flops["default"])
+
+    def flops_per_second(self, *dtypes: str) -> float:
+        """Reachable rate of products of such operands."""
+        return self.compute_efficiency * self.nominal_flops(*dtypes)
+
+    def rate_name(self, dtype: str) -> str:
+        """The entry of `flops` for a dtype: its own, or that of the next wider one, as ``"float8"`` and ``"bfloat16"`` are for
+        ``"float8_e4m3fn"``.
+        """
+        narrow = _NARROW.match(dtype)
+        bits = () if narrow is None else (size for size in ("4", "8") if size >= narrow[2])
+        wider = (*(f"{narrow[1]}{size}" for size in bits), "bfloat16") if narrow else ()
+        return next((name for name in (dtype, *wider) if name in self.flops), "default")
+
+    def attention_flops_per_second(self, kernel: str = "default") -> float:
+        """Reachable rate of the products of attention in one kernel, in 16 bits; that of products where none is fused."""
+        share = self.attention.get(kernel, self.attention.get("default", 0.0)) * self.attention_efficiency
+        return (share or self.compute_efficiency) * max(
+            self.flops.get(name, 0.0) for name in ("bfloat16", "float16", "default")
+        )
+
+    @property
+    def compiler(self) -> str:
+        """What decides how memory is predicted: the platform, or ``"written"`` where no kernel of attention is there."""
+        return self.platform if self.attention or self.platform == "cpu" else "written"
 
     @property
     def bytes_per_second(self) -> float:
@@ -144,6 +198,11 @@ class HardwareProfile:
             if len({rank // link.group for rank in ranks}) == 1:
                 return link
         return self.links[-1]
+
+    def borrowed_rate(self, dtype: str) -> str:
+        """The entry of `flops` that is taken for a type of at most eight bits without one of its own; "" for all others."""
+        name = self.rate_name(dtype)
+        return name if _NARROW.match(dtype) and not dtype.removeprefix("u").startswith(name) else ""
 
     def to_json(self) -> str:
         """The profile as a file holds it."""
@@ -203,7 +262,7 @@ def load_profile(name: str) -> HardwareProfile:
 
     Example:
         >>> load_profile("h200").memory_bytes
-        141000000000
+        150754820096
     """
     if not isinstance(name, str):
         raise SporaxTypeError(

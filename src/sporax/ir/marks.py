@@ -78,11 +78,15 @@ class LayoutMark:
         requester: function or Cell that the layouts are of.
         number: as in `OperatorMark`.
         layouts: as in `OperatorMark.in_strategy`.
+        free: dimensions that are left to the planner, of a mark of one tensor.
+        is_stored: whether a parameter is stored like that, too, and not only read.
     """
 
     requester: str
     number: int
     layouts: Shardings
+    free: tuple[int, ...] = ()
+    is_stored: bool = True
 
     def __str__(self) -> str:
         return f"layouts of {self.requester}"

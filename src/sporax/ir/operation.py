@@ -47,6 +47,20 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Fused:
+    """What a kernel of attention does of an operation.
+
+    Attributes:
+        share: products computed, of those that the operation says: half of the scores are masked where attention is causal, and
+            backward kernels compute scores again.
+        elements: of the scores.
+    """
+
+    share: float
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One equation as the planner sees it.
 
@@ -54,9 +68,11 @@ class Operation:
         name: the primitive's name; calls of foreign code add what they call, as in ``ffi_call:my_kernel``.
         operands, results: the tensors.
         params: the primitive's parameters as they are; objects such as dimension numbers are read by attribute.
+        fused: what a kernel of attention does of it, where the hardware has one; None for all others.
     """
 
     name: str
     operands: tuple[TensorSpec, ...]
     results: tuple[TensorSpec, ...]
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fused: Fused | None = None

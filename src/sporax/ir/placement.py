@@ -12,7 +12,7 @@ reduced. Such a tensor is called partial.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from functools import lru_cache
 
@@ -127,6 +127,15 @@ class Placement:
     def complete(self) -> Placement:
         """The same sharding after the parts have been added up."""
         return placed(self.dims) if self.partial else self
+
+    def opened(self, free: Collection[int], other: Placement | None) -> Placement:
+        """The same sharding, and along the free dimensions that of another placement, as far as the axes are not in use."""
+        if not free or other is None:
+            return self
+        own = frozenset(itertools.chain(*(axes for dim, axes in enumerate(self.dims) if dim not in free)))
+        # After an axis that is in use, inner ones would divide other parts of the dimension.
+        taken = [tuple(itertools.takewhile(lambda axis: axis not in own, axes)) for axes in other.dims]
+        return placed(tuple(taken[dim] if dim in free else axes for dim, axes in enumerate(self.dims)))
 
     def parts(self, mesh: DeviceMatrix) -> tuple[int, ...]:
         """Number of slices of each dimension."""

@@ -227,6 +227,7 @@ _TABLE = (
     EnvironmentVariable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERBOSE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERIFY_STEPS", RUNTIME, integer(0), 0),
+    EnvironmentVariable("SPORAX_VERIFY_PLAN", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_PROFILE", RUNTIME, TEXT, ""),
     EnvironmentVariable("SPORAX_PROFILE_STEPS", RUNTIME, step_range(), (5, 8)),
     EnvironmentVariable("SPORAX_KEEP_MEMORY", RUNTIME, SWITCH, "1"),

@@ -7,8 +7,6 @@ together for one job, and `operator` wakes it up through kopf. `resource.schema`
 `k8s_command` is `sporax k8s`, and `submitted_job` the same for programs.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

@@ -72,7 +72,7 @@ class OperatorOptions:
     lease: LeaseOptions | None = None
 
 
-class Workforce:
+class JobWorkers:
     """One task per job, woken up by notices and by time."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Workforce:
         self._reconciler = reconciler
         self._may_work = may_work
         self._metrics = metrics
-        self._turns = asyncio.Semaphore(options.parallel_looks)
+        self._concurrency = asyncio.Semaphore(options.parallel_looks)
         self._notices: dict[JobKey, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -136,7 +136,7 @@ class Workforce:
 
     async def _look(self, key: JobKey) -> float | None:
         """Look at a job once, when it is its turn."""
-        async with self._turns:
+        async with self._concurrency:
             if not self._may_work():  # kopf takes a moment to end
                 return _FIRST_RETRY_SECONDS
             start = time.perf_counter()
@@ -198,7 +198,7 @@ async def _work(
 ) -> None:
     """Look after jobs until told to stop; no look begins while `may_work` says no."""
     cluster, cache = KubernetesCluster(client, options.namespaces), JobCache()
-    workforce = Workforce(Reconciler(cluster, cache, metrics, *calls), metrics, options, may_work)
+    workforce = JobWorkers(Reconciler(cluster, cache, metrics, *calls), metrics, options, may_work)
     resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
     endpoint = None if options.liveness_port is None else f"http://{_EVERY_ADDRESS}:{options.liveness_port}{HEALTHY}"
     without_missing = _WithoutMissing()
@@ -251,7 +251,7 @@ async def _watched_to_the_end(watching: Awaitable[None], cluster: KubernetesClus
 
 
 async def _resync(
-    cluster: KubernetesCluster, cache: JobCache, workforce: Workforce, metrics: Metrics, pause_seconds: float
+    cluster: KubernetesCluster, cache: JobCache, workforce: JobWorkers, metrics: Metrics, pause_seconds: float
 ) -> None:
     """Compare the cache with everything there is, and look at every job, now and then."""
     while True:
@@ -303,7 +303,7 @@ def _in_cluster(**arguments: Any) -> kopf.ConnectionInfo | None:
     return replace(login, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
 
 
-def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
+def _handlers(workforce: JobWorkers, cache: JobCache) -> kopf.OperatorRegistry:
     """What kopf calls: notices enter the cache and become wake-ups.
 
     kopf calls functions of an index for every object there is before it calls any other: the cache is complete when
@@ -345,7 +345,7 @@ def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
 
 def _watch_shared(
     registry: kopf.OperatorRegistry,
-    workforce: Workforce,
+    workforce: JobWorkers,
     cache: JobCache,
     resource: tuple[str, str, str],
     labels: dict[str, Any],

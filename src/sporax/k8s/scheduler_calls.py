@@ -17,7 +17,7 @@ from typing import Protocol
 from sporax.k8s.decide.observed import ReportedMembership
 from sporax.k8s.resource.spec import Job, scheduler_port
 from sporax.ps.client.requester import Requester
-from sporax.ps.protocol.messages import GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.protocol.messages import GetStatus, GetWanted, Scale, StatusReply, Wanted
 
 _FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0
 _ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others must not hold up the job
@@ -72,7 +72,7 @@ def _place(job: Job, address: str) -> str:
 def read_membership(place: str) -> ReportedMembership | None:
     """What the scheduler at `host:port` says; None if it does not answer."""
     with closing(Requester(place)) as requester:
-        state = requester.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        state = requester.ask(GetStatus(), StatusReply, _ANSWER_SECONDS)
         target = requester.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
     if state is None or target is None:
         return None

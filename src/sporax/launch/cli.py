@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "convert, inspect and compare checkpoints of distributed jobs",
     ),
     "completion": ("sporax.launch.commands.completion", "print a script that completes commands and flags in a shell"),
-    "solve": ("sporax.launch.commands.solve", "search the cheapest choice in a cost graph given as a file"),
+    "solve": ("sporax.launch.commands.solve", "search the choice of least cost in a cost graph from a file"),
 }
 
 

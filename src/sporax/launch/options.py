@@ -35,7 +35,7 @@ _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 _OF_ONE_PROCESS = frozenset(
-    "module config job_file local_devices resume no_cache verbose verify_steps profile profile_steps".split()
+    "module config job_file local_devices resume no_cache verbose verify_plan verify_steps profile profile_steps".split()
     + ["target", "target_arguments"]
 )
 """Attributes of a command line that have a meaning without a launcher."""
@@ -95,6 +95,7 @@ class LaunchOptions:
         dry_run: what is imitated; None in a real job.
         no_cache: compile and search for plans again, and store nothing for later runs.
         verbose: errors have all of their frames.
+        verify_plan: the first run of every plan is compared with one device.
         verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
@@ -123,6 +124,7 @@ class LaunchOptions:
     token_file: str | None = None
     no_cache: bool = False
     verbose: bool = False
+    verify_plan: bool = False
     verify_steps: int = 0
     server_num: int = 0
     staleness: int | None = None
@@ -207,6 +209,7 @@ def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
 def _add_checks(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("compiled programs").add_argument
     add("--no_cache", action="store_true", help="compile and search for plans again, and store nothing for later runs")
+    add("--verify-plan", action="store_true", help="compare the first step of every plan with one device")
     add(
         "--verify-steps",
         type=int,
@@ -278,6 +281,7 @@ def checked(
         dry_run=dry_run,
         no_cache=arguments.no_cache,
         verbose=arguments.verbose,
+        verify_plan=arguments.verify_plan,
         verify_steps=arguments.verify_steps,
         server_num=arguments.server_num,
         staleness=arguments.staleness,

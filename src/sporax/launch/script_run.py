@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sporax.base.errors import SporaxError
-from sporax.cluster.environment import PROFILE, RESUME, RankEnvironment
+from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment
 from sporax.ir.variables import read
 
 _RECORDING = "sporax.runtime.process.recording"
@@ -29,31 +29,42 @@ def run_recorded(run: Callable[[], int], environ: Mapping[str, str]) -> int:
         recording.end()
 
 
-def run_resumed(run: Callable[[], int], environ: Mapping[str, str]) -> int:
-    """Run a script; with `sporax run --resume` it is told at the end if nothing has looked for a checkpoint."""
-    if read(environ, RESUME) != "1":
+_EFFECTS = {
+    RESUME: (
+        "looked_for_checkpoint",
+        "`sporax run --resume` had no effect: nothing was resumed. The script has neither called Model.train nor loaded a "
+        "checkpoint (load_checkpoint, load_distributed_checkpoint, sporax.load); a training loop of one's own loads it itself.",
+    ),
+    VERIFY_PLAN: (
+        "verified_plan",
+        "`sporax run --verify-plan` had no effect: no plan was run, or only plans of several pipeline stages, which are not "
+        "compared with one device.",
+    ),
+}
+"""What a flag asks for: the attribute of the session that says it has happened, and what is told where it has not."""
+
+
+def run_told(run: Callable[[], int], environ: Mapping[str, str]) -> int:
+    """Run a script; at its end it is told what `sporax run` was asked for in vain."""
+    asked = [effect for variable, effect in _EFFECTS.items() if read(environ, variable) == "1"]
+    if not asked:
         return run()
     try:
         code = run()
     except SystemExit as end:
         if not end.code:
-            _tell_of_resume(environ)
+            _tell(asked, environ)
         raise
     if code == 0:
-        _tell_of_resume(environ)
+        _tell(asked, environ)
     return code
 
 
-def _tell_of_resume(environ: Mapping[str, str]) -> None:
+def _tell(asked: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> None:
     session = importlib.import_module(_SESSION).SESSION
-    if not session.looked_for_checkpoint and is_first(environ):
-        print(
-            "sporax: warning: `sporax run --resume` had no effect: nothing was resumed. The script has neither called "
-            "Model.train nor loaded a checkpoint (load_checkpoint, load_distributed_checkpoint, sporax.load); a training loop of "
-            "one's own loads it itself.",
-            file=sys.stderr,
-            flush=True,
-        )
+    for attribute, text in asked:
+        if not getattr(session, attribute) and is_first(environ):
+            print(f"sporax: warning: {text}", file=sys.stderr, flush=True)
 
 
 def is_first(environ: Mapping[str, str]) -> bool:

@@ -25,7 +25,7 @@ from types import ModuleType, TracebackType
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import is_verbose
 from sporax.launch import warning_lines
-from sporax.launch.script_run import run_recorded, run_resumed
+from sporax.launch.script_run import run_recorded, run_told
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
@@ -121,7 +121,7 @@ def execute(target: Target) -> int:
         importlib.import_module(name).install()
     warning_lines.install(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
-    return run_resumed(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
+    return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
 
 def _run_script(target: Target) -> int:
@@ -219,21 +219,40 @@ def shorten(error: BaseException) -> bool:
     """
     if is_verbose(os.environ):
         return False
-    own: list[TracebackType] = []
-    entry, count = error.__traceback__, 0
+    own, count = _frames_of_user(error.__traceback__)
+    if not own:
+        return False
+    error.__traceback__ = _chained(own)
+    # JAX's note about frames that it has left out.
+    error.__notes__ = [note for note in getattr(error, "__notes__", []) if _NOTE_OF_JAX not in note]
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and not isinstance(cause, SporaxError):
+        # Mostly the message says what it was; where it comes from is one line.
+        if str(cause) not in str(error):
+            error.add_note(f"  because of {type(cause).__name__}: {str(cause).partition(chr(10))[0]}")
+        frames = _frames_of_user(cause.__traceback__)[0]
+        code = frames[-1].tb_frame.f_code if frames else None
+        if code is not None and frames[-1].tb_frame is not own[-1].tb_frame:
+            error.add_note(f"  in {code.co_name}, {code.co_filename}, line {frames[-1].tb_lineno}")
+        error.__cause__, error.__suppress_context__, count = None, True, count + 1
+    return len(own) < count
+
+
+def _frames_of_user(entry: TracebackType | None) -> tuple[list[TracebackType], int]:
+    """The frames of the user's files, and the number of all."""
+    own, count = [], 0
     while entry is not None:
         if not entry.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             own.append(entry)
         entry, count = entry.tb_next, count + 1
-    if not own:
-        return False
+    return own, count
+
+
+def _chained(frames: Sequence[TracebackType]) -> TracebackType | None:
     after: TracebackType | None = None
-    for entry in reversed(own):
+    for entry in reversed(frames):
         after = TracebackType(after, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    error.__traceback__ = after
-    # JAX's note about frames that it has left out.
-    error.__notes__ = [note for note in getattr(error, "__notes__", []) if _NOTE_OF_JAX not in note]
-    return len(own) < count
+    return after
 
 
 def _find_command(name: str) -> str | None:

@@ -107,22 +107,10 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 
 # Names that hand out Tensors, which are complete only together with their operators.
 _WITH_OPERATORS = frozenset(
-    [
-        "Tensor",
-        "COOTensor",
-        "CSRTensor",
-        "RowTensor",
-        "SparseTensor",
-        "Parameter",
-        "ParameterTuple",
-        "tensor",
-        "from_numpy",
-        "mutable",
-        "load_checkpoint",
-        "load_distributed_checkpoint",
-        "load_segmented_checkpoints",
-        "merge_sliced_parameter",
-    ]
+    """
+    Tensor COOTensor CSRTensor RowTensor SparseTensor Parameter ParameterTuple tensor from_numpy mutable
+    load_checkpoint load_distributed_checkpoint load_segmented_checkpoints merge_sliced_parameter
+    """.split()
 )
 
 __all__ = ["__version__", *_SUBMODULES, *_HOMES, *_SECOND_NAMES]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import _devices
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -21,8 +21,7 @@ __all__ = [
     *("memory_summary", "reset_max_memory_allocated", "reset_max_memory_reserved", "reset_peak_memory_stats"),
 ]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 
 @dataclass(frozen=True, slots=True)

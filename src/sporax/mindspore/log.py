@@ -11,15 +11,13 @@ import logging
 import os
 from pathlib import Path
 from time import localtime, strftime
-from typing import TYPE_CHECKING
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 
 __all__ = ["critical", "debug", "error", "get_level", "get_log_config", "info", "warning"]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 

@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import jax
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.runtime.process import trace_files
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -46,8 +46,7 @@ __all__ = [
     "tensorboard_trace_handler",
 ]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 _SETTINGS = frozenset(
     """

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from sporax.planner.compiled_limit import Measure, is_near
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
-    from sporax.planner.planning import finish, make_plan, received, remembered
+    from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
+    from sporax.planner.propagation.propagate import plan_of_body
     from sporax.planner.request import PlanRequest
     from sporax.planner.request_text import request_key
     from sporax.planner.result import PlanResult
@@ -41,10 +42,12 @@ __all__ = [
     "fitting_hardware",
     "is_near",
     "make_plan",
+    "peak_bytes",
     "received",
     "remembered",
     "request_key",
     "trade_offs",
+    "plan_of_body",
 ]
 
 _HOMES = {
@@ -63,10 +66,12 @@ _HOMES = {
     "fitting_hardware": "sporax.planner.devices",
     "is_near": "sporax.planner.compiled_limit",
     "make_plan": "sporax.planner.planning",
+    "peak_bytes": "sporax.planner.planning",
     "received": "sporax.planner.planning",
     "remembered": "sporax.planner.planning",
     "request_key": "sporax.planner.request_text",
     "trade_offs": "sporax.planner.search",
+    "plan_of_body": "sporax.planner.propagation.propagate",
 }
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves

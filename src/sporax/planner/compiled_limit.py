@@ -20,21 +20,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.planner.result import PlanResult
 from sporax.planner.search.limit.limit import PlanTooLargeError
 
 Measure = Callable[[PlanResult], int | None]
 """Compiles a plan: the bytes that it needs on one device, or None where that cannot be known."""
 
+SURE = 0.5
+"""Share of the limit up to which a prediction is believed: XLA computes products of half precision in float32 on CPUs, which
+takes up to 1.9 times the predicted memory."""
 NEAR = 0.15
-"""Share of the limit by which a prediction may differ from it for the plan to be compiled: three times the usual error."""
+"""Share of the limit by which a prediction may be above it for the plan to be compiled: three times the usual error."""
 _ROUNDS = 4
 """Most plans that are compiled."""
 
 
 def is_near(predicted: int, limit: int) -> bool:
     """Whether the compiled program decides if a plan of so many predicted bytes keeps a limit."""
-    return (1 - NEAR) * limit < predicted <= (1 + NEAR) * limit
+    return SURE * limit < predicted <= (1 + NEAR) * limit
 
 
 def within_compiled(
@@ -71,8 +75,8 @@ def within_compiled(
 
 def _too_large(limit: int, predicted: int, compiled: int) -> SporaxRuntimeError:
     return SporaxRuntimeError(
-        f"For 'memory', a plan must fit into {limit / 1e6:.3f} MB per device once it is compiled, but the best that was found "
-        f"needs {compiled / 1e6:.3f} MB, where {predicted / 1e6:.3f} MB were predicted. Optimizer parallel, recomputation or a "
+        f"For 'memory', a plan must fit into {limit_text(limit)} per device once it is compiled, but the best that was found "
+        f"needs {limit_text(compiled)}, where {limit_text(predicted)} were predicted. Optimizer parallel, recomputation or a "
         "smaller batch needs less."
     )
 

@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 
+from sporax.base.text_tables import limit_text
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig
+from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.placement import Placement
-from sporax.ir.plan import Plan
+from sporax.ir.plan import Plan, Resharding
 from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
 from sporax.planner.compiled_limit import Measure, within_compiled
 from sporax.planner.cost.chosen_model import cost_model
@@ -36,7 +38,8 @@ from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
-from sporax.planner.rules import Assignment
+from sporax.planner.rules import Assignment, rule_for
+from sporax.planner.rules.islands import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
 from sporax.planner.search.limit.limit import PlanTooLargeError
@@ -71,7 +74,7 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     planned = partial(_predicted_within, request, options, model)
     if measure is None:
         return planned(options.memory_bytes)
-    return within_compiled(options.memory_bytes, planned, _peak_bytes, measure)
+    return within_compiled(options.memory_bytes, planned, peak_bytes, measure)
 
 
 def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
@@ -82,17 +85,17 @@ def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostM
     """
     refuse_hopeless(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
-    allowed, needed = limit, _peak_bytes(result)
+    allowed, needed = limit, peak_bytes(result)
     for _ in range(_MORE_SEARCHES):
         if needed <= limit:
             break
         allowed -= needed - limit
         result = _searched(request, options, allowed, model)
-        needed = _peak_bytes(result)
+        needed = peak_bytes(result)
     if needed > limit:
         raise PlanTooLargeError(
-            f"For 'search_mode', a plan must fit into {limit / 1e6:.3f} MB per device, but with gradients and parameters stored "
-            f"as the settings say the best that was found needs {needed / 1e6:.3f} MB.",
+            f"For 'search_mode', a plan must fit into {limit_text(limit)} per device, but with gradients and parameters stored "
+            f"as the settings say the best that was found needs {limit_text(needed)}.",
             needed,
         )
     return result
@@ -167,13 +170,13 @@ def _is_same(plan: Plan, other: Plan) -> bool:
     return same and plan.reshardings == other.reshardings and plan.alltoall == other.alltoall
 
 
-def _peak_bytes(result: PlanResult) -> int:
+def peak_bytes(result: PlanResult) -> int:
     """The peak of the finished plan; what the search has measured where that is its own plan."""
     search = result.search
     measured = None if search is None or not _is_same(result.plan, search.plan) else search.statistics.get("peak_bytes")
     if isinstance(measured, int):
         return measured
-    backend = backend_of(result.request.profile.platform)
+    backend = backend_of(result.request.profile.compiler)
     return memory_of(result.request.graph, result.plan, backend=backend).peak_bytes
 
 
@@ -181,15 +184,18 @@ def search_options(request: PlanRequest) -> SearchOptions:
     """What the settings, and the strategies and layouts that the user has fixed, let a search do."""
     fixed, assignments = _fixed_by_user(request, auto_policy(request))
     config, mesh, symbolic = request.settings.search, request.mesh, request.settings.symbolic
+    inlined = inline_loops(request.graph).graph
     single = tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
     return SearchOptions(
         # One axis at a time is MindSpore's search space; with many axes it would be too large for exact searches.
         units=single if symbolic and len(single) <= _FEW_AXES else (),
         fully_use_devices=config.fully_use_devices,
         fixed={**request.placements, **fixed},
-        assignments=assignments,
+        free=_free_dims(inlined),
+        assignments={**assignments, **_of_islands(inlined, mesh)},
         memory_bytes=request.memory_bytes,
-        platform=request.profile.platform,
+        platform=request.profile.compiler,
+        alltoall=request.settings.parallel.enable_alltoall,
         gives_up=request.settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
@@ -220,13 +226,29 @@ def _warn_of_ignored(settings: PlanSettings) -> None:
     reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
     if not settings.symbolic:
         # The numbers of the published model have no meaning next to seconds.
-        why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
+        why = f"plans are costed in seconds on '{settings.hardware}'; without a hardware profile the number counts"
         reasons |= dict.fromkeys(sorted(settings.cost.changed & COEFFICIENTS), why)
     for name, why in reasons.items():
         warnings.warn(f"For 'set_cost_model_context', '{name}' has no effect: {why}.", stacklevel=2)
 
 
 # --------------------------------------------------------------------------------------------- what the user has fixed
+
+
+def _of_islands(graph: OperatorGraph, mesh: DeviceMatrix) -> dict[int, Assignment]:
+    """How the authors of islands have sharded them."""
+    found = (
+        (number, only_assignment(operator.operation, rule_for(operator.operation), mesh))
+        for number, operator in enumerate(graph.operators)
+        if "island" in operator.operation.params
+    )
+    return {number: assignment for number, assignment in found if assignment is not None}
+
+
+def _free_dims(graph: OperatorGraph) -> dict[int, tuple[int, ...]]:
+    """The dimensions that layouts leave open, by number of the tensor behind the mark."""
+    marks = ((operator.mark, operator.results) for operator in graph.operators)
+    return {results[0]: mark.free for mark, results in marks if isinstance(mark, LayoutMark) and mark.free}
 
 
 def _fixed_by_user(request: PlanRequest, policy: AutoPolicy) -> tuple[dict[int, Placement], dict[int, Assignment]]:
@@ -246,12 +268,12 @@ def _fixed_by_user(request: PlanRequest, policy: AutoPolicy) -> tuple[dict[int, 
     parameters = {argument.tensor for argument in graph.inputs if argument.role is Role.PARAMETER}
     inside = False
     for number, (operator, planned) in enumerate(zip(out.graph.operators, plan.operators, strict=True)):
-        mark, specs = operator.mark, operator.operation.operands
+        mark, specs, stores = operator.mark, operator.operation.operands, False
         if isinstance(mark, OperatorMark):
             inside = mark.side is Side.IN and policy.keeps(mark)
             reshardings = policy.at_operator(replace(mark, path=operator.path), specs, planned.operands)
         elif isinstance(mark, LayoutMark):
-            reshardings = policy.at_layout(mark, specs)
+            reshardings, stores = policy.at_layout(mark, specs, planned.operands), mark.is_stored
         else:
             # Primitives between entrance and exit belong to the operator with the strategy.
             if inside and mark is None and not operator.bodies:
@@ -259,7 +281,7 @@ def _fixed_by_user(request: PlanRequest, policy: AutoPolicy) -> tuple[dict[int, 
             continue
         for source, tensor, resharding in zip(operator.operands, operator.results, reshardings, strict=True):
             # A layout of a parameter holds for its storage as well.
-            tensors = (tensor, source) if source in parameters and isinstance(mark, LayoutMark) else (tensor,)
+            tensors = (tensor, source) if stores and source in parameters else (tensor,)
             placements |= {} if resharding is None else dict.fromkeys(tensors, resharding.placement)
     return placements, assignments
 
@@ -280,8 +302,16 @@ def _pins(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Fixed:
         {number: planned[number] for number in control},
         {number: tuple(_pins(body, of_body, policy) for body, of_body in pairs) for number, pairs in bodies.items()},
         # Reshardings of what the update makes would contradict the storage that propagation decides.
-        {tensor: resharding for tensor, resharding in plan.reshardings.items() if tensor in produced},
+        {tensor: resharding for tensor, resharding in plan.reshardings.items() if tensor in produced}
+        | _opened(graph, plan),
     )
+
+
+def _opened(graph: OperatorGraph, plan: Plan) -> dict[int, Resharding]:
+    """Where a search put the tensors of which the user leaves dimensions open."""
+    makers = graph.producers()
+    found = {tensor: plan.operators[makers[tensor]].results[0] for tensor in _free_dims(graph)}
+    return {tensor: Resharding(placement, "layout of the user") for tensor, placement in found.items()}
 
 
 def _start_of_update(graph: OperatorGraph) -> int:

@@ -24,7 +24,7 @@ from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
 from sporax.ps.client.requester import Requester
 from sporax.ps.environment import REPLACED
 from sporax.ps.process import main
-from sporax.ps.protocol.messages import GetStatus, StatusIs
+from sporax.ps.protocol.messages import GetStatus, StatusReply
 from sporax.ps.sockets.security import is_loopback, keys_for
 
 _START_SECONDS = 60.0
@@ -154,7 +154,7 @@ class RayServers:
     def _await_scheduler(self, seconds: float) -> None:
         requester = Requester(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
         try:
-            if requester.ask(GetStatus(), StatusIs, seconds) is None:
+            if requester.ask(GetStatus(), StatusReply, seconds) is None:
                 raise SporaxRuntimeError(
                     f"For 'sporax.ps.ray', the scheduler at {self.address} must answer, but did not in "
                     f"{seconds:.0f} s (start_seconds)."

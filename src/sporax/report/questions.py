@@ -79,8 +79,10 @@ class Answers:
 
     __slots__ = ()
 
-    remarks: tuple[str, ...] = ()
-    """What the head of the plan says next to what is found in it."""
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the head of the plan says next to what is found in it."""
+        return ()
 
     def __repr__(self: Planned) -> str:
         """One line per fact; the whole graph would fill a book."""

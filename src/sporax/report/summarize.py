@@ -14,9 +14,8 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
-from sporax.planner.communication.transfers import TransferGroup
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import Use, backend_of, memory_over_time
@@ -94,7 +93,7 @@ class _Summarizer:
             tensors,
             totals,
             memory,
-            (*plan.notes, *self._loops()),
+            (*plan.notes, *self._loops(), *self._rates()),
             None if search is None else _search_row(search),
             (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
         )
@@ -118,7 +117,7 @@ class _Summarizer:
             group.requested,
             tuple(map(self.layout, group.inputs)),
             tuple(map(self.layout, group.results)),
-            _collectives(group.transfers, self.plan.mesh),
+            _collectives(group, self.plan.mesh),
             group.flops,
             group.flops / flops if flops else 0.0,
             self._seconds(group),
@@ -181,6 +180,13 @@ class _Summarizer:
         if "cond" in names:
             yield "all branches of a condition are counted"
 
+    def _rates(self) -> Iterable[str]:
+        if isinstance(self.model, Roofline):
+            products = (entry.operation for entry in self.graph.walk() if is_product(entry.operation))
+            for dtype in sorted({dtype for product in products for dtype in multiplied(product)}):
+                if name := self.model.profile.borrowed_rate(dtype):
+                    yield f"products in {dtype} count at the rate of {name}: '{self.model.profile.name}' has none of its own"
+
 
 def _uses(peak: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """What the peak is made of. Optimizers keep their state in Parameters, so all variables are one entry."""
@@ -212,10 +218,14 @@ def _trained(graph: OperatorGraph) -> frozenset[str]:
     return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
 
 
-def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
+def _collectives(group: OperatorGroup, mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
     """What a rank takes part in; fused transfers are one collective."""
     counts: dict[tuple[str, int, int], int] = {}
-    for transfer_group, times in transfers:
+    for island, times in group.islands:
+        for inside in island.collectives:
+            key = inside.kind, island.num_devices(inside.axes), inside.num_bytes
+            counts[key] = counts.get(key, 0) + times * inside.times
+    for transfer_group, times in group.transfers:
         for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
             if moves[0].collective:
                 # Fused transfers agree in kind and axes; their bytes are sent in one collective.

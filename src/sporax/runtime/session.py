@@ -64,7 +64,7 @@ class StepRecorder(Protocol):
         """Write what was recorded."""
 
 
-class ImitatedRank(Protocol):
+class SimulatedRank(Protocol):
     """A rank whose programs are compiled and not run (`runtime.process.dry_run_report`)."""
 
     level: int
@@ -147,7 +147,8 @@ class Session:
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
-        told_size: what the script has been told the number of ranks is, by the only process of a job; None before.
+        by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
+        told_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
@@ -168,6 +169,7 @@ class Session:
         remarks: what the heads of plans say that are made now.
         told_of_float16: a warning has said what float16 costs on a CPU, or need not.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
+        verified_plan: a plan was compared with one device, as the user asks for it.
         compile_seconds: spent on tracing, planning and compiling programs.
         recording: counts steps and records some of them; None where the user does not ask for it.
         executables: compiled programs, whose texts say what recorded operators belong to.
@@ -179,12 +181,13 @@ class Session:
     membership: Membership | None = None
     watchdog: Watchdog | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    dry_run: ImitatedRank | None = None
-    imitating: bool = False
+    dry_run: SimulatedRank | None = None
+    simulating: bool = False
     servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
+    by_rank: Callable[[], bool] = bool
     told_size: int | None = None
     turn: Turn = field(default_factory=Turn)
     tracing: Tracing = field(default_factory=Tracing)
@@ -206,6 +209,7 @@ class Session:
     remarks: tuple[str, ...] = ()
     told_of_float16: bool = False
     looked_for_checkpoint: bool = False
+    verified_plan: bool = False
     compile_seconds: float = 0.0
     recording: StepRecorder | None = None
     executables: WeakSet[Any] = field(default_factory=WeakSet)

@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from sporax.base.identity import ByIdentity
 from sporax.cluster import addresses, ports
 from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.living_objects import living_objects
+from sporax.runtime.process.tracked_objects import tracked_objects
 from sporax.runtime.session import SESSION, World
 from sporax.runtime.state import frames
 
@@ -123,6 +124,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         if devices[0].platform == "cpu" and place.local_size < place.size:
             _check_gloo(place)
     SESSION.world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
+    finish_before_exit()
     # Programs that were traced for one rank may be wrong for several.
     frames.touch()
     return SESSION.world
@@ -143,6 +145,23 @@ def stop() -> None:
     SESSION.world = SESSION.membership = SESSION.watchdog = SESSION.told_size = None
     SESSION.agreed.clear()
     frames.touch()
+
+
+def finish_before_exit() -> None:
+    """Let what was started come to its end before the exit handlers that are registered until now, as links to others are closed.
+
+    XLA's threads would go on with a step that nothing has read, in a backend that JAX's exit handler destroys: SIGSEGV at random.
+    """
+    atexit.unregister(_finish)
+    atexit.register(_finish)
+
+
+def _finish() -> None:
+    # Only where there is an array, or the question would start a backend.
+    if SESSION.executables or next(_held_arrays(), None) is not None:
+        for array in jax.live_arrays():
+            with suppress(Exception):  # of a step that nothing reads
+                array.block_until_ready()
 
 
 def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
@@ -262,7 +281,7 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
     """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
     has_slot: dict[type, bool] = {}
     # A registry of all Tensors would cost every creation; this runs once per job.
-    for holder in living_objects():
+    for holder in tracked_objects():
         kind = type(holder)
         if kind not in has_slot:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
@@ -270,3 +289,7 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
             array = holder.raw
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
                 yield holder, array
+
+
+# After JAX is loaded, whose handler thus runs later.
+finish_before_exit()

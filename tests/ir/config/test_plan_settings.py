@@ -42,8 +42,8 @@ def test_what_cannot_be_read_is_refused(environ):
     [
         ("80GB", 80 * 10**9),
         ("1.5 KiB", 1536),
-        ("12", 12),
-        (7, 7),
+        ("2000000", 2_000_000),
+        (700, 700),
         ("0.5mb", 500_000),
         (".5 TB", 5 * 10**11),
         ("8e9", 8 * 10**9),
@@ -59,4 +59,12 @@ def test_texts_of_sizes_are_read_as_bytes(text, size):
 )
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(SporaxValueError, match="'size' must be a number of bytes above 0 or a text like '80GB'"):
+        parse_bytes(size, "For 'x', 'size'")
+
+
+@pytest.mark.parametrize("size", ["80", 80, "80000", "0.5"])
+def test_small_numbers_are_asked_for_a_unit(size):
+    with pytest.raises(
+        SporaxValueError, match=f"^For 'x', 'size' must have a unit, as in '{size}GB' or '{size}MB', but got"
+    ):
         parse_bytes(size, "For 'x', 'size'")

@@ -203,7 +203,7 @@ def test_a_script_that_refuses_a_misspelt_flag_is_helped(run, tmp_path):
     [
         (["--devices", "6"], "the number of devices must be 1, 2, 4 or a multiple of 8, but got 6"),
         (
-            ["--devices", "8", "--mode", "recursive_programming", "--memory", "100"],
+            ["--devices", "8", "--mode", "recursive_programming", "--memory", "100B"],
             "For 'memory', the plan must fit into",
         ),
     ],
@@ -420,9 +420,9 @@ def test_steps_of_two_calls_are_counted_as_one(plan, write):
 
 def test_strategies_that_need_more_than_the_memory_are_an_error(plan, script):
     """The output of 8 by 8 numbers alone does not fit into 100 bytes."""
-    done = plan("--devices", "8", "--memory", "100", "script.py")
-    assert "For 'memory', the step must fit into 0.000 MB per device" in done.stdout + done.stderr
-    assert "with these strategies the plan needs 0.001 MB" in done.stdout + done.stderr
+    done = plan("--devices", "8", "--memory", "100B", "script.py")
+    assert "For 'memory', the step must fit into 100 B per device" in done.stdout + done.stderr
+    assert re.search(r"with these strategies the plan needs \S+ k?B\. ", done.stdout + done.stderr)
     assert "Plan for 8 devices" not in done.stdout
     assert "Plan for 8 devices" in plan("--devices", "8", "--memory", "2MB", "script.py").stdout
 
@@ -464,7 +464,7 @@ def test_pipelines_that_need_more_than_the_memory_are_an_error(plan, write, mode
     script = write("pipeline.py", PIPELINE)
     done = plan("--devices", "8", "--hardware", "h100", "--memory", "100KB", script, mode)
     assert done.returncode != 0
-    assert "must fit into 0.100 MB per device, but" in done.stderr
+    assert "must fit into 100 kB per device, but" in done.stderr
     assert "stage" not in done.stdout
     if mode == "semi_auto_parallel":
         done = plan("--devices", "8", "--hardware", "h100", "--memory", "2MB", script, mode)
@@ -472,9 +472,35 @@ def test_pipelines_that_need_more_than_the_memory_are_an_error(plan, write, mode
         assert "peak memory" in done.stdout
         # The headline is of the step of all four micro batches, under the limit that was set.
         assert re.search(r"hardware +h100\n", done.stdout)
-        assert re.search(r"throughput +[\d,]+ samples/s", done.stdout)
+        microseconds = float(re.search(r"predicted time of a step +([\d.]+) µs", done.stdout)[1])
+        samples = float(re.search(r"throughput +([\d,]+) samples/s", done.stdout)[1].replace(",", ""))
+        assert samples * microseconds * 1e-6 == pytest.approx(64, rel=0.02)
         assert re.search(r"model FLOPs utilization +\S+%", done.stdout)
         assert re.search(r"peak memory of a device +\S+ \S+ of 2(\.0+)? MB", done.stdout)
+
+
+DATA_PARALLEL = """
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, nn
+from mindspore.communication import init
+
+ms.set_context(mode=ms.GRAPH_MODE)
+init()
+ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+net = nn.Dense(16, 16)
+step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.Adam(net.trainable_params()))
+x = Tensor(np.ones((64, 16), np.float32))
+step(x, x)
+"""
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100", "tpu-v5p"])
+def test_a_data_parallel_script_divides_its_batch(plan, write, hardware):
+    done = plan("--devices", "8", "--hardware", hardware, write("data_parallel.py", DATA_PARALLEL))
+    assert done.returncode == 0, done.stderr
+    assert "predicted time" in done.stdout
+    assert re.search(r"gradients +2 × all_reduce over 8", done.stdout)
 
 
 def test_pipelines_are_compared(plan, write):

@@ -17,12 +17,12 @@ from sporax.launch.jobs.supervision import (
     ClusterEnded,
     ClusterFormed,
     Finish,
-    GraceOver,
+    GraceExpired,
     RankJoined,
     RanksEnded,
     RunPhase,
-    SignalCame,
     SignalRanks,
+    SignalReceived,
     StartGrace,
     Supervision,
     Tell,
@@ -62,7 +62,7 @@ def test_the_first_failure_ends_the_job_and_is_named(job: Supervision):
 def test_who_does_not_stop_is_killed(job: Supervision):
     job.handle(RanksEnded({1: 3}))
     job.handle(RanksEnded({0: -signal.SIGTERM}))
-    assert job.handle(GraceOver()) == [SignalRanks((2,), signal.SIGKILL)]
+    assert job.handle(GraceExpired()) == [SignalRanks((2,), signal.SIGKILL)]
     assert job.handle(RanksEnded({2: -signal.SIGKILL})) == [Finish(3)]
 
 
@@ -77,7 +77,7 @@ def test_one_rank_alone_fails():
 
 
 def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
-    report, others, passed_on, grace = job.handle(SignalCame(signal.SIGINT))
+    report, others, passed_on, grace = job.handle(SignalReceived(signal.SIGINT))
     assert report == Tell("got SIGINT (signal 2)")
     assert others == TellOthers()
     assert passed_on == SignalRanks((0, 1, 2), signal.SIGINT)
@@ -86,8 +86,8 @@ def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
 
 
 def test_a_second_signal_does_not_wait(job: Supervision):
-    job.handle(SignalCame(signal.SIGINT))
-    assert job.handle(SignalCame(signal.SIGINT)) == [SignalRanks((0, 1, 2), signal.SIGKILL)]
+    job.handle(SignalReceived(signal.SIGINT))
+    assert job.handle(SignalReceived(signal.SIGINT)) == [SignalRanks((0, 1, 2), signal.SIGKILL)]
 
 
 @pytest.mark.parametrize("ends_first", [True, False])
@@ -109,7 +109,7 @@ def test_ranks_that_have_joined_may_end_one_by_one(job: Supervision):
 def test_a_failure_elsewhere_ends_the_job(job: Supervision):
     join_all(job)
     assert job.handle(ClusterEnded("rank 7 is gone")) == [StartGrace(LAST_WORDS_SECONDS)]
-    assert job.handle(GraceOver()) == [
+    assert job.handle(GraceExpired()) == [
         Tell("rank 7 is gone"),
         TellOthers(),
         SignalRanks((0, 1, 2), signal.SIGTERM),
@@ -134,7 +134,7 @@ def test_ranks_that_end_well_while_the_cluster_has_failed_do_not_make_it_well(jo
     join_all(job)
     job.handle(ClusterEnded("rank 7 is gone"))
     assert job.handle(RanksEnded({0: 0, 1: 0, 2: 0})) == []
-    assert job.handle(GraceOver()) == [Tell("rank 7 is gone"), TellOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Tell("rank 7 is gone"), TellOthers(), Finish(1)]
 
 
 EVENTS = [
@@ -143,8 +143,8 @@ EVENTS = [
     ClusterFormed(),
     ClusterEnded(None),
     ClusterEnded("lost"),
-    SignalCame(signal.SIGTERM),
-    GraceOver(),
+    SignalReceived(signal.SIGTERM),
+    GraceExpired(),
 ]
 
 
@@ -186,22 +186,22 @@ def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int)
     instructions = job.handle(RanksEnded({0: 1}))
     assert instructions[0] == Tell("rank 2 is stopped: rank 0 ended because it waits")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
-    assert job.is_innocent(0)
-    assert not job.is_innocent(cause)
+    assert job.is_secondary_failure(0)
+    assert not job.is_secondary_failure(cause)
 
 
 def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended with an exception", 1))
     assert job.handle(RanksEnded({0: 1, 1: 1})) == [StartGrace(SIGNALS_SECONDS)], "one more may have been killed"
-    instructions = job.handle(GraceOver())
+    instructions = job.handle(GraceExpired())
     assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
 
 
 def test_ranks_that_save_and_leave_when_asked_have_not_failed():
     job = Supervision(running={0, 1}, graceful=True)
     join_all(job)
-    told, asked, grace = job.handle(SignalCame(signal.SIGTERM))
+    told, asked, grace = job.handle(SignalReceived(signal.SIGTERM))
     assert isinstance(told, Tell)
     assert asked == SignalRanks((0, 1), signal.SIGTERM)
     assert isinstance(grace, StartGrace)
@@ -214,9 +214,9 @@ def test_ranks_that_save_and_leave_when_asked_have_not_failed():
 def test_a_rank_that_fails_while_it_leaves_has_failed():
     job = Supervision(running={0, 1}, graceful=True)
     join_all(job)
-    job.handle(SignalCame(signal.SIGTERM))
+    job.handle(SignalReceived(signal.SIGTERM))
     job.handle(RanksEnded({0: 3}))
-    assert job.handle(SignalCame(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
+    assert job.handle(SignalReceived(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
     assert job.handle(RanksEnded({1: -signal.SIGKILL})) == [Finish(143)]
 
 
@@ -231,13 +231,13 @@ def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends
 def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
     join_all(job)
     job.handle(RanksEnded({1: -9}))
-    assert [job.is_innocent(rank) for rank in (0, 1, 2)] == [True, False, True]
+    assert [job.is_secondary_failure(rank) for rank in (0, 1, 2)] == [True, False, True]
 
 
 def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
     join_all(job)
-    job.handle(SignalCame(signal.SIGTERM))
-    assert not job.is_innocent(0)
+    job.handle(SignalReceived(signal.SIGTERM))
+    assert not job.is_secondary_failure(0)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -276,7 +276,7 @@ def test_an_exception_is_believed_after_a_moment(job: Supervision):
     join_all(job)
     assert job.handle(RanksEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
     assert job.handle(ClusterEnded("rank 2 ended with an exception", 2)) == []
-    assert job.handle(GraceOver())[:2] == [BlameRank(2, 5), TellOthers()]
+    assert job.handle(GraceExpired())[:2] == [BlameRank(2, 5), TellOthers()]
 
 
 def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_been_killed(job: Supervision):
@@ -289,7 +289,7 @@ def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_
 def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision):
     join_all(job)
     job.handle(RanksEnded({1: 5}))
-    assert job.handle(SignalCame(signal.SIGINT))[0] == BlameRank(1, 5)
+    assert job.handle(SignalReceived(signal.SIGINT))[0] == BlameRank(1, 5)
 
 
 def test_the_exit_code_of_a_rank_elsewhere_is_waited_for_and_becomes_the_launchers(job: Supervision):
@@ -306,12 +306,12 @@ def test_a_launcher_elsewhere_that_says_nothing_more_is_waited_for_no_longer_tha
     join_all(job)
     job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True))
     assert job.handle(RanksEnded({0: 1, 1: 1, 2: 1})) == []
-    assert job.handle(GraceOver()) == [Tell("rank 7 ended"), TellOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Tell("rank 7 ended"), TellOthers(), Finish(1)]
 
 
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended by sys.exit", 1, is_own_word=True))
     job.handle(RanksEnded({1: 3, 0: -signal.SIGABRT}))
-    assert BlameRank(1, 3) in job.handle(GraceOver())
+    assert BlameRank(1, 3) in job.handle(GraceExpired())
     assert job.handle(RanksEnded({2: 0})) == [Finish(3)]

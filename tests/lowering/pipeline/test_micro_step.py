@@ -82,6 +82,20 @@ def test_a_total_that_does_not_start_with_zero_is_carried():
     assert_same(run_flat(micro), step(*ARGUMENTS))
 
 
+def test_zeros_may_pass_barriers_on_their_way_to_the_loop():
+    def step(w0, w1, x, y):
+        rows = tuple(array.reshape(MICRO, -1, WIDTH) for array in (x, y))
+        (total,), _ = lax.optimization_barrier(([jnp.zeros(2)], w0))
+        with jax.named_scope(MICRO_LOOP):
+            return [
+                lax.scan(lambda total, row: (total + jnp.full(2, two_products(w0, w1, *row)), None), total, rows)[0]
+            ]
+
+    micro = opened(step, num_updated=0)
+    assert (len(micro.sums), len(micro.carries)) == (1, 0)
+    assert_same(run_flat(micro), step(*ARGUMENTS))
+
+
 def test_the_backward_pass_reads_a_copy_of_what_is_carried():
     def step(w0, w1, x, y):
         rows = tuple(array.reshape(MICRO, -1, WIDTH) for array in (x, y))

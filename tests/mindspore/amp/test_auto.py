@@ -172,3 +172,13 @@ def test_what_takes_no_part_in_gradients_takes_none_with_a_strategy(semi_auto):
     x, y = Tensor(np.eye(4, dtype=np.float32) + 1), Tensor(np.ones((4, 4), np.float32))
     gradient = ms.jit(ms.grad(loss))(x, y)
     np.testing.assert_array_equal(gradient.asnumpy(), np.full((4, 4), 5.0))
+
+
+def test_a_sharded_dense_computes_as_one_that_is_not():
+    x = ms.Tensor(np.ones((4, 8), np.float32))
+    plain, sharded = nn.Dense(8, 6, bias_init="ones"), nn.Dense(8, 6, bias_init="ones")
+    sharded.weight.set_data(plain.weight)
+    sharded.matmul.shard(((2, 1), (1, 1)))
+    first, second = (amp.auto_mixed_precision(net, "auto")(x) for net in (plain, sharded))
+    assert first.dtype == second.dtype == ms.float16
+    np.testing.assert_allclose(first.asnumpy(), second.asnumpy(), rtol=2e-3)

@@ -270,3 +270,19 @@ def test_numbers_agree_with_numpy():
     x = np.linspace(-1, 1, 6).reshape(2, 3)
     gradient = ms.grad(lambda x: ops.log(1 + ops.exp(x)))(Tensor(x))
     np.testing.assert_allclose(gradient.asnumpy(), 1 / (1 + np.exp(-x)), rtol=1e-12)
+
+
+def test_inputs_by_name_and_the_sensitivity_by_name_have_gradients_as_others_do():
+    class Net(nn.Cell):
+        def construct(self, x, *args, **kwargs):
+            return 2 * x + 4 * args[0] + 5 * kwargs["v"]
+
+    every = ops.GradOperation(get_all=True)
+    assert values(every(Net())(X, X, v=X)) == ([2, 2], [4, 4], [5, 5])
+    assert values(ops.GradOperation()(lambda *, x, n: n * x)(x=X, n=3)) == [3, 3]
+    for call in (lambda sens: (X, X, sens), lambda sens: (X, X)):
+        by_name = {} if len(call(X)) == 3 else {"sens": Y}
+        found = ops.GradOperation(get_all=True, sens_param=True)(Net())(*call(Y), v=X, **by_name)
+        assert values(found) == ([6, 8], [12, 16], [15, 20])
+        found = ms.grad(Net(), (0, 1, 2), sens_param=True)(*call(Y), v=X, **by_name)
+        assert values(found) == ([6, 8], [12, 16], [15, 20])

@@ -44,6 +44,10 @@ TOGETHER = {
 """Programs for two ranks, by the job that runs them one after another."""
 
 
+def _environ() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith(_JOB_VARIABLES)}
+
+
 def start_job(
     folder: Path,
     program: str,
@@ -53,17 +57,34 @@ def start_job(
     local_devices: int = 0,
     **variables: str,
 ) -> Job:
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(_JOB_VARIABLES)}
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", str(num_ranks), "--log_dir", str(folder)]
     command += ["--local_devices", str(local_devices)] if local_devices else []
     return subprocess.run(
         [*command, str(PROGRAMS / program), *map(str, arguments)],
-        env={**environ, "XLA_FLAGS": COMPILER, **variables},
+        env={**_environ(), "XLA_FLAGS": COMPILER, **variables},
         capture_output=True,
         text=True,
         timeout=seconds,
         cwd=folder,
     )
+
+
+@pytest.fixture
+def start_command(tmp_path: Path) -> Callable[[str], Job]:
+    """Run `sporax` with these words, among them the name of a program."""
+
+    def start(words: str) -> Job:
+        command = [str(PROGRAMS / word) if word.endswith(".py") else word for word in words.split()]
+        return subprocess.run(
+            [sys.executable, "-m", "sporax", *command],
+            env={**_environ(), "XLA_FLAGS": COMPILER, "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            cwd=tmp_path,
+        )
+
+    return start
 
 
 @pytest.fixture

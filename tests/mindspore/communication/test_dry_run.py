@@ -29,6 +29,7 @@ def rehearse(tmp_path):
     return run
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("cut", "program"), [([], "{folder}/cut.json"), (["whole"], "{folder}/whole.json whole")])
 def test_a_dry_run_compiles_the_step_of_the_job(check_in_turn, rehearse, tmp_path, cut, program):

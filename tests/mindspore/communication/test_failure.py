@@ -16,6 +16,7 @@ PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 SECONDS = 15
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "expected", "variables"),
@@ -47,6 +48,7 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
     assert ended - begun < SECONDS, output
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["exits", "ends"])
 def test_the_launcher_ends_with_the_code_of_the_rank_that_ended_first(run_ranks, how):
@@ -58,17 +60,20 @@ def test_the_launcher_ends_with_the_code_of_the_rank_that_ended_first(run_ranks,
     assert "has left the job" not in job.stdout + job.stderr
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_rank_that_is_behind_and_alive_is_left_alone(check_ranks):
     """As long as one that stands in a debugger, by default: the time-out of an exchange decides, and nothing else."""
     check_ranks("paused.py", 2)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_rank_that_works_or_sleeps_while_nobody_waits_is_left_alone(check_ranks):
     check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="2", OPENBLAS_NUM_THREADS="1")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
     """Each launcher has a directory of its own for the boards of its ranks, as two machines have."""
@@ -100,6 +105,7 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
     assert all(job.returncode for job in jobs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["ranks", "plan"])
 def test_a_program_that_is_unequal_on_one_rank_ends_all_of_them(check_ranks, view):

@@ -49,9 +49,9 @@ def test_before_init_groups_are_refused():
             call()
 
 
-def test_one_process_is_one_rank(joined):
-    assert (communication.get_rank(), communication.get_group_size()) == (0, 1)
-    assert (communication.get_local_rank(), communication.get_local_rank_size()) == (0, 1)
+def test_one_process_is_a_rank_for_each_of_its_devices(joined):
+    assert (communication.get_rank(), communication.get_group_size()) == (0, 8)
+    assert (communication.get_local_rank(), communication.get_local_rank_size()) == (0, 8)
     assert GlobalComm.INITED
     assert GlobalComm.WORLD_COMM_GROUP in (management.MCCL_WORLD_COMM_GROUP, management.NCCL_WORLD_COMM_GROUP)
     assert communication.get_rank("hccl_world_group") == 0
@@ -70,7 +70,23 @@ def test_one_process_counts_its_devices_where_a_plan_cuts_the_step(joined, paral
         assert rows.get_dataset_size() == 6
     finally:
         ms.reset_auto_parallel_context()
-    assert communication.get_group_size() == 1
+    assert communication.get_group_size() == 8
+
+
+LAUNCHES = {
+    "one device": ("run", "1 1"),
+    "local devices": ("run --local_devices 8", "8 1"),
+    "processes with devices": ("run --worker_num 2 --local_devices 4", "8 2"),
+    "plan": ("plan --devices 8 --steps 99", "8 1 plan"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_idioms_of_scripts_have_all_devices(launch, start_command):
+    command, arguments = LAUNCHES[launch]
+    job = start_command(f"{command} launch_idioms.py {arguments}")
+    assert job.stdout.count("all is well") == (2 if "worker_num" in command else 1), job.stdout + job.stderr
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])

@@ -37,6 +37,7 @@ def exchange(send=(0,), recv=(0,), recv_shapes=((2,),), send_shapes=((2,),), dty
         (lambda: ops.BatchISendIRecv(("irecv",), (0,), ((3,),), (None,)), SporaxTypeError, "'receive_dtypes' must hold dtypes"),
         (lambda: ops.Receive(0, 0, 3, ms.float32), SporaxTypeError, "'shape' must be a tuple or list, but got int"),
         (lambda: ops.Receive(0, 0, [3], None), SporaxTypeError, "'dtype' must be a dtype, but got None"),
+        (lambda: exchange(dtype="float"), SporaxTypeError, "'recv_type' must be a dtype, but got 'float'"),
         (lambda: ops.ReduceScatterV()(X, [None]), SporaxTypeError, "'input_split_sizes' must be ints"),
         (lambda: ops.AlltoAllV()(X, ["2"], [2]), SporaxTypeError, "'send_numel_list' must be ints"),
     ],

@@ -39,6 +39,7 @@ def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
         assert ("chunk0_forward" in line) != ("chunk1_forward" in line), line  # own programs only
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_processes_with_host_memory_train_like_one(check_ranks, tmp_path):
     """The table that the first process keeps on its host, and looks up rows in, is read by the other one, too."""

@@ -35,6 +35,7 @@ def test_the_way_round_reduce_scatter_is_looked_at_again_with_every_new_jaxlib()
     assert first <= numbers(version) < end, ADVICE.format(version)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_no_job_of_several_cpu_processes_compiles_a_reduce_scatter(check_ranks, tmp_path):
     check_ranks(
@@ -42,6 +43,7 @@ def test_no_job_of_several_cpu_processes_compiles_a_reduce_scatter(check_ranks, 
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_collectives_of_two_processes_give_the_same_bits_again_and_again():
     names = "all_reduce,pairs,all_gather,all_to_all,permute,broadcast,reduce_scatter"

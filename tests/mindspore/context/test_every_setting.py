@@ -378,7 +378,16 @@ def test_numbers_of_the_command_line_are_checked(flag, value, capsys):
 
 @pytest.mark.parametrize("action", flags(), ids=lambda action: action.dest)
 def test_flags_of_the_launcher_are_refused_where_nothing_is_launched(action):
-    in_one_process = ("config", "worker_num", "local_devices", "resume", "no_cache", "verbose", "verify_steps")
+    in_one_process = (
+        "config",
+        "worker_num",
+        "local_devices",
+        "resume",
+        "no_cache",
+        "verbose",
+        "verify_plan",
+        "verify_steps",
+    )
     if action.dest in (*in_one_process, "profile", "profile_steps"):
         pytest.skip("has a meaning for one process")
     values = {int: "3", options._switch: "False", options._binding: "True"}

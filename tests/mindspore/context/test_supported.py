@@ -5,6 +5,7 @@ import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.mindspore import context, nn
+from sporax.mindspore.context import _supported
 
 
 def config(**settings):
@@ -81,3 +82,12 @@ def test_a_changed_setting_compiles_a_step_anew(net):
     net(ms.Tensor(X))
     reasons = [compilation.reason for compilation in net.program.compilations]
     assert reasons == ["first call", "the auto-parallel context: gradients_mean changed from False to True"]
+
+
+@pytest.mark.parametrize(("rank", "lines"), [(0, 1), (1, 0)])
+def test_what_gradients_mean_does_in_the_global_view_is_told_once_by_rank_0(monkeypatch, capsys, rank, lines):
+    _supported._say_once.cache_clear()
+    monkeypatch.setattr(_supported.SESSION, "job", (8, rank))
+    for mode in ("semi_auto_parallel", "semi_auto_parallel", "stand_alone"):
+        context.check_supported(config(parallel_mode=mode, device_num=8, gradients_mean=True), 8)
+    assert capsys.readouterr().err.count("divided by the number of devices that add them up") == lines

@@ -416,6 +416,7 @@ def rows_in_shared_memory(columns):
     return left
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
 @pytest.mark.parametrize(

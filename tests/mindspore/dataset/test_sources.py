@@ -1,6 +1,7 @@
 """Sources: which files are found, what their columns are, and what corrupt files and bad sources say."""
 
 import gzip
+import json
 import struct
 
 import numpy as np
@@ -424,3 +425,12 @@ def test_csv_argument_errors(tmp_path):
         ds.CSVDataset(name, column_defaults=["a", [1]])
     with pytest.raises(ValueError):
         ds.CSVDataset(name, column_defaults=["a"])
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_names_of_a_schema_file_are_in_order_and_those_of_a_list_stay(tmp_path, as_list):
+    columns = {"z": {"type": "int64", "rank": 0}, "a": {"type": "float32", "rank": 0}}
+    written = [{"name": name, **content} for name, content in columns.items()] if as_list else columns
+    (tmp_path / "schema.json").write_text(json.dumps({"columns": written}))
+    data = ds.RandomDataset(2, str(tmp_path / "schema.json"))
+    assert data.get_col_names() == (["z", "a"] if as_list else ["a", "z"])

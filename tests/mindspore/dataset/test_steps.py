@@ -232,3 +232,23 @@ def test_an_iterator_that_is_left_does_not_wait():
         assert next(iterator)[0] == 0
         iterator.release()
     assert data.get_dataset_size() == 8
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(
+    ("other", "kinds"),
+    [
+        (np.ones((2, 3), np.int32), "float32 with 1 .* and int32 with 1"),
+        (np.ones((2, 3, 1), np.float32), "float32 with 1 .* and float32 with 2"),
+    ],
+)
+def test_concat_needs_equal_dtypes_and_ranks(in_memory, other, kinds):
+    def rows(values):
+        data = ds.NumpySlicesDataset(values, ["x"], shuffle=False)
+        return data if in_memory else data.filter(lambda x: True)
+
+    values = np.ones((2, 3), np.float32)
+    joined = rows(values).concat(rows(np.ones((2, 4), np.float32)))
+    assert [len(x) for (x,) in joined.create_tuple_iterator(num_epochs=1, output_numpy=True)] == [3, 3, 4, 4]
+    with pytest.raises(RuntimeError, match=kinds):
+        list(rows(values).concat(rows(other)).create_tuple_iterator(num_epochs=1))

@@ -185,3 +185,24 @@ def test_bytes_and_str():
     assert text.to_str(np.array([b"a", b"xx"])).tolist() == ["a", "xx"]
     with pytest.raises(TypeError):
         text.to_bytes(np.zeros(2))
+
+
+def test_a_limit_takes_the_first_rows_and_the_default_shuffle_their_order(tmp_path):
+    for name in "lm":
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{name}{number}" for number in range(40)))
+
+    def rows(*names, **options):
+        files = [str(tmp_path / f"{name}.txt") for name in names]
+        data = ds.TextFileDataset(files, num_samples=3, num_parallel_workers=1, **options)
+        return [str(row["text"]) for row in data.create_dict_iterator(output_numpy=True, num_epochs=1)]
+
+    orders, of_two, of_a_share = [], set(), set()
+    for seed in range(8):
+        ds.config.set_seed(seed)
+        orders.append(tuple(rows("l")))
+        of_two.add("".join(sorted(rows("l", "m"))))
+        of_a_share |= set(rows("l", num_shards=4, shard_id=1))
+    assert {word for order in orders for word in order} == {"l0", "l1", "l2"}
+    assert len(set(orders)) > 1
+    assert of_two == {"l0l1l2", "m0m1m2"}  # files are shuffled first
+    assert of_a_share == {"l10", "l11", "l12"}

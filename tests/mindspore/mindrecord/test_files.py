@@ -157,5 +157,5 @@ def test_a_broken_file_is_named(tmp_path):
     path = write(tmp_path / "cut", {"data": {"type": "bytes"}}, [{"data": bytes(30000)}, {"data": bytes(30000)}])
     with open(path, "r+b") as file:
         file.truncate(60000)
-    with pytest.raises(mindrecord.MRMUnsupportedSchemaError, match="row 1 of .* cut off"):
+    with pytest.raises(mindrecord.MRMUnsupportedSchemaError, match="row 1 of .* truncated"):
         read(path)

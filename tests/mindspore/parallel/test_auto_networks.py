@@ -167,6 +167,7 @@ SHARDED = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "mode", "prices", "settings"),
     [

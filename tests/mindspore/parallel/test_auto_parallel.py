@@ -46,6 +46,56 @@ def test_wraps_functions_and_keeps_names(net, parallel):
     assert [parameter.name for parameter in parallel.get_parameters()] == ["weight", "bias"]
 
 
+METHODS = {
+    "hsdp": (-1, 0, "level3"),
+    "pipeline": (2, True),
+    "dataset_strategy": ("full_batch",),
+    "comm_fusion": ({"allreduce": {"mode": "auto", "config": None}},),
+    "save_param_strategy_file": ("{folder}/p.ckpt",),
+    "load_param_strategy_file": ("{folder}/p.ckpt",),
+    "save_operator_strategy_file": ("{folder}/o.json",),
+    "load_operator_strategy_file": ("{folder}/o.json",),
+    "set_group_ckpt_save_file": ("{folder}/g.pb",),
+    "dump_local_norm": ("{folder}",),
+    "transformer_opt": (None,),
+    **dict.fromkeys(
+        (
+            "enable_fp32_communication",
+            "enable_gradients_mean",
+            "disable_gradient_fp32_sync",
+            "disable_loss_repeated_mean",
+            "disable_strategy_file_only_for_trainable_params",
+            "no_init_parameters_in_compile",
+            "print_local_norm",
+            "enable_device_local_norm",
+        ),
+        (),
+    ),
+}
+
+
+def test_on_one_device_every_method_leaves_a_training_step_as_it_is(tmp_path, capsys):
+    def losses(*calls):
+        ms.set_seed(1)
+        network = nn.Dense(2, 2)
+        step = nn.TrainOneStepCell(nn.WithLossCell(network, nn.MSELoss()), nn.Adam(network.trainable_params(), 0.1))
+        parallel = AutoParallel(step)
+        for name, arguments in calls:
+            getattr(parallel, name)(
+                *(item.format(folder=tmp_path) if isinstance(item, str) else item for item in arguments)
+            )
+        return [float(parallel(ms.Tensor(X), ms.Tensor(X))) for _ in range(2)]
+
+    context._supported._say_once.cache_clear()
+    expected = losses()
+    assert "ranks have not been joined, so one of the 8 devices" in capsys.readouterr().err
+    # Loading comes first: there is no file to read on one device.
+    for call in METHODS.items():
+        assert losses(call) == expected, call
+    methods = {name for name, value in vars(AutoParallel).items() if callable(value) and not name.startswith("_")}
+    assert methods - set(METHODS) == {"construct", "fingerprint", "get_pipeline_stages"}
+
+
 def test_trains_inside_a_step(net):
     loss = nn.WithLossCell(AutoParallel(net), nn.MSELoss())
     step = nn.TrainOneStepCell(loss, nn.SGD(net.trainable_params(), 0.1))

@@ -274,7 +274,7 @@ def test_the_published_model_can_be_named_and_hardware_wins_over_its_numbers(mon
     assert isinstance(plan_only(search_mode="recursive_programming").model, Symbolic)
     monkeypatch.setenv("SPORAX_HARDWARE", "h200")
     context.set_cost_model_context(costmodel_beta=300.0)
-    with pytest.warns(UserWarning, match="'costmodel_beta' has no effect: plans are priced in seconds on 'h200'"):
+    with pytest.warns(UserWarning, match="'costmodel_beta' has no effect: plans are costed in seconds on 'h200'"):
         assert isinstance(plan_only(search_mode="recursive_programming").model, Roofline)
 
 

@@ -61,7 +61,7 @@ def test_what_is_sharded_on_the_host_is_what_programs_of_jax_shard(parallel, mon
     np.testing.assert_array_equal(losses, trained()[1])
 
 
-def test_a_second_run_of_a_network_does_not_search_again(monkeypatch, tmp_path):
+def test_a_second_run_of_a_network_does_not_search_again(monkeypatch, tmp_path, without_cache_of_jax):
     context.set_context(mode=context.GRAPH_MODE)
     context.set_auto_parallel_context(parallel_mode="auto_parallel", device_num=8)
     monkeypatch.delenv(NO_CACHE)

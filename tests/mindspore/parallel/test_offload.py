@@ -187,6 +187,7 @@ def test_files_are_refused(tmp_path, setting):
         step(x)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 def test_what_is_on_the_hosts_is_read_by_other_programs(mode):
     """An evaluation, another step, a step in two calls and single operators fetch what a step has left on the hosts."""

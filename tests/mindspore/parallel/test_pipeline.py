@@ -96,6 +96,7 @@ def test_a_number_of_segments_that_the_network_does_not_have_is_refused():
         losses(interleaved(2, 2), 4, steps=1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), pytest.param(2, 8, marks=SOAK), (4, 8)])
 def test_zero_bubble_v(stages, micro):
     assert_as_on_one_device(folded(stages), stages, micro, "zero_bubble_v")

@@ -104,6 +104,7 @@ def test_a_step_of_one_device_is_made_to_fit(decisions):
         np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 def test_plans_are_made_with_what_is_computed_again(mode, decisions, monkeypatch):
     """The plan says why; it is never predicted to be slower than a uniform choice that fits."""

@@ -101,6 +101,18 @@ def test_loss_monitor_starts_again_with_each_run(make_data: Any, make_model: Any
     assert capsys.readouterr().out.count("epoch: 1 step: 3") == 2
 
 
+def test_loss_monitor_counts_on_where_a_run_begins_in_the_middle(capsys: Any) -> None:
+    def lines(first: int, last: int) -> list[str]:
+        monitor = LossMonitor(4)
+        for step in range(first, last + 1):
+            monitor.step_end(
+                RunContext(_InternalCallbackParam(cur_step_num=step, batch_num=100, net_outputs=Tensor(1.0)))
+            )
+        return capsys.readouterr().out.splitlines()
+
+    assert lines(7, 18) == lines(1, 18)[1:]
+
+
 def test_loss_monitor_ends_training_that_diverged(make_data: Any, make_model: Any) -> None:
     model = make_model()
     model.predict_network.weight.set_data(Tensor(np.full((3, 2), np.inf, np.float32)))

@@ -1,12 +1,17 @@
 """What Model.train reports without a callback that does."""
 
+import io
+import re
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from sporax.mindspore import dataset, nn
-from sporax.mindspore.train import LossMonitor, Model, TimeMonitor
+from sporax.mindspore.train import Callback, LossMonitor, Model, TimeMonitor
 from sporax.mindspore.train.callback import _default_progress, _progress
 from sporax.mindspore.train.callback._default_progress import ProgressLines, default_progress
+from sporax.mindspore.train.callback._progress import Progress
 from sporax.runtime.session import SESSION
 
 
@@ -38,6 +43,32 @@ def test_short_runs_and_runs_with_a_monitor_print_nothing_of_it(train, capsys, m
     out, err = capsys.readouterr()
     assert "loss is" in out
     assert err == ""
+
+
+def test_the_last_line_and_the_number_of_epochs_are_right_whenever_lines_come(train, capsys, monkeypatch):
+    monkeypatch.setattr(_default_progress, "DELAY_SECONDS", 0.0)
+    seen = []
+
+    class Late(Callback):
+        def on_train_step_begin(self, run_context):
+            # The first line comes in the second epoch.
+            step = run_context.original_args().cur_step_num
+            monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0 if step == 6 else 1e9)
+            seen.append(step)
+
+    train(callbacks=[Late()], dataset_sink_mode=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[1] for line in lines] == [" epoch 2/2, step 2/4", " epoch 2/2, step 4/4"]
+    assert len(seen) == 8
+
+
+def test_steps_and_time_left_stay_on_a_terminal_of_80_columns(train):
+    output = io.StringIO()
+    progress = Progress(Console(file=output, force_terminal=True, width=80))
+    train(callbacks=[progress], dataset_sink_mode=False)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue()).splitlines()[-1]
+    assert re.search(r"epoch 2/2 \S+ 4/4 +\d:\d\d:\d\d loss [\d.]+, .*…", last), last
+    assert len(last.rstrip()) <= 80
 
 
 def test_rank_0_alone_speaks(train, capsys, monkeypatch):

@@ -263,7 +263,7 @@ def test_broken_files_name_the_parameter(tmp_path: Path) -> None:
         load_checkpoint(str(path))
     for length, place in ((20, "in the first parameter"), (len(content) - 20, r"behind parameter '1\.weight'")):
         path.write_bytes(content[:length])
-        with pytest.raises(ValueError, match=rf"x\.ckpt.*cut off \({place}\)"):
+        with pytest.raises(ValueError, match=rf"x\.ckpt.*truncated \({place}\)"):
             load_checkpoint(str(path))
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"x\.ckpt' cannot be read: it is empty"):
@@ -271,7 +271,7 @@ def test_broken_files_name_the_parameter(tmp_path: Path) -> None:
     other = tmp_path / "x.safetensors"
     save_checkpoint(make_net(), str(other))
     other.write_bytes(other.read_bytes()[:-4])
-    with pytest.raises(ValueError, match=r"x\.safetensors.*parameter '1\.weight' ends at byte .* cut off"):
+    with pytest.raises(ValueError, match=r"x\.safetensors.*parameter '1\.weight' ends at byte .* truncated"):
         load_checkpoint(str(other))
 
 

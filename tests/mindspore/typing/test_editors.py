@@ -28,6 +28,7 @@ def test_the_stubs_are_those_of_the_code():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_mypy_reports_the_planted_mistakes_and_nothing_else(tmp_path):
     pytest.importorskip("mypy")

@@ -35,7 +35,7 @@ def test_a_transfer_belongs_to_the_operator_that_asks_for_it():
     way = redistribute((16, 32), 4, placement("0 -"), placement("- -"), MESH, True, MODEL.links)
     assert cost.transfer_seconds == (way.seconds, 0.0)
     assert cost.collectives == {"all_gather": (1, 8 * 32 * 4)}
-    assert "1 all_gather of 0.001 MB" in str(cost)
+    assert "1 all_gather of 1.02 kB" in str(cost)
 
 
 def test_what_a_loop_does_counts_once_per_round():

@@ -6,10 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
+from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import Roofline, cost_of, kernel_seconds, link_costs
+from sporax.planner.propagation.propagate import plan_by_propagation
+from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.search import SearchOptions, replicated_plan, search
 
 MESH = DeviceMatrix((2, 2, 2))
@@ -38,6 +42,21 @@ def test_a_large_product_is_bound_by_arithmetic():
     assert kernel_seconds(graph, replicated_plan(graph, MESH), MODEL) == pytest.approx(arithmetic)
     communication = cost_of(graph, cut, MODEL).communication_seconds
     assert kernel_seconds(graph, cut, MODEL) - communication == pytest.approx(arithmetic / 8, rel=0.5)
+
+
+def test_weights_and_gradients_hide_as_far_as_the_profile_says():
+    graph = graph_of(lambda a, b: a @ b, (512, 4096), (4096, 512))
+    # Partial sums that nothing waits for, as gradients are.
+    halves = (Placement(((), (0, 1, 2))), Placement(((0, 1, 2), ())))
+    inputs = {argument.tensor: where for argument, where in zip(graph.inputs, halves, strict=True)}
+    config = ParallelConfig(device_num=8, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+    plan = plan_by_propagation(graph, MESH, inputs, SemiAuto(MESH, config, frozenset()))
+    cost = cost_of(graph, plan, MODEL)
+    assert cost.by_overlap["gradients"] == cost.communication_seconds > 0
+    shown = kernel_seconds(graph, plan, Roofline(replace(PROFILE, hidden={}), MODEL.links))
+    hidden = kernel_seconds(graph, plan, Roofline(replace(PROFILE, hidden={"gradients": 0.5}), MODEL.links))
+    computing = shown - cost.communication_seconds
+    assert hidden == pytest.approx(computing + max(cost.communication_seconds - computing / 3, 0.0))
 
 
 def test_rearranged_operands_move_bytes_where_the_compiler_of_the_hardware_rearranges():

@@ -7,6 +7,7 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.communication.step_events import Timeline
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of, memory_over_time
 from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
@@ -54,6 +55,19 @@ def _by_rows(graph):
     return plan_by_propagation(graph, MESH, inputs, SemiAuto(MESH, config, frozenset()))
 
 
+def test_barriers_order_kernels():
+    """What passes a barrier with the last tensor of a chain is read behind the chain."""
+    builder = GraphBuilder()
+    x, w = builder.argument(8, 16), builder.argument(16, 16)
+    last = builder.matmul(builder.unary("tanh", builder.matmul(x, w)), w)
+    again, last = builder.add("optimization_barrier", [x, last], (8, 16), (8, 16))
+    graph = builder.graph(builder.unary("exp", builder.matmul(again, w)), builder.unary("log", last))
+    timeline = Timeline(graph)
+    order = [timeline.events[kernel.roots[0].event].position for kernel in PLAIN.compiled(timeline).kernels]
+    products = [number for number, operator in enumerate(graph.operators) if operator.name == "dot_general"]
+    assert order.index(products[2]) > order.index(products[1])
+
+
 def test_loops_are_computed_in_their_readers_and_written_for_others():
     builder = GraphBuilder()
     x, w = builder.argument(8, 16), builder.argument(16, 16)
@@ -98,6 +112,12 @@ def test_all_moments_are_told_and_the_peak_is_one_of_them():
         report = memory_over_time(graph, plan, PLAIN)
         assert report[0][0] == -1
         assert max(sum(uses.values()) for _, uses in report) == memory_of(graph, plan, backend=PLAIN).peak_bytes
+
+
+def test_loops_of_the_program_are_borders_of_fusion():
+    graph = inline_loops(scan(rounds=3, width=8)).graph
+    names = [name for kernel in kernels(graph) for name in kernel]
+    assert {"loop_slice", "loop_stack"} <= {*names}
 
 
 def test_what_a_loop_stacks_is_there_while_it_runs():

@@ -15,7 +15,7 @@ ROWS = placement("0 -")
 def test_marks_mean_nothing():
     mark = operator_mark("MatMul", 0, Side.IN, ((2, 1), (1,)))
     assert NoPolicy().at_operator(mark, SPECS, [ROWS, None]) == [None, None]
-    assert NoPolicy().at_layout(LayoutMark("reshard", 0, ((2, 1), (1,))), SPECS) == [None, None]
+    assert NoPolicy().at_layout(LayoutMark("reshard", 0, ((2, 1), (1,))), SPECS, [None, None]) == [None, None]
 
 
 def test_parameters_are_stored_and_gathered_as_they_are_used():

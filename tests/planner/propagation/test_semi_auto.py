@@ -87,12 +87,12 @@ def test_an_out_strategy_must_be_possible():
 
 
 def test_layouts_of_reshard_are_taken_as_they_are():
-    (answer,) = policy().at_layout(LayoutMark("reshard", 0, ((2, 2),)), [MATRIX])
+    (answer,) = policy().at_layout(LayoutMark("reshard", 0, ((2, 2),)), [MATRIX], [None])
     assert (answer.placement, answer.reason) == (placement("0 1"), "layout of reshard")
     with pytest.raises(
         SporaxRuntimeError, match="For 'reshard', there must be one layout for each of the 2 tensors, but got 1"
     ):
-        policy().at_layout(LayoutMark("reshard", 0, ((2, 2),)), [MATRIX, MATRIX])
+        policy().at_layout(LayoutMark("reshard", 0, ((2, 2),)), [MATRIX, MATRIX], [None, None])
 
 
 @pytest.mark.parametrize(("options", "used", "stored"), [

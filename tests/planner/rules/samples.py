@@ -59,6 +59,9 @@ NEWER = [
     name for name in ("log2", "one_minus_square") if hasattr(lax, name)
 ]  # some of the supported versions have them
 
+NOT_IN_PROGRAMS = ("mulhi",)
+"""XLA of JAX 0.10.2 cannot compile them inside of `shard_map` on CPUs, also without Sporax."""
+
 SAMPLES = {name: [(getattr(lax, name), _arguments(name))] for name in (*UNARY, *NEWER)}
 SAMPLES |= {name: [(getattr(lax, name), X, Y)] for name in BINARY}
 SAMPLES |= {name: [(function, N, J), (function, B, C)] for name, function in BITWISE.items()}
@@ -365,3 +368,37 @@ SAMPLES |= {
     "random_split": [(lambda k: jax.vmap(lambda key: jax.random.split(key, 3))(k), keys(4))],
     "random_gamma": [(lambda k, a: jax.vmap(lambda key, b: jax.random.gamma(key, b))(k, a), keys(4), floats(4))],
 }
+
+# ------------------------------------------------------------------------------------- what rules were once wrong about
+
+SHORT = ints(4, 6, low=100, high=127, dtype=jnp.int8)
+OUTSIDE = [(lambda x, i: lax.dynamic_slice(x, (i,), (8,)), floats(16), start) for start in (-20, 99)]
+
+for name, samples in {
+    "reshape": [
+        (lambda x: lax.reshape(x, (6, 4), (1, 0)), X),
+        (lambda x: lax.reshape(x, (2, 24), (2, 0, 1)), floats(4, 6, 2)),
+    ],
+    "dynamic_slice": OUTSIDE,
+    "dynamic_update_slice": [(lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)), X, floats(2, 6), 99)],
+    "iota": [(lambda: lax.iota(jnp.bfloat16, 520),), (lambda: lax.iota(jnp.int8, 520),)],
+    "convert_element_type": [
+        (lambda x: x.astype(jnp.float16), X.astype(jnp.bfloat16)),
+        (lambda x: x.astype(jnp.int32), SHORT),
+    ],
+    "dot_general": [
+        (lambda x, y: lax.dot(x, y, preferred_element_type=jnp.int32), SHORT, SHORT.T),
+        (lambda x, y: lax.dot(x, y, precision="highest"), X, Y.T),
+        (lax.dot, B, C.T),
+    ],
+    "reduce_max": [(lambda x: lax.reduce_max(x, (0, 1)), COMPLEX)],
+    "reduce_min": [(lambda x: lax.reduce_min(x, (1,)), COMPLEX)],
+    "scatter": [
+        (lambda t, i: t.at[i].apply(jnp.sin), TABLE, jnp.array([5, 1])),
+        (scatter("set", "clip"), TABLE, IDS, floats(4, 2, 4)),
+    ],
+    "gather": [(gather("fill", fill_value=3), ints(8, 4, dtype=jnp.uint8), FAR)],
+    "fft": [(lambda x: lax.fft(x, "RFFT", (6,)), X), (lambda x: lax.fft(x, "IRFFT", (6,)), COMPLEX[:, :4])],
+    "random_split": [(jax.vmap(jax.random.split), jax.random.split(jax.random.key(0, impl="unsafe_rbg"), 4))],
+}.items():
+    SAMPLES[name] += samples

@@ -50,6 +50,11 @@ def test_dimensions_keep_their_factors_and_pass_sums_and_maxima(name, operands, 
     assert rule.flops_per_point == 0
 
 
+def test_a_reshape_in_another_order_is_a_transpose_before():
+    rule = rule_for(operation("reshape", [(4, 2, 6)], [(2, 24)], new_sizes=(2, 24), dimensions=(1, 0, 2)))
+    assert str(rule).startswith("b a c -> a (bc) (map a=2, map b=4, map c=6")
+
+
 def test_dimensions_without_a_common_factor_stay_whole():
     rule = rule_for(operation("reshape", [(3, 4)], [(2, 6)], new_sizes=(2, 6)))
     assert {factor.kind for factor in rule.factors if factor.size} == {FactorKind.BLOCKED}

@@ -1,5 +1,7 @@
 """Primitives in which every element comes from the elements at the same place."""
 
+import math
+
 import pytest
 from planner_graphs import operation
 
@@ -25,6 +27,7 @@ def test_narrowing_does_not_pass_parts():
     assert convert(("bfloat16", 2), ("float32", 4))
     assert not convert(("float32", 4), ("bfloat16", 2))
     assert not convert(("float32", 4), ("int32", 4))
+    assert not convert(("bfloat16", 2), ("float16", 2))
 
 
 def passed(name, num_operands=1, dtype="float32", **params):
@@ -46,6 +49,30 @@ def passed(name, num_operands=1, dtype="float32", **params):
 ])  # fmt: skip
 def test_partial_operands_pass_where_the_function_is_linear(name, operands, expected):
     assert passed(name, operands) == expected
+
+
+def with_literals(name, *constants, params=None, dtype="float32"):
+    """What may be partial of an operation on scalars, of which some are literals."""
+    specs = tuple(TensorSpec((), dtype, 4, constant) for constant in constants)
+    rule = rule_for(Operation(name, specs, (TensorSpec((), dtype),), params or {}))
+    return {(factor.operands, factor.reduction) for factor in rule.factors if factor.kind is FactorKind.PARTIAL}
+
+
+@pytest.mark.parametrize(("name", "constants", "expected"), [
+    ("add", (None, 1), set()),
+    ("sub", (1, None), set()),
+    ("add", (None, 0), {((0,), "sum")}),
+    ("max", (0, None), {((1,), "max")}),
+    ("add", (1, 2), set()),
+    ("mul", (2, None), {((1,), "sum")}),
+    ("mul", (math.inf, None), set()),
+    ("div", (None, 0), set()),
+    ("select_n", (None, None, 0), {((1,), "sum"), ((1,), "max"), ((1,), "min")}),
+    ("select_n", (None, 1, None), {((2,), "max"), ((2,), "min")}),
+    ("copy", (1,), set()),
+])  # fmt: skip
+def test_a_literal_counts_once(name, constants, expected):
+    assert with_literals(name, *constants) == expected
 
 
 def test_quotients_of_integers_are_not_linear():

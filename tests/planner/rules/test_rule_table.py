@@ -82,6 +82,14 @@ def test_unhashable_parameters_get_a_rule_each_time():
     assert rule_for(op) is not rule_for(op)
 
 
+def test_what_a_rule_does_not_know_stays_whole():
+    known = operation("exp", [(4, 6)], [(4, 6)], accuracy="high", newest=None)
+    assert not rule_for(known).opaque
+    rule = rule_for(operation("exp", [(4, 6)], [(4, 6)], newest=3))
+    assert rule.opaque == "'exp' is not sharded: newest=3 is unknown to its rule"
+    assert not rule.factors
+
+
 @pytest.mark.usefixtures("clean")
 def test_a_registered_rule_counts_until_it_is_forgotten():
     op = operation("my_op", [(4, 6)], [(4, 6)])

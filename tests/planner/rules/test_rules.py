@@ -24,8 +24,12 @@ WITHOUT_SAMPLE = {
     **dict.fromkeys(("empty", "empty2"), "its values are arbitrary"),
     **dict.fromkeys(("pvary", "reduced_vary_cast_p", "vary_unreduced_cast_p", "preduced"), "lives in shard_map only"),
     **dict.fromkeys(("to_edtype", "from_edtype"), "random_wrap and random_unwrap stand for it"),
+    **dict.fromkeys(
+        (name for name in TABLE if TABLE[name].family == "13 kernels"), "test_kernels has networks of them"
+    ),
     "broadcast_to": "made for dynamic shapes only",
     "select_and_scatter": "JAX has no implementation on CPU",
+    "shard_map": "its specs are its only sharding; test_islands runs it",
     "zeros_like": "JAX has no rule to trace it",
 }
 """Primitives with a rule that is not run in blocks, and why."""

@@ -139,6 +139,7 @@ def test_bad_numbers_are_refused():
         trade_offs(GRAPH, MESH, MODEL, count=0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("share", "least"), [(0.95, 2), (0.9, 1)])
 def test_they_keep_a_memory_limit(share, least, reference):
     limit = int(share * reference.statistics["peak_bytes"])

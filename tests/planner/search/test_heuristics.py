@@ -40,6 +40,7 @@ def model(mesh, hardware="cpu"):
     return Roofline(load_profile(hardware), link_costs(load_profile(hardware), mesh))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("hardware", ["cpu", "h200"])
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("search", SEARCHES)

@@ -6,6 +6,7 @@ import pytest
 from running import arguments_of, assert_same_results, compiled
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.units import parse_bytes
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.budget import Budget
@@ -83,10 +84,10 @@ def test_a_plan_that_fits_is_found_and_runs():
 def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
     step = networks.mlp(2, 64, 256)
     with pytest.raises(
-        SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the smallest plan"
+        SporaxRuntimeError, match=r"must fit into 1 kB per device, but .* kB is the smallest plan"
     ) as caught:
         ilp(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=1000), budget=Budget.of(8))
-    stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
+    stated = parse_bytes(str(caught.value).split("but ")[1].split(" is")[0], "the limit")
 
-    fitting = propagation(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
-    assert memory_of(step.graph, fitting.plan, XLA_CPU).peak_bytes <= stated + 1000
+    fitting = propagation(step.graph, LINE, LINE_MODEL, SearchOptions(memory_bytes=stated))
+    assert memory_of(step.graph, fitting.plan, XLA_CPU).peak_bytes <= stated

@@ -73,6 +73,7 @@ def found(name, profile, mode):
     return result, sent_bytes(step.graph, result.plan)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "profile", "mode"), GRID)
 def test_no_plan_moves_more_than_the_best_of_mindspores(name, profile, mode):
     _, sent = found(name, profile, mode)

@@ -17,7 +17,7 @@ from sporax.ps.protocol.messages import (
     ProcessAccepted,
     RegisterProcess,
     View,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.protocol.wire import decode
 from sporax.ps.sockets.transport import Transport, receive, send
@@ -54,7 +54,7 @@ class ForgetfulScheduler:
         match message:
             case RegisterProcess():
                 yield ProcessAccepted(message.node, 0, 1, "job", Options(0, "memory", 1, heartbeat_seconds=0.1))
-                yield ViewIs(View(1, [], [Holders(0)], []))
+                yield ViewReply(View(1, [], [Holders(0)], []))
             case Heartbeat():
                 yield HeartbeatReply(message.sent, 1)
             case Initialised():

@@ -25,7 +25,7 @@ def test_leases_cover_all_samples_once(leases):
         assert leases.finish(lent[-1])
     assert [leases.samples_of(lease) for lease in lent] == [(0, 4), (4, 8), (8, 10)]
     assert leases.lend(ask(0)) is None
-    assert not leases.any_lent
+    assert not leases.has_open_leases
 
 
 def test_a_worker_that_asks_again_gets_the_lease_that_it_has(leases):

@@ -15,7 +15,7 @@ from sporax.launch import cli
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import CheckpointPart, OptimizerSpec, VariableSpec
-from sporax.ps.scheduler.checkpoint_state import CheckpointRound, first_clock
+from sporax.ps.scheduler.scheduler_checkpoints import CheckpointRound, first_clock
 from sporax.ps.slots import slot_files
 
 MOMENTUM = OptimizerSpec("momentum", {"momentum": 0.9})

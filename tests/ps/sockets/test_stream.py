@@ -21,7 +21,7 @@ from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues
 from sporax.ps.sockets import polling
-from sporax.ps.sockets.patience import Patience
+from sporax.ps.sockets.spin_policy import SpinPolicy
 from sporax.ps.sockets.stream import Stream, Streams
 
 
@@ -332,7 +332,7 @@ def test_a_damaged_struct_in_a_push_of_the_expected_size_ends_the_connection(
 
 def test_a_reader_that_looks_in_vain_looks_more_and_more_rarely() -> None:
     """To look keeps the process that would send from running, where both share a core."""
-    patience, looks = Patience(), []
+    patience, looks = SpinPolicy(), []
     attempts = []
     for _ in range(1000):
         attempts.clear()

@@ -39,7 +39,7 @@ equal = all(np.allclose(shard.data, expected[shard.index], atol=1e-5) for shard 
 
 errors = []
 try:
-    sporax.plan(step, w, x, memory=1)
+    sporax.plan(step, w, x, memory=1000)
 except SporaxRuntimeError as error:
     errors.append(str(error))
 try:

@@ -139,5 +139,5 @@ def test_processes_of_plain_jax_search_once_and_have_one_plan():
     assert first["equal"] and second["equal"]
     # What fits nowhere is an error in both; the plan of another function is one where it is received.
     assert first["errors"] == second["errors"][:1]
-    assert "MB per device" in first["errors"][0]
+    assert "B per device" in first["errors"][0]
     assert second["errors"][1].startswith("For 'Plan', ")

@@ -30,7 +30,7 @@ def request(function=jnp.dot, **config):
 
 
 @pytest.fixture
-def searches(monkeypatch, tmp_path):
+def searches(monkeypatch, tmp_path, without_cache_of_jax):
     """The cache in a folder of the test; the requests that were searched for."""
     monkeypatch.delenv(NO_CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

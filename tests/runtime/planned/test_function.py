@@ -174,7 +174,7 @@ def test_a_limit_holds_for_the_compiled_function_which_calls_reuse():
         ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
         ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
         ({"devices": True}, "'devices' must be a number of devices"),
-        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a sharding"),
+        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8"),
         ({"fixed": {1: (2, 2, 2)}}, r"'fixed' must fit args\[1\]\['x'\] of shape .*, but got \(2, 2, 2\)"),
         ({"carry": {0: 0, 1: 0}}, "'carry' must name every argument once at most"),
         (
@@ -479,3 +479,31 @@ def test_a_function_that_adds_to_its_arguments_is_refused():
 
     with pytest.raises(SporaxValueError, match="it changes the structure of its arguments in place"):
         sporax.plan(count, {}, floats(16, 8), devices=8, hardware="h100")
+
+
+@pytest.mark.parametrize(("fn", "fixed"), [
+    (lambda x: x.mean() + 1.0, (8, 1)),
+    (lambda x: jnp.stack([x.sum(), 1.0, x.max() - 0.5, jnp.where(x[0, 0] > 9, x.sum(), 2.0)]), (8, 1)),
+    (lambda x: jax.lax.dynamic_update_slice(jnp.full(4, 3.0), x.sum(0)[:2], (1,)), (8, 1)),
+    (lambda x: jax.lax.fori_loop(0, 3, lambda _, c: c + x.sum(), 5.0), (8, 1)),
+    (lambda x: jnp.sin(jax.lax.reshape(x, (8, 8), (1, 0))), (8, 1)),
+    (lambda x: x.at[3, 1].set(jnp.nan).max(), (8, 1)),
+    (lambda x: jax.lax.convert_element_type(jnp.sort(jax.lax.iota(jnp.bfloat16, 520)), jnp.float32) + x.sum(), (8, 1)),
+])  # fmt: skip
+def test_results_are_those_of_one_device(fn, fixed):
+    x = jnp.arange(64.0).reshape(16, 4) / 64
+    planned = sporax.plan(fn, x, fixed={0: fixed})
+    np.testing.assert_allclose(planned.function()(jax.device_put(x, planned.in_shardings[0])), fn(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("start", [-20, -3, 11, 99])
+def test_a_slice_that_begins_outside_is_moved_as_a_whole(start):
+    """XLA merges it with the slice of a device, and would add up starts that are not inside."""
+    x = jnp.arange(16.0)
+    sharding = jax.sharding.PartitionSpec("x")
+    planned = sporax.plan(
+        lambda x, i: jax.lax.dynamic_slice(x, (i,), (8,)), x, jnp.int32(1), devices={"x": 8}, out_shardings=sharding
+    )
+    np.testing.assert_array_equal(
+        planned.function()(x, jnp.int32(start)), jax.lax.dynamic_slice(x, (jnp.int32(start),), (8,))
+    )

@@ -231,10 +231,10 @@ def test_a_carried_result_fixes_its_argument():
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({"other": P("data")}, "'out_shardings' must have the structure of the results"),
+        ({"other": P("data")}, r"'out_shardings' must have a sharding .* but got \{'other'"),
         (P("datas"), r"'out_shardings' must name axes of 'devices', .* but got 'datas' for result\[0\]"),
         ((P(None, None, "data"), None), r"'out_shardings' must fit result\[0\]"),
-        (("data", None), "'out_shardings' must hold PartitionSpecs"),
+        (("data", None), "'out_shardings' must have a sharding .* but got 'data'"),
         ((P("model"), None), r"'out_shardings' must fit result\[0\] of shape \(6, 6\), but .* makes 4 slices of 6"),
     ],
 )

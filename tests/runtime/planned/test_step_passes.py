@@ -84,9 +84,7 @@ def test_passes_of_one_stage_leave_pipelines_alone():
 def test_strategies_that_exceed_the_memory_are_refused():
     small = state()
     planned = applied(TRIAL_PASSES, replace(small, settings=replace(small.settings, asked_bytes=10)))
-    with pytest.raises(
-        SporaxRuntimeError, match=r"^For 'memory', the step must fit into 0\.000 MB per device, but with"
-    ):
+    with pytest.raises(SporaxRuntimeError, match=r"^For 'memory', the step must fit into 10 B per device, but with"):
         step_passes.check_memory(planned)
 
 

@@ -10,7 +10,7 @@ from sporax.runtime.process import compilation_cache
 
 
 @pytest.fixture
-def turn_on(monkeypatch, tmp_path):
+def turn_on(monkeypatch, tmp_path, without_cache_of_jax):
     """Turn the cache on in a process with this environment; the settings that it makes."""
 
     def turn(home=tmp_path / "home", **environ):

@@ -113,7 +113,7 @@ def test_a_dry_run_starts_with_as_many_devices_as_ranks_and_an_empty_folder(monk
 
 
 def test_collectives_answer_by_themselves_only_where_one_rank_is_traced_alone():
-    assert not dry_run.imitating()
+    assert not dry_run.simulating()
     with dry_run.alone():
-        assert dry_run.imitating()
-    assert not dry_run.imitating()
+        assert dry_run.simulating()
+    assert not dry_run.simulating()

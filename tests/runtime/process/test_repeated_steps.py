@@ -10,6 +10,7 @@ import pytest
 TOOL = Path(__file__).parents[3] / "tools" / "soak_steps.py"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("optimizer", marks=pytest.mark.soak), "pipeline"])
 def test_runs_under_delays_are_equal(tmp_path, kind):

@@ -13,7 +13,7 @@ X, Y = jnp.arange(3.0), jnp.arange(2)
 def exchange(primitive, array):
     """Stands for a collective."""
     result = primitive(collective_order.follow(array))
-    collective_order.happened(result)
+    collective_order.record_collective(result)
     return result
 
 
@@ -59,7 +59,7 @@ def test_a_constant_is_no_constant_for_the_compiler():
 def test_values_stay_as_they_are(dtype):
     array = jnp.asarray([[0, 1], [1, 1]], dtype)
     with collective_order.in_order(jnp.int32(0)):
-        collective_order.happened(jnp.asarray([7.0 + 1j]))
+        collective_order.record_collective(jnp.asarray([7.0 + 1j]))
         followed = collective_order.follow(array)
     assert followed.dtype == array.dtype
     np.testing.assert_array_equal(followed, array)
@@ -67,12 +67,12 @@ def test_values_stay_as_they_are(dtype):
 
 def test_empty_arrays_and_programs_without_order_leave_no_receipt():
     empty = jnp.zeros((0, 3))
-    collective_order.happened(X)  # outside of a program there is nothing to keep in order
-    assert collective_order.receipt() is None
+    collective_order.record_collective(X)  # outside of a program there is nothing to keep in order
+    assert collective_order.order_token() is None
     with collective_order.in_order(jnp.int32(0)):
         assert collective_order.follow(empty) is empty
-        collective_order.happened(empty)
-        assert collective_order.receipt() is None
+        collective_order.record_collective(empty)
+        assert collective_order.order_token() is None
 
 
 def test_an_inner_trace_knows_only_the_receipt_that_it_was_given():
@@ -80,14 +80,14 @@ def test_an_inner_trace_knows_only_the_receipt_that_it_was_given():
 
     @jax.jit
     def inner(x, before):
-        inside.append(collective_order.receipt())
-        collective_order.happened(before)
-        inside.append(collective_order.receipt())
+        inside.append(collective_order.order_token())
+        collective_order.record_collective(before)
+        inside.append(collective_order.order_token())
         return exchange(jnp.cos, x)
 
     def program(x):
         exchange(jnp.sin, x)
-        before = collective_order.receipt()
+        before = collective_order.order_token()
         return inner(x, before)
 
     closed = traced(lambda x: (program(x), exchange(jnp.tanh, x)), X)
@@ -99,7 +99,7 @@ def test_an_inner_trace_knows_only_the_receipt_that_it_was_given():
 
 def test_a_program_inside_a_program_keeps_an_order_of_its_own():
     with collective_order.in_order(jnp.int32(0)):
-        collective_order.happened(jnp.asarray([5]))
+        collective_order.record_collective(jnp.asarray([5]))
         with collective_order.in_order(jnp.int32(0)):
-            assert collective_order.receipt() is None
-        assert int(collective_order.receipt()) == 5
+            assert collective_order.order_token() is None
+        assert int(collective_order.order_token()) == 5

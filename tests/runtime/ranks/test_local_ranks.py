@@ -123,22 +123,39 @@ def test_ranks_are_counted_alike_in_all_parallel_modes(ranks):
             list(range(16)), shuffle=False, num_shards=communication.get_group_size(), shard_id=communication.get_rank()
         )
         assert sorted(int(row[0].asnumpy()) for row in rows.create_tuple_iterator()) == list(range(16))
-    ms.set_auto_parallel_context(parallel_mode="stand_alone")
-    assert communication.get_group_size() == communication.get_local_rank_size() == 1
 
 
-@pytest.mark.parametrize("mode", ["data_parallel", "semi_auto_parallel", "auto_parallel"])
-def test_a_mode_that_is_set_after_the_ranks_were_counted_is_an_error(ranks, mode, capsys):
+def test_ranks_that_were_counted_before_a_mode_was_set_are_those_of_the_mode(ranks, capsys):
     ms.reset_auto_parallel_context()
+    ms.set_context(mode=ms.GRAPH_MODE)
     _supported._say_once.cache_clear()
-    assert communication.get_group_size() == 1
-    assert "one of the 8 devices of this process works" in capsys.readouterr().err
-    with pytest.raises(RuntimeError, match=f"'parallel_mode' {mode} comes too late: get_group_size"):
-        ms.set_auto_parallel_context(parallel_mode=mode, gradients_mean=True)
-    assert ms.get_auto_parallel_context("parallel_mode") == "stand_alone"
-    assert not ms.get_auto_parallel_context("gradients_mean")
-    # As many devices as the script was told are right.
-    ms.set_auto_parallel_context(parallel_mode=mode, device_num=1)
+    size = communication.get_group_size()
+    assert size == communication.get_local_rank_size() == 8
+    rows = dataset.NumpySlicesDataset(
+        list(range(16)), shuffle=False, num_shards=size, shard_id=communication.get_rank()
+    )
+    # One device reads all rows, as does a step that is sharded; of eight ranks each has two rows.
+    ms.set_seed(5)
+    net = Small()
+    expected = float(step_of(net)(X, Y).asnumpy())
+    assert "there are 8 ranks, but one of the 8 devices of this process does all the work" in capsys.readouterr().err
+    assert rows.get_dataset_size() == 16
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", device_num=size, gradients_mean=True)
+    assert rows.get_dataset_size() == 2
+    ms.set_seed(5)
+    net = Small()
+    np.testing.assert_allclose(float(step_of(net)(X, Y).asnumpy()), expected, rtol=1e-5)
+    assert len(net.trainable_params()[0].array.sharding.device_set) == 8
+
+
+@pytest.mark.parametrize("mode", ["stand_alone", "semi_auto_parallel"])
+def test_exchanges_between_less_ranks_than_were_counted_are_an_error(ranks, mode):
+    assert communication.get_group_size() == 8
+    assert float(ops.AllReduce()(Tensor(1.0)).asnumpy()) == 8
+    ms.set_auto_parallel_context(parallel_mode=mode)
+    with pytest.raises(RuntimeError, match=r"For 'AllReduce', .* 1 process.* said 8, .* `sporax run --worker_num 8`"):
+        ops.AllReduce()(Tensor(1.0))
+    ops.Barrier()()
 
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])

@@ -13,11 +13,7 @@ SEARCH_MODES = ("recursive_programming", "dynamic_programming", "sharding_propag
 SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
 """MindSpore's searches and ours."""
 SHORT_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "dynamic": "dynamic_programming",
-        "recursive": "recursive_programming",
-        "propagation": "sharding_propagation",
-    }
+    {"dynamic": "dynamic_programming", "recursive": "recursive_programming", "propagation": "sharding_propagation"}
 )
 """What MindSpore's three are called for short."""
 SEARCH_NAMES = (*SEARCHES, *SHORT_NAMES)

@@ -109,10 +109,7 @@ def _server_settings(job: Job) -> list[Manifest]:
     elif policy is None or policy.token is None:
         settings.append({"name": "MS_PS_INSECURE", "value": "1"})
     if claim is not None:
-        settings += [
-            {"name": _RECOVERY, "value": "1"},
-            {"name": "MS_RECOVERY_PATH", "value": claim.mount_path},
-        ]
+        settings += [{"name": _RECOVERY, "value": "1"}, {"name": "MS_RECOVERY_PATH", "value": claim.mount_path}]
     return settings
 
 
@@ -220,10 +217,7 @@ def budget_name(job_name: str) -> str:
 def network_policy(job: Job) -> Manifest:
     """Only pods of the job, and the operator, may connect to the job's pods."""
     # The operator asks schedulers about membership, from another namespace.
-    operator = {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}},
-    }
+    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -27,7 +27,7 @@ from sporax.base.units import parse_bytes
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
 from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
 from sporax.launch import target
-from sporax.launch.jobs.simulation import simulated_devices
+from sporax.launch.jobs.simulation import only_process
 from sporax.planner.pipeline.generators import SCHEDULES
 from sporax.runtime.session import SESSION
 
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for count in counts:
         # JAX reads the number of devices once, when it starts.
-        os.environ.update(simulated_devices(os.environ, count))
+        os.environ.update(only_process(os.environ, count))
         os.environ[DEVICES] = str(count)
     steps = 1 if arguments.steps is None else arguments.steps
     if steps < 1:

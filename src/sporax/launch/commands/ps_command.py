@@ -16,7 +16,7 @@ from sporax.ir.variables import read
 from sporax.launch.jobs.secrets import token_file_of
 from sporax.ps.client.requester import Requester
 from sporax.ps.metrics import expositions
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, GetStatus, Scale, StatusIs, Wanted
+from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, GetStatus, Scale, StatusReply, Wanted
 from sporax.ps.sockets.security import Keys, keys_for, write_keys
 
 _ANSWER_SECONDS = 5.0
@@ -119,11 +119,11 @@ def _scale(requester: Requester, arguments: argparse.Namespace, address: str) ->
 
 
 def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
-    answer = requester.ask(Checkpoint(True), CheckpointIs, _ANSWER_SECONDS)
+    answer = requester.ask(Checkpoint(True), CheckpointReply, _ANSWER_SECONDS)
     # Writing goes on in the servers; asking again shows when it is done.
     while answer is not None and answer.running:
         time.sleep(0.1)
-        answer = requester.ask(Checkpoint(False), CheckpointIs, _ANSWER_SECONDS)
+        answer = requester.ask(Checkpoint(False), CheckpointReply, _ANSWER_SECONDS)
     if answer is None:
         raise _silent(address)
     if answer.error:
@@ -134,7 +134,7 @@ def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: st
 
 def _status(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
     while True:
-        answer = requester.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        answer = requester.ask(GetStatus(), StatusReply, _ANSWER_SECONDS)
         if answer is None:
             raise _silent(address)
         if arguments.json:

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sporax.cluster.environment import NO_CACHE, PROFILE, PROFILE_STEPS, RESUME, VERBOSE, VERIFY_STEPS
+from sporax.cluster.environment import NO_CACHE, PROFILE, PROFILE_STEPS, RESUME, VERBOSE, VERIFY_PLAN, VERIFY_STEPS
 from sporax.launch import options, target
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.allocation import allocation_settings
 from sporax.launch.jobs.launcher import launch
-from sporax.launch.jobs.simulation import simulated_devices
+from sporax.launch.jobs.simulation import only_process
 from sporax.launch.options import LaunchOptions
 
 
@@ -38,6 +38,8 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
         os.environ[PROFILE] = os.path.abspath(chosen.profile)
     if chosen.profile_steps:
         os.environ[PROFILE_STEPS] = chosen.profile_steps
+    if chosen.verify_plan:
+        os.environ[VERIFY_PLAN] = "1"
     if chosen.verify_steps:
         os.environ[VERIFY_STEPS] = str(chosen.verify_steps)
     if chosen.server_num:
@@ -47,7 +49,7 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
     if chosen.worker_num is not None:
         return launch(chosen)
     if chosen.local_devices is not None:
-        os.environ.update(simulated_devices(os.environ, chosen.local_devices))
+        os.environ.update(only_process(os.environ, chosen.local_devices))
     # Tunables of glibc exist on Linux only.
     if sys.platform == "linux" and cores.computes_on_cpu(os.environ):
         _restart_with(allocation_settings(os.environ))

@@ -172,7 +172,7 @@ class SchedulerElsewhere:
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         end = time.monotonic() + (_WORD_SECONDS if is_expected else 0)
         while self._stream is not None and select.select([self._stream], [], [], max(0, end - time.monotonic()))[0]:
-            heard = membership.hear_as_launcher(self._stream, (self._host, self.port))
+            heard = membership.receive_as_launcher(self._stream, (self._host, self.port))
             if isinstance(heard, tuple):
                 self._ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
                 continue

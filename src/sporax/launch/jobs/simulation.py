@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sporax.base.errors import SporaxValueError
+from sporax.cluster.environment import SIMULATED_DEVICES, RankEnvironment
 
 MOST_DEVICES = 1 << 14
 """Each costs some 0.1 MB and a moment of the start."""
-_FLAG = "--xla_force_host_platform_device_count"
 
 
 def simulated_devices(environ: Mapping[str, str], count: int) -> dict[str, str]:
@@ -32,5 +32,20 @@ def simulated_devices(environ: Mapping[str, str], count: int) -> dict[str, str]:
             "use the real ones."
         )
     # An older count in the flags would win or lose by its place, so it is left out.
-    others = [flag for flag in environ.get("XLA_FLAGS", "").split() if not flag.startswith(_FLAG)]
-    return {"XLA_FLAGS": " ".join([*others, f"{_FLAG}={count}"]), "JAX_PLATFORMS": "cpu"}
+    others = [flag for flag in environ.get("XLA_FLAGS", "").split() if not flag.startswith(SIMULATED_DEVICES)]
+    return {"XLA_FLAGS": " ".join([*others, f"{SIMULATED_DEVICES}={count}"]), "JAX_PLATFORMS": "cpu"}
+
+
+def only_process(environ: Mapping[str, str], count: int) -> dict[str, str]:
+    """The variables of a process that is alone with `count` simulated devices: also MindSpore's names for rank and job.
+
+    Raises:
+        SporaxValueError: as `simulated_devices`, or variables of a job make no sense.
+    """
+    variables = simulated_devices(environ, count)
+    names = {"RANK_SIZE": str(count), "RANK_ID": "0", "DEVICE_ID": environ.get("DEVICE_ID", "0")}
+    # A script that was started like this may start another.
+    inherits = f"{SIMULATED_DEVICES}={environ.get('RANK_SIZE')}" in environ.get("XLA_FLAGS", "").split()
+    place = RankEnvironment.from_environ({**environ, **variables, **(names if inherits else {})})
+    is_job = place.size > 1 or place.scheduler_address is not None or place.simulation_level is not None
+    return variables if is_job else variables | names

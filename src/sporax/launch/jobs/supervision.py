@@ -77,18 +77,18 @@ class ClusterEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalCame:
+class SignalReceived:
     """Event: the launcher was told to stop."""
 
     signum: int
 
 
 @dataclass(frozen=True, slots=True)
-class GraceOver:
+class GraceExpired:
     """Event: the clock that `StartGrace` set has run out."""
 
 
-Event = RanksEnded | RankJoined | ClusterFormed | ClusterEnded | SignalCame | GraceOver
+Event = RanksEnded | RankJoined | ClusterFormed | ClusterEnded | SignalReceived | GraceExpired
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class SignalRanks:
 
 @dataclass(frozen=True, slots=True)
 class StartGrace:
-    """Instruction: send `GraceOver` after so many seconds."""
+    """Instruction: send `GraceExpired` after so many seconds."""
 
     seconds: float
 
@@ -200,12 +200,12 @@ class Supervision:
                 self.is_accused, self.is_own_word, self.cause_code = is_accused, is_own_word, event.exit_code
                 was_open, self.is_open = self.is_open, event.is_open and cause == ELSEWHERE
                 return self._cluster_ended(failure, cause, is_last_word=was_open and not self.is_open)
-            case SignalCame(signum):
+            case SignalReceived(signum):
                 return self._signal_came(signum)
-            case GraceOver():
+            case GraceExpired():
                 return self._grace_over()
 
-    def is_innocent(self, local_rank: int) -> bool:
+    def is_secondary_failure(self, local_rank: int) -> bool:
         """Whether what a rank writes now tells of a failure that another rank has caused."""
         if self.blamed:
             return local_rank not in self.blamed

@@ -171,7 +171,7 @@ class Supervisor:
         """Show what ranks have written. Of ranks that end because of another one, only the logs have their last words."""
         for local_rank, tail in self._tails.items():
             lines = list(tail.new_lines())
-            if not self._state.is_innocent(local_rank):
+            if not self._state.is_secondary_failure(local_rank):
                 show(lines)
 
     def _wait(self, signals: int) -> None:
@@ -190,7 +190,7 @@ class Supervisor:
         for signum in _pending(signals):
             if signum in _STOP_SIGNALS:
                 self.was_told_to_stop = True
-                yield supervision.SignalCame(signum)
+                yield supervision.SignalReceived(signum)
         # Looked for before the link is asked: the ends of ranks come with what they have said.
         ended = dict(self._newly_ended())
         has_failed = any(status > 0 for status in ended.values())
@@ -201,7 +201,7 @@ class Supervisor:
             yield supervision.RanksEnded(ended)
         if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
             self._grace_ends = None
-            yield supervision.GraceOver()
+            yield supervision.GraceExpired()
 
     def _newly_ended(self) -> Iterator[tuple[int, int]]:
         """Local ranks whose process has ended, with how it ended."""
@@ -278,7 +278,7 @@ class Supervisor:
         self._show_tails()
         for local_rank, tail in self._tails.items():
             rest = list(tail.close())
-            if not self._state.is_innocent(local_rank):
+            if not self._state.is_secondary_failure(local_rank):
                 show(rest)
         self._link.close()
         self._note(f"the launcher ends with exit code {self._exit_code}")

@@ -120,7 +120,7 @@ class OtherLauncher:
             return f"the scheduler at {scheduler} could not be reached within {self._timeout_seconds:g} s"
         if self._stream is None or not select.select([self._stream], [], [], 0)[0]:
             return ""
-        heard = membership.hear_as_launcher(self._stream, self._address)
+        heard = membership.receive_as_launcher(self._stream, self._address)
         self.close()
         reason = "" if not isinstance(heard, messages.Ended) or heard.well else heard.reason
         self.exit_code = heard.exit_code or FAILED if isinstance(heard, messages.Ended) else FAILED

@@ -30,7 +30,7 @@ from sporax.launch.jobs.supervision import FAILED, exit_code_of
 from sporax.launch.target import Target
 from sporax.ps.client.requester import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
-from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusIs, Wanted
+from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusReply, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys, keys_for
 
@@ -323,9 +323,9 @@ class LocalCluster:
         os.kill(process.pid, signum)
         return process.pid
 
-    def status(self) -> StatusIs | None:
+    def status(self) -> StatusReply | None:
         """State of the job."""
-        answer: StatusIs | None = self._requester.ask(GetStatus(), StatusIs, 1.0)
+        answer: StatusReply | None = self._requester.ask(GetStatus(), StatusReply, 1.0)
         return answer
 
     def scale(self, workers: int = -1, servers: int = -1) -> None:

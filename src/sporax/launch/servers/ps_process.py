@@ -1,7 +1,5 @@
 """`python -m sporax.launch.servers.ps_process scheduler|server PIPE`: a parameter-server process that ends with its launcher."""
 
-from __future__ import annotations
-
 import sys
 
 from sporax.launch.jobs.rank import end_with_launcher

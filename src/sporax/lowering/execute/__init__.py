@@ -3,8 +3,6 @@
 Modules below are loaded when they are first used: operators whose tables are split by hand find here how a part is looked up.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

@@ -35,8 +35,8 @@ def run(task: LocalTask, position: Position, slices: Sequence[Array]) -> list[Ar
         SporaxValueError: the assignment is not legal.
     """
     local = local_operation(task.operation, task.rule, task.assignment, task.mesh)
-    # Without axes the slice is the whole: the plain form needs no offsets. Scalars are written in a form of their own anyway.
-    is_plain = not any(task.assignment) and task.rule.recipe != "scatter"
+    # Without axes the slice is the whole: the plain form needs no offsets. Some work around compilers anyway.
+    is_plain = not any(task.assignment) and task.rule.recipe not in ("scatter", "dynamic_slice")
     recipe = _plain if is_plain else _RECIPES[task.rule.recipe]
     return recipe(task, local, position, list(slices))
 
@@ -46,11 +46,11 @@ def _plain(task: LocalTask, local: Operation, position: Position, slices: list[A
 
 
 def _iota(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
-    """Count from the slice's place."""
-    dim = local.params["dimension"]
-    counts = task.bind(slices, local.params)[0]
+    """Count from the slice's place, in integers, as XLA does: a float rounds each number once."""
+    dim, dtype = local.params["dimension"], local.params["dtype"]
+    counts = task.bind(slices, {**local.params, "dtype": np.dtype(np.int32)})[0]
     start = position.index(task.result_placement(0).dims[dim]) * local.results[0].shape[dim]
-    return [counts + jnp.asarray(start, counts.dtype)]
+    return [(counts + start).astype(dtype)]
 
 
 def _place_numbers(task: LocalTask, local: Operation, position: Position, dims: range) -> tuple[Array, Array]:
@@ -133,8 +133,9 @@ def _gather(task: LocalTask, local: Operation, position: Position, slices: list[
         # Any legal place will do for rows of others: what is read there is masked below.
         indices = indices.at[..., column].set(jnp.clip(place, 0, local.operands[0].shape[dim] - 1))
         owned = owned & mine
-    # Clipped indices repeat, whatever the caller has promised of the whole ones.
-    values = task.bind([operand, indices], {**local.params, "unique_indices": False})[0]
+    # Clipped indices repeat, and are in another order, whatever the caller has promised of the whole ones.
+    promises = {"unique_indices": False, "indices_are_sorted": False}
+    values = task.bind([operand, indices], {**local.params, **promises})[0]
     masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
     values = jnp.where(masks[0], values, jnp.zeros_like(values))
     if "FILL" in str(params["mode"]):
@@ -142,6 +143,14 @@ def _gather(task: LocalTask, local: Operation, position: Position, slices: list[
         answers = ~masks[1] & (position.index(task.axes_of(FactorKind.REDUCE)) == 0)
         values = jnp.where(answers, _fill_value(params["fill_value"], values.dtype), values)
     return [values]
+
+
+def _dynamic_slice(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+    """Keep the start inside in the program, too: XLA adds it to the start of a device's slice of the result without that."""
+    operand, *starts = map(jnp.asarray, slices)
+    spaces = zip(starts, operand.shape, local.params["slice_sizes"], strict=True)
+    starts = [jnp.clip(start, 0, min(size - extent, jnp.iinfo(start.dtype).max)) for start, size, extent in spaces]
+    return task.bind([operand, *starts], local.params)
 
 
 def _signed(indices: Array) -> Array:
@@ -333,6 +342,7 @@ _RECIPES: dict[str, Recipe] = {
     "random_bits": _random_bits,
     "reverse": _reverse,
     "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
     "scatter": _scatter,
     "part_lookup": local_lookup,
     "part_update": local_update,

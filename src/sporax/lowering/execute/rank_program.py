@@ -17,19 +17,24 @@ import jax.numpy as jnp
 
 from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.marks import GradientMark, WeightMark
+from sporax.ir.operation import Operation
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.host_calls import HOST_CALLS, call_once
+from sporax.lowering.execute.islands import NAMING, IslandAxes
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.local_task import DevicePosition, LocalTask
 from sporax.lowering.execute.redistribute import apply_redistribution
 from sporax.lowering.ingest.ingest import Equation, Ingested
+from sporax.lowering.ingest.islands import SHARD_MAP
 from sporax.lowering.ingest.regather import late_copy
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.communication_scope import communication_scope
 from sporax.lowering.marks.host_transfer import place_of_work
 from sporax.lowering.marks.mark_primitive import mark_p
+from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_terms import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
@@ -43,7 +48,11 @@ Values = dict[int, dict[Placement, Array]]
 
 
 def rank_program(
-    step: Ingested, plan: Plan, axis_names: tuple[str, ...], norms: LocalNorms | None = None
+    step: Ingested,
+    plan: Plan,
+    axis_names: tuple[str, ...],
+    norms: LocalNorms | None = None,
+    island: IslandAxes | None = None,
 ) -> Callable[..., list[Array]]:
     """One rank's program.
 
@@ -52,11 +61,12 @@ def rank_program(
         plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
         norms: what is reported of gradients before they are combined, if anything.
+        island: the axes of the island that it is the body of.
 
     Returns:
         A function of the slices of all inputs of the graph but its constants, which gives the slices of the outputs.
     """
-    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms, term_order(step.graph, plan))
+    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms, term_order(step.graph, plan), island)
 
     def program(*arguments: Array) -> list[Array]:
         num_constants = len(step.constants)
@@ -80,6 +90,7 @@ class _Runner:
     transfers: Schedule
     norms: LocalNorms | None
     order: Mapping[int, Delay]
+    island: IslandAxes | None = None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
@@ -138,16 +149,31 @@ class _Runner:
         if self.step.graph.operators[number].name in IDENTITIES:
             handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)
             return handed
+        if self.step.graph.operators[number].name == SHARD_MAP:
+            return self._island(self.step.graph.operators[number].operation, equation.bodies[0], operands)
         if equation.bodies:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = LocalTask(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        if self.island is not None and operation.name in NAMING:
+            shapes = [spec.shape for spec in operation.results]
+            return self.island.run(equation.primitive, equation.params, operands, shapes)
+        if operation.name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
+            return call_once(task, self.axis_names, operands)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
-        return rank_program(body, plan, self.axis_names, self.norms)
+        return rank_program(body, plan, self.axis_names, self.norms, self.island)
+
+    def _island(self, operation: Operation, body: Ingested, operands: Sequence[Array]) -> Sequence[Array]:
+        """The body of an island, in which every device has what it has."""
+        island, mesh = operation.params["island"], self.plan.mesh
+        around = {} if self.island is None else self.island.runs
+        runs = island.runs(mesh)
+        axes = IslandAxes({**around, **{name: runs[name] for name in island.axes}}, self.axis_names)
+        return rank_program(body, plan_of_body(body.graph, mesh), self.axis_names, None, axes)(*operands)
 
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params

@@ -10,9 +10,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from sporax.lowering.execute.extremes import EXTREMES
 from sporax.lowering.execute.ordered_sum import one_by_one, sum_in_order
 from sporax.lowering.execute.permute import permute
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
+from sporax.planner.rules.language import IDEMPOTENT
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -87,7 +89,7 @@ def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
 def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     """Copies become parts: the first rank keeps its copy, the others hold what adds nothing (or the same extreme)."""
     # Idempotent: the same value counted on every rank changes nothing.
-    if move.reduction in ("max", "min", "and", "or"):
+    if move.reduction in IDEMPOTENT:
         return x
     neutral = jnp.full_like(x, 1 if move.reduction == "prod" else 0)
     return jnp.where(jax.lax.axis_index(names) == 0, x, neutral)
@@ -108,7 +110,7 @@ _FOLDS: dict[str, Callable[[Array], Array]] = {
     "xor": one_by_one(jax.lax.bitwise_xor),
 }
 
-_NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
+_NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, **EXTREMES}
 
 _MOVES: dict[MoveKind, Callable[[Array, Move, tuple[str, ...]], Array]] = {
     MoveKind.SLICE: _slice,

@@ -15,12 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var
+from jax.sharding import NamedSharding
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.ingest.describe import describe
+from sporax.lowering.ingest.attention import with_attention
+from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
+from sporax.lowering.ingest.describe import describe, with_one_answer
+from sporax.lowering.ingest.islands import SHARD_MAP, body_of, island_of, value_of
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
+from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.tags import innermost_tag, is_offloaded, without_tags
 from sporax.lowering.rewriter import Atom
 from sporax.planner.rules import Behaviour, entry_for
@@ -41,7 +46,7 @@ class Equation:
         primitive: what is bound.
         params: its parameters.
         literals: values of scalar constants, by position among the operands.
-        bodies: of control flow.
+        bodies: of control flow, or of an island.
         on_host: whether the host computes it.
         waits: whether its results should wait for the backward pass in host memory.
         again: whether it is of the backward pass of a call that is computed again.
@@ -77,6 +82,7 @@ def ingest(
     jaxpr: ClosedJaxpr,
     inputs: Sequence[tuple[Role, str]] = (),
     aliases: Sequence[tuple[int, int]] = (),
+    constraints: Constraints = ANY_MESH,
 ) -> Ingested:
     """The operator graph of a traced program.
 
@@ -84,9 +90,10 @@ def ingest(
         jaxpr: the program.
         inputs: role and name of each argument; data with a number where nothing is said.
         aliases: pairs of a result and the argument whose place it takes at the next step.
+        constraints: makes marks of the shardings that the program says.
     """
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
-    full = _read(jaxpr, described, "")
+    full = _read(jaxpr, described, "", constraints)
     offset = len(full.constants)
     # Constants come before arguments in the graph, so positions shift by their number.
     pairs = tuple((output, argument + offset) for output, argument in aliases)
@@ -97,9 +104,9 @@ _Env = dict[Var, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
-def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
+def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, constraints: Constraints) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
-    reader = _Reader()
+    reader = _Reader(constraints)
     # Values that were closed over are inputs of the graph, too: their placements are part of the plan.
     env: _Env = {
         var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
@@ -116,7 +123,8 @@ def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) ->
 class _Reader:
     """Collects tensors and operators while it walks through a jaxpr and the calls in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, constraints: Constraints) -> None:
+        self.constraints = constraints
         self.tensors: list[TensorSpec] = []
         self.operators: list[Operator] = []
         self.equations: list[Equation] = []
@@ -142,10 +150,10 @@ class _Reader:
         """What was read, with the results of `jaxpr`."""
         outputs = [_look_up(env, var) for var in jaxpr.outvars]
         numbers = tuple(LITERAL if isinstance(output, Literal) else output for output in outputs)
-        literals = {number: output.val for number, output in enumerate(outputs) if isinstance(output, Literal)}
+        literals = {number: value_of(output) for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
-        return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
+        return Ingested(with_attention(graph), tuple(self.equations), tuple(self.constants.values()), literals)
 
     def read(self, jaxpr: Jaxpr, env: _Env, stack: str) -> None:
         """Add the equations of `jaxpr`.
@@ -168,21 +176,42 @@ class _Reader:
             # JAX counts name stacks from the innermost call, so the stack of the caller is put before.
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
-            name = str(eqn.primitive.name)
-            body = written_out(eqn)
-            if body is not None:
-                self._call(eqn, body, env, where)
-            elif name in _BODIES:
-                self._control_flow(eqn, env, where)
-            else:
-                self._operator(eqn, env, where)
+            self._equation(eqn, env, where)
+
+    def _equation(self, eqn: JaxprEqn, env: _Env, where: str) -> None:
+        name, body = str(eqn.primitive.name), written_out(eqn)
+        requester, shardings = placed_by(eqn)
+        if requester:
+            atoms = [_look_up(env, var) for var in eqn.invars]
+            env.update(zip(eqn.outvars, self._placed(atoms, shardings, requester, where), strict=True))
+        elif name == SHARD_MAP:
+            self._island(eqn, env, where)
+        elif body is not None:
+            self._call(eqn, body, env, where)
+        elif name in _BODIES:
+            self._control_flow(eqn, env, where)
+        else:
+            eqn, sharding = without_shardings(eqn)
+            self._operator(eqn, env, where)
+            if sharding is not None:
+                (result,) = eqn.outvars
+                (env[result],) = self._placed([_look_up(env, result)], [sharding], name, where)
+
+    def _island(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
+        """An operator whose body runs as it is, on slices; the planner sees its border alone."""
+        body = body_of(eqn)
+        read = _read(body, [(Role.CONSTANT, "")] * len(body.jaxpr.invars), stack, self.constraints)
+        self._operator(eqn, env, stack)
+        operator, island = self.operators[-1], island_of(eqn, read.graph, self.constraints)
+        self.operators[-1] = replace(operator, operation=replace(operator.operation, params={"island": island}))
+        self.equations[-1] = replace(self.equations[-1], bodies=(read,))
 
     def _operator(self, eqn: JaxprEqn, env: _Env, stack: str, bodies: Sequence[Ingested] = ()) -> None:
         atoms = [_look_up(env, var) for var in eqn.invars]
         operation = describe(
             eqn.replace(invars=[_typed(var, atom) for var, atom in zip(eqn.invars, atoms, strict=True)])
         )
-        literals = {number: atom.val for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
+        literals = {number: value_of(atom) for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))
@@ -201,10 +230,12 @@ class _Reader:
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []
+        eqn = with_one_answer(eqn)
         for name in _BODIES[str(eqn.primitive.name)]:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):
-                bodies.append(_read(body, self._names_inside(eqn, env, len(body.jaxpr.invars)), stack))
+                names = self._names_inside(eqn, env, len(body.jaxpr.invars))
+                bodies.append(_read(body, names, stack, self.constraints))
         self._operator(eqn, env, stack, bodies)
 
     def _names_inside(self, eqn: JaxprEqn, env: _Env, count: int) -> list[tuple[Role, str]]:
@@ -230,11 +261,27 @@ class _Reader:
         # Written out, a rematerialized body is the same code as the forward pass, and XLA would merge the two.
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
             atoms = self._barrier(atoms, stack)
+        requester = f"jit({eqn.params.get('name', '')})"
+        atoms = self._placed(atoms, eqn.params.get("in_shardings", ()), requester, stack)
         within: _Env = dict(zip(inner.invars, atoms, strict=True))
         for var, value in zip(inner.constvars, constants, strict=True):
             within[var] = self.constant(var, value)
         self.read(inner, within, stack)
-        env.update(zip(eqn.outvars, [_look_up(within, var) for var in inner.outvars], strict=True))
+        results = [_look_up(within, var) for var in inner.outvars]
+        results = self._placed(results, eqn.params.get("out_shardings", ()), requester, stack)
+        env.update(zip(eqn.outvars, results, strict=True))
+
+    def _placed(
+        self, atoms: Sequence[int | Literal], shardings: Sequence[Any], requester: str, stack: str
+    ) -> list[int | Literal]:
+        """The same values where the user says, as far as shardings of a mesh are there."""
+        placed = list(atoms)
+        for position, (atom, sharding) in enumerate(zip(atoms, shardings, strict=False)):
+            # A literal is on every device.
+            if isinstance(sharding, NamedSharding) and not isinstance(atom, Literal):
+                mark = self.constraints.mark(sharding, self.tensors[atom].num_dims, requester)
+                (placed[position],) = self._identity(mark_p, {"mark": mark}, (atom,), stack)
+        return placed
 
     def _barrier(self, atoms: Sequence[int | Literal], stack: str) -> list[int | Literal]:
         """The same values, for XLA others: so it does not find out that a recomputation repeats what it has."""
@@ -242,18 +289,23 @@ class _Reader:
         # A barrier around literals alone has nothing to hide.
         if not operands:
             return list(atoms)
+        replaced = dict(zip(operands, self._identity(jax.lax.optimization_barrier_p, {}, operands, stack), strict=True))
+        return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+
+    def _identity(
+        self, primitive: Primitive, params: Mapping[str, Any], operands: tuple[int, ...], stack: str
+    ) -> tuple[int, ...]:
+        """New tensors, which are the operands behind a mark or barrier."""
         specs = tuple(self.tensors[tensor] for tensor in operands)
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
-        primitive = jax.lax.optimization_barrier_p
         path, backward = path_of(stack)
-        operation, stage = Operation(str(primitive.name), specs, specs), _last(STAGE, stack)
+        operation, stage = Operation(str(primitive.name), specs, specs, params), _last(STAGE, stack)
         self.operators.append(
             Operator(operation, operands, results, path, backward, stage=stage, segment=_last(SEGMENT, stack))
         )
-        self.equations.append(Equation(primitive, {}))
-        replaced = dict(zip(operands, results, strict=True))
-        return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+        self.equations.append(Equation(primitive, params))
+        return results
 
 
 def written_out(eqn: JaxprEqn) -> ClosedJaxpr | None:

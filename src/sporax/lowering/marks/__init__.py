@@ -4,8 +4,6 @@ Names below are loaded when they are first used: nothing is written before the f
 types of traced programs, takes as long to load as a tenth of the facade.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

@@ -15,8 +15,6 @@ programs, calls written out in their caller's place (`lowering.rewriter`):
 Names below are loaded when they are first used: most programs are compiled without any pass.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

@@ -426,7 +426,9 @@ class _Opener:
         while tensor not in arguments:
             number = producers.get(tensor)
             operator = None if number is None else graph.operators[number]
-            reshapes = operator is not None and operator.name == "reshape"
+            reshapes = (
+                operator is not None and operator.name == "reshape" and not operator.operation.params.get("dimensions")
+            )
             if operator is None or number is None or not (reshapes or operator.name in _KEEP_ROWS):
                 raise SporaxRuntimeError(
                     f"For 'PipelineCell', input {position} must be an input of the step, but it is computed from others"
@@ -484,12 +486,13 @@ class _Opener:
         if number is None:
             return False
         operator, equation = self.step.graph.operators[number], self.step.equations[number]
-        # JAX makes the zeros of a scan's start by one of these.
-        if operator.name not in ("broadcast_in_dim", "convert_element_type"):
+        # JAX makes the zeros of a scan's start by one of these; marks and barriers hand them on.
+        if operator.name not in ("broadcast_in_dim", "convert_element_type", *IDENTITIES):
             return False
-        if operator.operands[0] == LITERAL:
-            return not np.any(np.asarray(equation.literals[0]))
-        return self._is_zero(operator.operands[0])
+        place = operator.results.index(tensor)
+        if operator.operands[place] == LITERAL:
+            return not np.any(np.asarray(equation.literals[place]))
+        return self._is_zero(operator.operands[place])
 
     def _now(self, tensor: int) -> int:
         # Chains are short (a loop inside a branch), so no path compression.

@@ -3,7 +3,7 @@
 Problem: a program uses a few dozen of the thousand names that MindSpore's packages have, and waits for the modules of all of them
 before its first line. Method: a package says which module has which names, and loads nothing::
 
-    _HOMES = homes("sporax.mindspore.nn.basic", "Dense Dropout") | homes("sporax.mindspore.nn.cell", "Cell")
+    _HOMES = homes_in(__name__, "basic: Dense Dropout cell: Cell")
     __all__ = [*_HOMES]
     __getattr__, __dir__ = door(__name__, _HOMES)
 
@@ -18,8 +18,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from sporax.base.collector import collector_rests
+from sporax.base.collector import gc_paused
 from sporax.mindspore._names.missing import LISTED, missing_name, resolved
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class _Door(ModuleType):
@@ -33,7 +35,7 @@ class _Door(ModuleType):
 
 
 def door(
-    package: str, homes: Mapping[str, str], unlisted: Mapping[str, str] = MappingProxyType({})
+    package: str, homes: Mapping[str, str], unlisted: Mapping[str, str] = _NONE, reasons: Mapping[str, str] = _NONE
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package.
 
@@ -42,6 +44,7 @@ def door(
         homes: name → ``"module:attribute"``, or ``"module"``, for every name that it offers. Its own modules among these are its
             attributes as well, as they are in packages that load them.
         unlisted: as `homes`, for names that `dir` leaves out: those of MindSpore's other releases, of modules of scripts.
+        reasons: why it does not offer a name, and what to use instead.
     """
     LISTED[package] = homes
     known = {**homes, **unlisted}
@@ -51,14 +54,14 @@ def door(
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
         if name in known:
-            with collector_rests():
+            with gc_paused():
                 value = resolved(known[name])
             # Next time it is found without asking.
             setattr(sys.modules[package], name, value)
             return value
         if name in inner:
             return importlib.import_module(f"{package}.{name}")
-        return missing_name(package, name)
+        return missing_name(package, name, reasons.get(name))
 
     def __dir__() -> list[str]:  # noqa: N807 (it is one)
         return sorted({*vars(sys.modules[package]), *homes, *inner})

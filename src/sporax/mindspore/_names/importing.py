@@ -13,7 +13,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from sporax.base.collector import collector_rests
+from sporax.base.collector import gc_paused
 
 _FEWEST_MODULES = 200
 """That an import must have loaded; one that finds most of them there has made few objects."""
@@ -30,7 +30,7 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     modules = len(sys.modules)
     few = modules < _MOST_MODULES and len(gc.get_objects()) < _MOST_OBJECTS
-    with collector_rests():
+    with gc_paused():
         module = importlib.import_module(name)
         if few and len(sys.modules) - modules >= _FEWEST_MODULES:
             gc.freeze()

@@ -14,13 +14,13 @@ handlers, tell them apart.
 
 A module of the facade takes part with one line::
 
-    __getattr__ = missing_names(__name__)
+    answer_missing_names(__name__)
 
 or, when it has a `__getattr__` already, by ending that function with ``return missing_name(__name__, name)``. MindSpore has
 many names in several packages; a module that offers names of a layer above, or of modules that take long to load, gives a table
 of these, and each is loaded when it is first used::
 
-    __getattr__ = missing_names(__name__, homes("sporax.mindspore.train.export", "export load"))
+    answer_missing_names(__name__, homes("sporax.mindspore.train.export", "export load"))
 """
 
 from __future__ import annotations
@@ -123,9 +123,29 @@ def missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> Ca
     return __getattr__
 
 
+def answer_missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> None:
+    """Give a module the `__getattr__` of `missing_names`; type checkers do not see it, as they should report missing names."""
+    vars(sys.modules[module])["__getattr__"] = missing_names(module, elsewhere)
+
+
 def homes(module: str, names: str) -> dict[str, str]:
     """Where some names are defined, given with spaces between: all of them in `module`."""
     return {name: f"{module}:{name}" for name in names.split()}
+
+
+def homes_in(package: str, table: str) -> dict[str, str]:
+    """Where the names of a package are defined, from a text with ``module: name name`` for each of its modules.
+
+    ``name=other`` is a name that the module calls `other`.
+    """
+    found, module = {}, ""
+    for word in table.split():
+        if word.endswith(":"):
+            module = word[:-1]
+        else:
+            name, _, attribute = word.partition("=")
+            found[name] = f"{package}.{module}:{attribute or name}"
+    return found
 
 
 def resolved(home: str) -> Any:

@@ -4,35 +4,18 @@
 `_training` builds a whole training step of both.
 """
 
-from typing import TYPE_CHECKING
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes_in
 
-from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.amp._precision import auto_mixed_precision, custom_mixed_precision, get_black_list, get_white_list
-from sporax.mindspore.amp._scalers import (
-    DynamicLossScaleManager,
-    DynamicLossScaler,
-    FixedLossScaleManager,
-    LossScaleManager,
-    LossScaler,
-    StaticLossScaler,
-    all_finite,
+_HOMES = homes_in(
+    __name__,
+    """
+    _precision: auto_mixed_precision custom_mixed_precision get_black_list get_white_list
+    _scalers: DynamicLossScaleManager DynamicLossScaler FixedLossScaleManager LossScaleManager LossScaler
+        StaticLossScaler all_finite
+    _training: build_train_network
+    """,
 )
-from sporax.mindspore.amp._training import build_train_network
 
-__all__ = [
-    "DynamicLossScaleManager",
-    "DynamicLossScaler",
-    "FixedLossScaleManager",
-    "LossScaleManager",
-    "LossScaler",
-    "StaticLossScaler",
-    "all_finite",
-    "auto_mixed_precision",
-    "build_train_network",
-    "custom_mixed_precision",
-    "get_black_list",
-    "get_white_list",
-]
-
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

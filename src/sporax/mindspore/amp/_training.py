@@ -21,12 +21,7 @@ _SETTINGS = ("cast_model_type", "keep_batchnorm_fp32", "loss_scale_manager")
 
 
 def build_train_network(
-    network: Cell,
-    optimizer: Optimizer,
-    loss_fn: Any = None,
-    level: str = "O0",
-    boost_level: str = "O0",
-    **kwargs: Any,
+    network: Cell, optimizer: Optimizer, loss_fn: Any = None, level: str = "O0", boost_level: str = "O0", **kwargs: Any
 ) -> Cell:
     """One training step as a Cell, in training mode.
 

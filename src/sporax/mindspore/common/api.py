@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import jax
 
 from sporax.base.errors import SporaxAttributeError, SporaxNotImplementedError, SporaxTypeError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import _gradient_switch
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
 from sporax.mindspore.common.toplevel import mutable
 
 __all__ = ["jit", "jit_class", "ms_function", "ms_memory_recycle", "mutable"]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 
 class _no_grad(contextlib.ContextDecorator):  # noqa: N801 (MindSpore's name)

@@ -22,12 +22,7 @@ from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames
 
-SETTINGS = (
-    "mp_comm_recompute",
-    "parallel_optimizer_comm_recompute",
-    "recompute_slice_activation",
-    "output_recompute",
-)
+SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation", "output_recompute")
 """What can be said of a recomputed Cell."""
 _AUTO = 1
 """Calls earlier that values come back where the user says ``"Auto"``."""

@@ -37,7 +37,8 @@ def value_and_grad(
         weights: Parameter, or a list or tuple of them, to differentiate. One that does not require a gradient gets zeros.
         has_aux: only the first output is differentiated; the others come back as they are.
         return_ids: each gradient comes as ``(position or name, gradient)``.
-        sens_param: the last positional argument of the call is the sensitivity (cotangent) of the output.
+        sens_param: the last positional argument of the call, or the one called ``sens``, is the sensitivity (cotangent) of
+            the output.
 
     Returns:
         A function with the arguments of `fn`. Its gradients: those of the inputs (the gradient itself when there is one,
@@ -104,7 +105,7 @@ class GradOperation:
     """Older way to ask for gradients: ``GradOperation(…)(net)(x)`` or ``GradOperation(…)(net, weights)(x)``.
 
     Args:
-        get_all: gradients of all inputs (a tuple), not of the first only.
+        get_all: gradients of all inputs (a tuple), those by name last, not of the first only.
         get_by_list: gradients of the weights given with the network.
         sens_param: the last argument of the call is the sensitivity (cotangent) of the output.
 
@@ -125,9 +126,10 @@ class GradOperation:
             raise SporaxTypeError("For 'GradOperation', 'get_by_list' needs the 'weights' as second argument.")
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            args, sens = _without_sens(args, self.sens_param)
+            args, kwargs, sens = _without_sens(args, kwargs, self.sens_param)
             # Numbers and other arguments have no gradient.
-            positions = tuple(index for index, arg in enumerate(args) if is_differentiable(arg))
+            inputs = (*args, *kwargs.values())
+            positions = tuple(index for index, value in enumerate(inputs) if is_differentiable(value))
             if not self.get_all:
                 # With weights alone no input is differentiated, as in MindSpore.
                 positions = () if self.get_by_list else positions[:1]
@@ -220,7 +222,7 @@ def _differentiated(
     _check_flags(has_aux=has_aux, return_ids=return_ids, sens_param=sens_param)
 
     def differentiate(*args: Any, **kwargs: Any) -> Any:
-        args, sens = _without_sens(args, sens_param)
+        args, kwargs, sens = _without_sens(args, kwargs, sens_param)
         call = Call(fn, args, kwargs, positions or (), chosen or (), has_aux)
         pullback = pullback_of(call)
         input_grads, weight_grads = pullback(sens)
@@ -235,12 +237,17 @@ def _differentiated(
     return compiled_in_graph_mode("grad", differentiate, fn)
 
 
-def _without_sens(args: tuple[Any, ...], present: bool) -> tuple[tuple[Any, ...], Any]:
+def _without_sens(
+    args: tuple[Any, ...], kwargs: dict[str, Any], present: bool
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """The arguments of the function, and the sensitivity: the argument called ``sens``, else the last positional one."""
     if not present:
-        return args, None
+        return args, kwargs, None
+    if "sens" in kwargs:
+        return args, {name: value for name, value in kwargs.items() if name != "sens"}, kwargs["sens"]
     if not args:
         raise SporaxTypeError("For 'sens_param', the last argument must be the sensitivity, but the call has none.")
-    return args[:-1], args[-1]
+    return args[:-1], kwargs, args[-1]
 
 
 def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:

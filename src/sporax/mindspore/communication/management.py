@@ -132,15 +132,16 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     if frames.compiling() or local_ranks.is_inside():
         # It would become a constant of the program that all ranks of this process run.
         local_ranks.refuse("get_rank")
-    return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
+    if _before_init(members):
+        return _from_environ("RANK_ID", 0)
+    return members.position() * _ranks_of_process(members)
 
 
 def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
 
-    A job has a rank for each device that its steps run on: each process is one, and a process that is alone acts for as many
-    ranks as it has devices, in all parallel modes. In STAND_ALONE a step runs on one device, so there is one rank; a mode that
-    is set after that has been said is an error.
+    A job has a rank for each device: a process with several counts for as many, and its own number is that of its first one,
+    whether the parallel mode is set before or after. In STAND_ALONE steps run on one device all the same, which a line says.
 
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
@@ -149,12 +150,12 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     # Likewise the number of workers is the environment's.
     if server_exchange.connection() is not None and distributed.world() is None:
         return _from_environ("MS_WORKER_NUM", 1)
-    size = _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
-    if size > 1 or members.name not in groups.WORLD_GROUPS:
-        return size
-    # One process with several devices is as many ranks as it has devices.
-    SESSION.told_size = context.devices_of_only_process()
-    context.note_single_device()
+    if _before_init(members):
+        return _from_environ("RANK_SIZE", context.ranks_of_process())
+    if members.name not in groups.WORLD_GROUPS:
+        return members.size
+    world = distributed.world()
+    SESSION.told_size = _ranks_of_process(members) * (1 if world is None else world.size)
     return SESSION.told_size
 
 
@@ -167,7 +168,7 @@ def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     _only_world("get_local_rank", group)
     world = distributed.world()
     # Before joining, the launcher's variables say it.
-    return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank
+    return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank * context.ranks_of_process()
 
 
 def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -178,9 +179,7 @@ def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """
     _only_world("get_local_rank_size", group)
     world = distributed.world()
-    if world is None:
-        return _from_environ("LOCAL_RANK_SIZE", 1)
-    return context.devices_of_only_process() if world.size == 1 else world.local_size
+    return _from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size * context.ranks_of_process()
 
 
 def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
@@ -225,10 +224,8 @@ def get_process_group_ranks(group: str = HCCL_WORLD_COMM_GROUP) -> list[int]:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
     members = _find("get_process_group_ranks", group)
-    # As many as there are ranks, also those of a process that is alone.
-    alone = distributed.world() is not None and not distributed.has_other_processes()
-    is_world = members.name in groups.WORLD_GROUPS
-    return list(range(get_group_size(group))) if alone and is_world else list(members.ranks)
+    everyone = distributed.world() is not None and members.name in groups.WORLD_GROUPS
+    return list(range(get_group_size(group))) if everyone else list(members.ranks)
 
 
 def get_comm_name(group: str = HCCL_WORLD_COMM_GROUP) -> str:
@@ -275,6 +272,11 @@ def _find(function: str, group: Any) -> groups.Group:
     if not isinstance(group, str):
         raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")
     return groups.find(group, function)
+
+
+def _ranks_of_process(members: groups.Group) -> int:
+    # Groups of the script's own are of processes.
+    return context.ranks_of_process() if members.name in groups.WORLD_GROUPS else 1
 
 
 def _before_init(members: groups.Group) -> bool:

@@ -218,7 +218,7 @@ def _warn_once(name: str, text: str) -> None:
     # Once per switch: a script may set it in a loop.
     if name not in _warned:
         _warned.add(name)
-        warnings.warn(f"{name} {text}", UserWarning, stacklevel=6)  # the line that called set_context
+        warnings.warn(f"For '{_SET}', {name} {text}", UserWarning, stacklevel=6)  # the line that called set_context
 
 
 def _switch(key: str, check: Check) -> Setter:

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Unpack
 
+import jax
+
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.made_later import dataclass
 from sporax.ir.config.parallel_config import (
@@ -32,6 +34,7 @@ from sporax.mindspore.context._nested import (
 )
 from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, search_name, stored
 from sporax.runtime import world
+from sporax.runtime.process import dry_run
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -80,22 +83,27 @@ def gives_device_num() -> bool:
     return "device_num" in _settings.current.specified
 
 
-def devices_of_only_process() -> int:
-    """Devices that a process without others acts for: all of them, but for STAND_ALONE; 1 in any larger job."""
-    # In a job of several processes each one acts for one rank.
-    is_parallel = parallel_mode() != ParallelMode.STAND_ALONE
-    return num_devices() if is_parallel and world.num_feeders() == 1 else 1
+def ranks_of_process() -> int:
+    """For how many ranks of the job this process counts, whatever the mode: one for each of its devices."""
+    if SESSION.world is None or world.num_feeders() == 1:
+        return num_devices()
+    return 1 if dry_run.active() else jax.local_device_count()
+
+
+def _runs_by_rank() -> bool:
+    """Whether each rank runs a step of its own batch."""
+    return parallel_mode() == ParallelMode.DATA_PARALLEL
 
 
 def _num_ranks_here() -> int:
     """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
 
-    In the global view a step is one program of all devices instead, and ranks have no parts of their own.
+    In the global view, as where all steps are planned, a step is one program of all devices: ranks have no parts of their own.
     """
-    return num_devices() if parallel_mode() == ParallelMode.DATA_PARALLEL else 1
+    return num_devices() if _runs_by_rank() and not SESSION.plans_all else 1
 
 
-SESSION.acts_for = _num_ranks_here
+SESSION.acts_for, SESSION.by_rank = _num_ranks_here, _runs_by_rank
 
 
 def starts_from_first_rank() -> bool:
@@ -128,16 +136,7 @@ def set_auto_parallel_context(**kwargs: Unpack[ParallelSettings]) -> None:
     Example:
         >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     """
-    before = _settings.current
     _settings.set({**kwargs})
-    # A script that counts its ranks first would go on with a number that no longer holds.
-    if SESSION.told_size == 1 < devices_of_only_process() and before.config.parallel_mode == ParallelMode.STAND_ALONE:
-        mode, now, _settings.current = parallel_mode(), devices_of_only_process(), before
-        raise SporaxRuntimeError(
-            f"For '{_SET}', 'parallel_mode' {mode} comes too late: get_group_size() has said 1, but this process, which is the "
-            f"only one of its job, acts for {now} ranks in this mode, one on each device. Set the mode before get_group_size() "
-            "is called."
-        )
 
 
 def get_auto_parallel_context(attr_key: str) -> Any:
@@ -222,8 +221,8 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
     # Shardings say more than 'full_batch' does, so they win.
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
-            f"'full_batch' is the old spelling of 'dataset_strategy'; the shardings {context.config.dataset_strategy} given "
-            "there stay in force.",
+            f"For '{_SET}', 'full_batch' is the old spelling of 'dataset_strategy'; the shardings "
+            f"{context.config.dataset_strategy} given there stay in force.",
             stacklevel=5,
         )
         return context
@@ -271,7 +270,7 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
     # The first mode is the default.
     if value != COMMUNI_PARALLEL_MODES[0]:
         warnings.warn(
-            "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
+            f"For '{_SET}', 'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
             "changes nothing here.",
             stacklevel=6,
         )
@@ -280,7 +279,10 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
     if kind(bool)(_SET, "auto_parallel_new_interface", value):
-        warnings.warn("'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.", stacklevel=6)
+        warnings.warn(
+            f"For '{_SET}', 'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.",
+            stacklevel=6,
+        )
     return dataclasses.replace(config, auto_parallel_new_interface=value)
 
 

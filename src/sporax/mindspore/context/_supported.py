@@ -24,7 +24,14 @@ from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.mindspore.context._input_shardings import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
-from sporax.mindspore.context._parallel import PARALLEL_GUARD, gives_device_num, parallel_mode, snapshot, world_size
+from sporax.mindspore.context._parallel import (
+    PARALLEL_GUARD,
+    gives_device_num,
+    parallel_mode,
+    ranks_of_process,
+    snapshot,
+    world_size,
+)
 from sporax.mindspore.context._ps import ps_snapshot
 from sporax.mindspore.context._search import search_snapshot
 from sporax.runtime import world
@@ -63,6 +70,12 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
             f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
+        )
+    if config.in_global_view and config.gradients_mean and config.device_num > 1:
+        _say_once(
+            f"For 'gradients_mean', gradients in the parallel mode '{config.parallel_mode}' are divided by the number of devices "
+            "that add them up, as in MindSpore; a loss that is a mean over the whole batch, as scripts of data parallelism have, "
+            "is thus divided twice: leave the setting out there."
         )
     # In the modes by rank, each rank runs a program of its own, so their numbers must agree.
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
@@ -111,7 +124,8 @@ def _settings_of(config: ParallelConfig) -> PlanSettings:
 def plan_settings_of_training() -> PlanSettings | None:
     """The settings under which a training step is planned that the script does not shard itself; None where it only runs.
 
-    `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
+    `sporax plan` shows the plan of any script over the devices there are: of a data-parallel one its own, in which operators
+    divide the batch as they do without strategies; of others that of automatic parallelism.
 
     Raises:
         SporaxRuntimeError: there is one device.
@@ -126,7 +140,9 @@ def plan_settings_of_training() -> PlanSettings | None:
             "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
             "`--devices 8` simulates eight."
         )
-    parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
+    is_divided = snapshot().parallel_mode == ParallelMode.DATA_PARALLEL
+    mode = ParallelMode.SEMI_AUTO_PARALLEL if is_divided else ParallelMode.AUTO_PARALLEL
+    parallel = replace(snapshot(), parallel_mode=mode, device_num=devices)
     return _settings_of(parallel).under(os.environ)
 
 
@@ -142,7 +158,8 @@ def check_step() -> None:
         SporaxRuntimeError: as `check_supported`.
     """
     config = snapshot()
-    check_supported(config, max(world_size(), min(world.num_ranks_here(), jax.local_device_count())))
+    here = config.device_num if plans_only() else world.num_ranks_here()
+    check_supported(config, max(world_size(), min(here, jax.local_device_count())))
     _check_devices_by_rank(config)
 
 
@@ -152,9 +169,14 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
     Raises:
         SporaxRuntimeError: see there.
     """
-    if config.in_global_view or config.parallel_mode == ParallelMode.STAND_ALONE:
-        return
     own, mode = jax.local_device_count(), config.parallel_mode
+    if mode == ParallelMode.STAND_ALONE:
+        _note_single_device()
+        return
+    if config.in_global_view:
+        if config.device_num == 1 and not gives_device_num():
+            note_not_joined(f"'parallel_mode' {mode}")
+        return
     if jax.process_count() > 1 and own > 1:
         raise SporaxRuntimeError(
             f"For 'parallel_mode' {mode}, each process of a job must have one device, but this one has {own}. Start a process "
@@ -166,15 +188,11 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         if mode == ParallelMode.DATA_PARALLEL and config.device_num == 1:
             warnings.warn(
                 f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "
-                "work. Leave it out, or call get_group_size() after the parallel mode is set.",
+                "work. Leave it out, or set it to get_group_size().",
                 stacklevel=2,
             )
         return
-    if world.world() is None:
-        _say_once(
-            f"For 'parallel_mode' {mode}, the ranks have not been joined, so one of the {own} devices of this process does all "
-            "the work. Call communication.init() first."
-        )
+    if note_not_joined(f"'parallel_mode' {mode}"):
         return
     # Its layers are sharded by the rank's number, and one process has one number.
     if mode == ParallelMode.HYBRID_PARALLEL:
@@ -206,19 +224,30 @@ def refuse_eager(where: str) -> None:
         )
 
 
-def note_single_device() -> None:
-    """Say once that one of several devices will work, to a script that counts its ranks in the mode STAND_ALONE."""
-    own = jax.local_device_count() if world.world() is not None else 1
-    if own > 1 and parallel_mode() == ParallelMode.STAND_ALONE and not dry_run.active():
+def note_not_joined(what: str) -> bool:
+    """Say once that one of several devices works, before `init`; returns whether that is so."""
+    alone = world.world() is None and jax.local_device_count() > 1
+    if alone:
         _say_once(
-            f"For 'get_group_size', there is 1 rank, since one of the {own} devices of this process works in the parallel mode "
-            "'stand_alone'. Set another mode first to use all of them."
+            f"For {what}, the ranks have not been joined, so one of the {jax.local_device_count()} devices of this process does "
+            "all the work. Call communication.init() first."
+        )
+    return alone
+
+
+def _note_single_device() -> None:
+    """Say once that one of several devices works, to a script that has counted them and set no parallel mode."""
+    if (SESSION.told_size or 1) > 1 and ranks_of_process() > 1:
+        _say_once(
+            f"For 'get_group_size', there are {SESSION.told_size} ranks, but one of the {ranks_of_process()} devices of this "
+            "process does all the work in the parallel mode 'stand_alone'. Set another mode to use all of them."
         )
 
 
 @cache
 def _say_once(text: str) -> None:
-    say(text)
+    if SESSION.job[1] == 0:  # all ranks would say the same
+        say(text)
 
 
 class _StepGuard:

@@ -225,7 +225,6 @@ class CachedTable(Table):
         self.size = parent.size
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         numbers = [int(index) for index in indices]
         rows = {number: self._cache.get(number) for number in set(numbers)}
         missing = [number for number, row in rows.items() if row is None]
@@ -259,7 +258,6 @@ class CachedTable(Table):
                 self._cache.put(number, row)
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._parent.origin(index)
 
 

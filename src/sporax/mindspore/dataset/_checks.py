@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime.session import SESSION
 
 # Largest int32, the C++ type of most of MindSpore's arguments.
 INT32_MAX = 2**31 - 1
@@ -130,16 +131,22 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 
 class SharesOfAll(tuple[int, int]):
-    """(num_shards, 0) where this process acts for all ranks, and reads the share of each (`_nodes.all_ranks`)."""
+    """(num_shards, 0) where this process counts for all ranks: in data parallelism it reads the share of each
+    (`_nodes.all_ranks`), in other modes all rows as one shard. The mode counts in which reading starts.
+    """
 
     __slots__ = ()
+
+    def of_rank(self, rank: int) -> tuple[int, int]:
+        """(num_shards, shard_id) of a pass that reads for a rank."""
+        return (self[0], rank) if SESSION.by_rank() else (1, 0)
 
 
 def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
     """(num_shards, shard_id), or None when the dataset is not sharded.
 
-    A process that acts for all ranks of the job reads the rows of all, where there are as many shards as `get_group_size()`
-    says: one after another in the global view, where they are one shard; in data parallelism as `SharesOfAll`.
+    Where there are as many shards as `get_group_size()` says, a process that counts for several ranks reads the rows of all of
+    them: the only process of a job as `SharesOfAll`, one of several as one shard.
     """
     if num_shards is None and shard_id is None:
         return None
@@ -152,10 +159,12 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
 
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
-    if shard or count == 1 or count != context.devices_of_only_process():
-        return count, shard
-    # The global view: one process reads for all devices, so one of its shards would be a part of the global batch.
-    return (1, 0) if context.snapshot().in_global_view else SharesOfAll((count, shard))
+    own = context.ranks_of_process()
+    if count == own > 1 and not shard:
+        return SharesOfAll((count, shard))
+    # Of several processes each reads for all of its devices.
+    shared = own > 1 and count == own * context.world_size() and shard % own == 0
+    return (count // own, shard // own) if shared else (count, shard)
 
 
 def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:

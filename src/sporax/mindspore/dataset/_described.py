@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._nodes.node import (
-    Concat,
-    FlowSource,
-    Node,
-    Repeat,
-    Shuffle,
-    Source,
-    first_pass,
-)
+from sporax.mindspore.dataset._nodes.node import Concat, FlowSource, Node, Repeat, Shuffle, Source, first_pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._sizes import common_shapes
 from sporax.mindspore.dataset._streams import ENDLESS, rows_of

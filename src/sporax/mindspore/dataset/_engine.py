@@ -189,7 +189,6 @@ class _TableReader:
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 
     def next_row(self) -> Row | None:
-        """See EpochReader."""
         # Checked before fetching, so that an epoch's end costs no row of the next.
         if self._row == self._rows_per_epoch:
             self._row = 0
@@ -204,14 +203,12 @@ class _TableReader:
         return without_names(row) if self._workers.processes else row
 
     def seek(self, epoch: int, row: int) -> None:
-        """See EpochReader."""
         # Workers have read ahead from the old position.
         self.close()
         self._position = epoch * self._rows_per_epoch + row
         self._row = row
 
     def close(self) -> None:
-        """See EpochReader."""
         if self._rows is not None:
             # Closing the generator ends its threads.
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
@@ -248,12 +245,10 @@ class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # g
         return row
 
     def get_state(self) -> dict[str, Any]:
-        """See grain."""
         # grain's contract: a state that JSON can hold.
         return {"given": self._delivered}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """See grain."""
         self._delivered = state["given"]
         self._rows = None
 
@@ -270,7 +265,6 @@ class _FlowReader:
         self._rows: Iterator[Row] | None = None
 
     def next_row(self) -> Row | None:
-        """See EpochReader."""
         if self._rows is None:
             for gate, batch_size in gates_of(self._node):
                 # A seek begins a reading as the first epoch does.
@@ -292,13 +286,11 @@ class _FlowReader:
             return None
 
     def seek(self, epoch: int, row: int) -> None:
-        """See EpochReader."""
         self.close()
         # Only noted; the rows before are skipped when the next row is requested.
         self._epoch, self._start = epoch, row
 
     def close(self) -> None:
-        """See EpochReader."""
         for gate, _ in gates_of(self._node):
             # First the gates, then the thread: closing waits for it.
             gate.open()  # so that the thread that reads ahead can end

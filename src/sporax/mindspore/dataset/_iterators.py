@@ -164,13 +164,11 @@ class _AnnouncingReader:
         return row
 
     def seek(self, epoch: int, row: int) -> None:
-        """See EpochReader."""
         # A row that was read ahead belongs to the old position.
         self._rows.clear()
         self._reader.seek(epoch, row)
 
     def close(self) -> None:
-        """See EpochReader."""
         self._reader.close()
 
 

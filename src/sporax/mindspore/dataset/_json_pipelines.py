@@ -12,7 +12,7 @@ import importlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ from sporax.mindspore.dataset._json_values import (
     encoded_operation,
     encoded_sampler,
 )
-from sporax.mindspore.dataset._nodes.batches import Batch, Buckets, PaddedCollate, PerBatchMap
-from sporax.mindspore.dataset._nodes.maps import Map
-from sporax.mindspore.dataset._nodes.node import Concat, Limit, Repeat, Rewritten, Select, Shuffle, Source, SyncWait
+from sporax.mindspore.dataset._nodes.batches import PaddedCollate, PerBatchMap
+from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._recorded import recorded_arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle as FileShuffle
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
@@ -117,9 +116,9 @@ def compare(pipeline1: Dataset, pipeline2: Dataset) -> bool:
 
 
 def _encoded(dataset: Dataset) -> Document:
-    kind = next((name for name in (base.__name__ for base in type(dataset).__mro__) if name in _WRITERS), None)
-    if kind is not None:
-        document = _WRITERS[kind](dataset)
+    writer = next((_WRITERS[base.__name__] for base in type(dataset).__mro__ if base.__name__ in _WRITERS), None)
+    if writer is not None:
+        document = writer(dataset._node, dataset.children)
     elif dataset.children:
         return _part_of_source(dataset)
     else:
@@ -176,32 +175,12 @@ def _part_of_source(dataset: Dataset) -> Document:
     """A part of a split: the source with the part's sampler."""
     document = _encoded(dataset.children[0])
     assert isinstance(dataset._node, Source)
-    return (
-        document
-        if "sampler" not in document
-        else {
-            **document,
-            "sampler": encoded_sampler("serialize", dataset._node.sampler),
-        }
+    return document | (
+        {"sampler": encoded_sampler("serialize", dataset._node.sampler)} if "sampler" in document else {}
     )
 
 
-def _map(dataset: Dataset) -> Document:
-    node = dataset._node
-    assert isinstance(node, Map)
-    return {
-        "op_type": "Map",
-        "operations": [encoded_operation("serialize", operation) for operation in node.operations],
-        "input_columns": list(node.inputs),
-        "output_columns": list(node.outputs),
-        "callback": [type(callback).__name__ for callback in node.callbacks],
-        **_workers(node.workers),
-    }
-
-
-def _batch(dataset: Dataset) -> Document:
-    node = dataset._node
-    assert isinstance(node, Batch)
+def _batch(node: Any, children: Sequence[Dataset]) -> Document:
     mapped = node.collate if isinstance(node.collate, PerBatchMap) else None
     return {
         "op_type": "Batch",
@@ -214,122 +193,80 @@ def _batch(dataset: Dataset) -> Document:
     }
 
 
-def _padded_batch(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, Batch)
-    collate = dataset._node.collate
-    pads = _pads(collate.pads) if isinstance(collate, PaddedCollate) else None
-    return {**_batch(dataset), "pad_info": pads}
+def _pads(pads: Mapping[str, Any] | None) -> Document | None:
+    return None if pads is None else {name: encoded("serialize", pad) for name, pad in pads.items()}
 
 
-def _pads(pads: Mapping[str, Any]) -> Document:
-    return {name: encoded("serialize", pad) for name, pad in pads.items()}
-
-
-def _bucket_batch(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, Rewritten)
-    buckets = dataset._node.rewrite
-    assert isinstance(buckets, Buckets)
-    return {
-        "op_type": "BucketBatchByLength",
-        "column_names": list(buckets.columns),
-        "bucket_boundaries": list(buckets.boundaries),
-        "bucket_batch_sizes": list(buckets.sizes),
-        "element_length_function": None if buckets.length_of is None else PYTHON,
-        "pad_info": None if buckets.pads is None else _pads(buckets.pads),
-        "pad_to_bucket_boundary": buckets.to_boundary,
-        "drop_remainder": buckets.drop_remainder,
-        **_workers(None),
-    }
-
-
-def _filter(dataset: Dataset) -> Document:
-    node = dataset._node
-    assert isinstance(node, Rewritten)
-    return {
-        "op_type": "Filter",
-        "predicate": PYTHON,
-        "input_columns": list(node.inputs),
-        "num_parallel_workers": config.get_num_parallel_workers() if node.workers is None else node.workers,
-    }
-
-
-def _shuffle(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, Shuffle)
-    return {"op_type": "Shuffle", "buffer_size": dataset._node.buffer_size, "reset_each_epoch": True}
-
-
-def _repeat(dataset: Dataset) -> Document:
-    return {"op_type": "Repeat", "count": _count(dataset, "count")}
-
-
-def _skip(dataset: Dataset) -> Document:
-    return {"op_type": "Skip", "count": _count(dataset, "skip")}
-
-
-def _take(dataset: Dataset) -> Document:
-    node = dataset._node
-    assert isinstance(node, Limit)
-    randomized = node.parent is not dataset.children[0]._node
+def _take(node: Any, children: Sequence[Dataset]) -> Document:
+    randomized = node.parent is not children[0]._node
     if not node.skip and not randomized:
-        return {"op_type": "Take", "count": _count(dataset, "take")}
+        return {"op_type": "Take", "count": _count(node.take)}
     return {"op_type": "Split", "start": node.skip, "count": node.take, "randomize": randomized}
 
 
-def _count(dataset: Dataset, name: str) -> int:
-    """A number of a node, -1 where it has no end."""
-    node = dataset._node
-    assert isinstance(node, (Repeat, Limit))
-    count = int(getattr(node, name))
-    return -1 if count == ENDLESS else count
+def _count(number: int) -> int:
+    return -1 if number == ENDLESS else int(number)
 
 
-def _rename(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, Select)
-    changed = {old: new for old, new in dataset._node.names.items() if old != new}
+def _rename(node: Any, children: Sequence[Dataset]) -> Document:
+    changed = {old: new for old, new in node.names.items() if old != new}
     return {"op_type": "Rename", "input_columns": list(changed), "output_columns": list(changed.values())}
 
 
-def _project(dataset: Dataset) -> Document:
-    return {"op_type": "Project", "columns": list(dataset._node.columns)}
-
-
-def _zip(dataset: Dataset) -> Document:
-    return {"op_type": "Zip", **_workers(None)}
-
-
-def _concat(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, Concat)
-    sampler = dataset._node.sampler
-    return {"op_type": "Concat", "sampler": None if sampler is None else encoded_sampler("serialize", sampler)}
-
-
-def _sync_wait(dataset: Dataset) -> Document:
-    assert isinstance(dataset._node, SyncWait)
-    gate = dataset._node.gate
-    return {
-        "op_type": "SyncWait",
-        "condition_name": gate.name,
-        "num_batch": gate.num_batch,
-        "callback": None if gate.callback is None else PYTHON,
-    }
-
-
-_WRITERS: dict[str, Callable[[Dataset], Document]] = {
-    "MapDataset": _map,
+_WRITERS: dict[str, Callable[[Any, Sequence[Dataset]], Document]] = {
+    "MapDataset": lambda node, children: {
+        "op_type": "Map",
+        "operations": [encoded_operation("serialize", operation) for operation in node.operations],
+        "input_columns": list(node.inputs),
+        "output_columns": list(node.outputs),
+        "callback": [type(callback).__name__ for callback in node.callbacks],
+        **_workers(node.workers),
+    },
     "BatchDataset": _batch,
-    "PaddedBatchDataset": _padded_batch,
-    "BucketBatchByLengthDataset": _bucket_batch,
-    "FilterDataset": _filter,
-    "ShuffleDataset": _shuffle,
-    "RepeatDataset": _repeat,
-    "SkipDataset": _skip,
+    "PaddedBatchDataset": lambda node, children: {
+        **_batch(node, children),
+        "pad_info": _pads(node.collate.pads if isinstance(node.collate, PaddedCollate) else None),
+    },
+    "BucketBatchByLengthDataset": lambda node, children: {
+        "op_type": "BucketBatchByLength",
+        "column_names": list(node.rewrite.columns),
+        "bucket_boundaries": list(node.rewrite.boundaries),
+        "bucket_batch_sizes": list(node.rewrite.sizes),
+        "element_length_function": None if node.rewrite.length_of is None else PYTHON,
+        "pad_info": _pads(node.rewrite.pads),
+        "pad_to_bucket_boundary": node.rewrite.to_boundary,
+        "drop_remainder": node.rewrite.drop_remainder,
+        **_workers(None),
+    },
+    "FilterDataset": lambda node, children: {
+        "op_type": "Filter",
+        "predicate": PYTHON,
+        "input_columns": list(node.inputs),
+        "num_parallel_workers": _workers(node.workers)["num_parallel_workers"],
+    },
+    "ShuffleDataset": lambda node, children: {
+        "op_type": "Shuffle",
+        "buffer_size": node.buffer_size,
+        "reset_each_epoch": True,
+    },
+    "RepeatDataset": lambda node, children: {"op_type": "Repeat", "count": _count(node.count)},
+    "SkipDataset": lambda node, children: {"op_type": "Skip", "count": _count(node.skip)},
     "TakeDataset": _take,
     "RenameDataset": _rename,
-    "ProjectDataset": _project,
-    "ZipDataset": _zip,
-    "ConcatDataset": _concat,
-    "SyncWaitDataset": _sync_wait,
+    "ProjectDataset": lambda node, children: {"op_type": "Project", "columns": list(node.columns)},
+    "ZipDataset": lambda node, children: {"op_type": "Zip", **_workers(None)},
+    "ConcatDataset": lambda node, children: {
+        "op_type": "Concat",
+        "sampler": None if node.sampler is None else encoded_sampler("serialize", node.sampler),
+    },
+    "SyncWaitDataset": lambda node, children: {
+        "op_type": "SyncWait",
+        "condition_name": node.gate.name,
+        "num_batch": node.gate.num_batch,
+        "callback": None if node.gate.callback is None else PYTHON,
+    },
 }
+"""What is written of the steps, by the class of the Dataset: a function of its node and of the Datasets below."""
 
 
 # ------------------------------------------------------------------------------------------------------------ from JSON

@@ -247,43 +247,47 @@ _TUPLES = frozenset({"degrees", "translate", "scale", "ratio", "threshold", "fil
 # ------------------------------------------------------------------------------------------------------------- samplers
 
 
+_SAMPLERS: dict[type[BuiltinSampler], tuple[str, ...]] = {
+    SequentialSampler: ("start_index",),
+    RandomSampler: ("replacement",),
+    DistributedSampler: ("num_shards", "shard_id", "offset", "shuffle"),
+    SubsetRandomSampler: ("indices",),
+    SubsetSampler: ("indices",),
+    WeightedRandomSampler: ("weights", "replacement"),
+    PKSampler: ("num_val", "shuffle", "class_column"),
+    IterSampler: ("indices",),
+    FixedOrder: ("sampler", "shuffle"),
+}
+"""What is written of a sampler, by its class: its attributes, which are arguments of its constructor."""
+
+
 def encoded_sampler(where: str, sampler: BuiltinSampler) -> dict[str, Any]:
     """A sampler with its settings and those below it.
 
     Raises:
         SporaxTypeError: a sampler of the program's own.
     """
-    document: dict[str, Any] = {
-        "sampler_name": type(sampler).__name__,
-        "num_samples": sampler.num_samples or 0,
-        **_settings(where, sampler),
-    }
+    kind = next((kind for kind in _SAMPLERS if isinstance(sampler, kind)), None)
+    if kind is None or (isinstance(sampler, IterSampler) and not sampler.is_pure()):
+        raise SporaxTypeError(
+            f"For '{where}', the sampler {type(sampler).__name__} is the program's own and cannot be written as JSON; pass its "
+            "row numbers as a list."
+        )
+    settings = {name: _of_sampler(where, sampler, name) for name in _SAMPLERS[kind]}
+    if kind is RandomSampler:
+        settings["reshuffle_each_epoch"] = True
+    document = {"sampler_name": type(sampler).__name__, "num_samples": sampler.num_samples or 0, **settings}
     below = sampler.get_child()
     return document if below is None else document | {"child_sampler": [encoded_sampler(where, below)]}
 
 
-def _settings(where: str, sampler: BuiltinSampler) -> dict[str, Any]:
-    if isinstance(sampler, SequentialSampler):
-        return {"start_index": sampler.start_index}
-    if isinstance(sampler, RandomSampler):
-        return {"replacement": sampler.replacement, "reshuffle_each_epoch": True}
-    if isinstance(sampler, DistributedSampler):
-        shares = {"num_shards": sampler.num_shards, "shard_id": sampler.shard_id, "offset": sampler.offset}
-        return shares | {"shuffle": sampler.shuffle}
-    if isinstance(sampler, SubsetSampler):
-        return {"indices": sampler.indices.tolist()}
-    if isinstance(sampler, WeightedRandomSampler):
-        return {"weights": sampler.weights.tolist(), "replacement": sampler.replacement}
-    if isinstance(sampler, PKSampler):
-        return {"num_val": sampler.num_val, "shuffle": sampler.shuffle, "class_column": sampler.class_column}
-    if isinstance(sampler, IterSampler) and sampler.is_pure():
-        return {"indices": [int(index) for index in sampler.sampler]}
-    if isinstance(sampler, FixedOrder):
-        return {"sampler": encoded_sampler(where, sampler.sampler), "shuffle": sampler.shuffle}
-    raise SporaxTypeError(
-        f"For '{where}', the sampler {type(sampler).__name__} is the program's own and cannot be written as JSON; pass its "
-        "row numbers as a list."
-    )
+def _of_sampler(where: str, sampler: BuiltinSampler, name: str) -> Any:
+    if isinstance(sampler, IterSampler):
+        return [int(index) for index in sampler.sampler]
+    value = getattr(sampler, name)
+    if isinstance(value, BuiltinSampler):
+        return encoded_sampler(where, value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def decoded_sampler(where: str, document: Mapping[str, Any]) -> BuiltinSampler:
@@ -292,31 +296,27 @@ def decoded_sampler(where: str, document: Mapping[str, Any]) -> BuiltinSampler:
     Raises:
         SporaxRuntimeError: it is not known.
     """
-    name, count = document["sampler_name"], document.get("num_samples") or None
-    get = document.get
-    makers: dict[str, Callable[[], BuiltinSampler]] = {
-        "SequentialSampler": lambda: SequentialSampler(get("start_index"), count),
-        "RandomSampler": lambda: RandomSampler(get("replacement", False), count),
-        "DistributedSampler": lambda: DistributedSampler(
-            document["num_shards"],
-            document["shard_id"],
-            bool(get("shuffle", get("shuffle_mode"))),
-            count,
-            get("offset", -1),
-        ),
-        "SubsetSampler": lambda: SubsetSampler(document["indices"], count),
-        "SubsetRandomSampler": lambda: SubsetRandomSampler(document["indices"], count),
-        "WeightedRandomSampler": lambda: WeightedRandomSampler(document["weights"], count, get("replacement", True)),
-        "PKSampler": lambda: PKSampler(
-            document.get("num_val", 0), None, get("shuffle", False), get("class_column", "label"), count
-        ),
-        "IterSampler": lambda: IterSampler(document["indices"], count),
-        "FixedOrder": lambda: FixedOrder(decoded_sampler(where, document["sampler"]), document["shuffle"]),
-    }
-    if name not in makers:
-        raise SporaxRuntimeError(f"For '{where}', the sampler {name!r} is not known; known are {sorted(makers)}.")
-    sampler = makers[name]()
-    for below in get("child_sampler", ()):
+    kinds = {kind.__name__: kind for kind in _SAMPLERS}
+    kind = kinds.get(document["sampler_name"])
+    if kind is None:
+        raise SporaxRuntimeError(
+            f"For '{where}', the sampler {document['sampler_name']!r} is not known; known are {sorted(kinds)}."
+        )
+    # MindSpore has another name for it in samplers of datasets.
+    settings = {"shuffle": document["shuffle_mode"], **document} if "shuffle_mode" in document else document
+    arguments = {name: settings[name] for name in _SAMPLERS[kind] if name in settings}
+    if kind is FixedOrder:
+        arguments["sampler"] = decoded_sampler(where, document["sampler"])
+    else:
+        arguments["num_samples"] = document.get("num_samples") or None
+    if kind is DistributedSampler:
+        arguments["shuffle"] = bool(arguments.get("shuffle"))
+    elif kind is PKSampler:
+        arguments.setdefault("num_val", 0)
+    elif kind is IterSampler:
+        arguments["sampler"] = arguments.pop("indices")
+    sampler: BuiltinSampler = kind(**arguments)
+    for below in document.get("child_sampler", ()):
         sampler.add_child(decoded_sampler(where, below))
     return sampler
 

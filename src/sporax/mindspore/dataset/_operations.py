@@ -165,7 +165,6 @@ class OneToOne(Transform):
     """A transform of one column into one column."""
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(
                 f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
@@ -173,7 +172,6 @@ class OneToOne(Transform):
         return (self._one(values[0]),)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        """See Operation."""
         if len(columns) == 1:
             # A block of equal rows can go through numpy in one call.
             block = stacked(columns[0])
@@ -208,17 +206,14 @@ class RandomTransform(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         # Drawn from the first column, so that image and mask get the same crop.
         choice = self._draw(values[0], rng)
         return tuple(self._apply(value, choice) for value in values)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        """See Operation."""
         choices = [self._draw(value, rng) for value, rng in zip(columns[0], key.generators(rows), strict=True)]
         return [self._apply_to_column(column, choices) for column in columns]
 
@@ -258,7 +253,6 @@ class PythonFunction(Operation):
         self.name = getattr(function, "__qualname__", type(function).__name__)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         try:
             result = self.function(*map(opened, values))
         except SporaxError:
@@ -270,7 +264,6 @@ class PythonFunction(Operation):
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        """See Operation."""
         # User functions draw their own random numbers; no generator is made per row.
         unused = np.random.default_rng(0)
         results = [self.on_row(tuple(column[i] for column in columns), unused) for i in range(len(rows))]

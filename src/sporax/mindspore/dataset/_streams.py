@@ -55,11 +55,9 @@ class Reordered(Table):
         self.size = len(order)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return self._parent.gather(self._order[indices])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._parent.origin(int(self._order[index]))
 
 
@@ -72,11 +70,9 @@ class Window(Table):
         self.size = size
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return self._parent.gather(indices + self._start)
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._parent.origin(index + self._start)
 
 
@@ -109,7 +105,6 @@ class Repeated(Table):
         return Repeated, (self._build, self._rows, self._count)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         passes = indices // self._rows
         inside = indices - passes * self._rows
         # Nearly always all rows are of one pass, which needs no sorting.
@@ -118,7 +113,6 @@ class Repeated(Table):
         return _from_parts(passes, inside, self._pass)
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._pass(index // self._rows).origin(index % self._rows)
 
     def _pass(self, number: int) -> Table:
@@ -138,6 +132,36 @@ class Repeated(Table):
             return self._built[number]
 
 
+def check_equal_kinds(row: Row, other: Row) -> None:
+    """Check that rows of data sets one after another have equal dtypes and ranks.
+
+    Raises:
+        SporaxRuntimeError: a column has others.
+    """
+    for name, value in row.items():
+        kinds = [
+            ("string" if array.dtype.kind in "US" else array.dtype.name, array.ndim)
+            for array in (np.asarray(value), np.asarray(other[name]))
+        ]
+        if kinds[0] != kinds[1]:
+            described = " and ".join(f"{dtype} with {rank} dimension(s)" for dtype, rank in kinds)
+            raise SporaxRuntimeError(
+                f"For 'concat', the column '{name}' must have one dtype and number of dimensions in all data sets, but got "
+                f"{described}. Bring them together with map (transforms.TypeCast)."
+            )
+
+
+def chained(streams: Sequence[Iterator[Row]]) -> Iterator[Row]:
+    """The rows of streams one after another, which must have equal dtypes and ranks."""
+    first: Row | None = None
+    for stream in streams:
+        for number, row in enumerate(stream):
+            if not number:
+                first = first or row
+                check_equal_kinds(first, row)
+            yield row
+
+
 class Concatenated(Table):
     """One table after another."""
 
@@ -145,14 +169,19 @@ class Concatenated(Table):
         self._parts = parts
         self._starts = np.cumsum([0, *(part.size for part in parts)])
         self.size = int(self._starts[-1])
+        self._checked = {next((number for number, part in enumerate(parts) if part.size), 0)}
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         owner = np.searchsorted(self._starts, indices, side="right") - 1
+        for number in set(owner.tolist()) - self._checked:
+            start = np.zeros(1, np.int64)
+            check_equal_kinds(
+                row_of(self._parts[min(self._checked)].gather(start)), row_of(self._parts[number].gather(start))
+            )
+            self._checked.add(number)
         return _from_parts(owner, indices - self._starts[owner], lambda k: self._parts[k])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         owner = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._parts[owner].origin(index - int(self._starts[owner]))
 
@@ -165,14 +194,12 @@ class Zipped(Table):
         self.size = min(part.size for part in parts)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         wide: Block = {}
         for part in self._parts:
             wide.update(part.gather(indices))
         return wide
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return ", ".join(filter(None, (part.origin(index) for part in self._parts)))
 
 
@@ -190,7 +217,6 @@ class Mapped(Table):
         self.size = parent.size
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         block = self._parent.gather(indices)
         # The whole block first; single rows only to find the one that fails.
         try:
@@ -200,7 +226,6 @@ class Mapped(Table):
             raise
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._parent.origin(index)
 
     def _locate(self, error: SporaxError, block: Block, indices: Indices) -> None:
@@ -243,7 +268,6 @@ class Batched(Table):
         self.size = ENDLESS if parent.size == ENDLESS else full + (rest > 0 and not drop_remainder)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return join([self._one(int(index)) for index in indices])
 
     def _one(self, index: int) -> Block:

@@ -14,10 +14,10 @@ import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
 from sporax.mindspore.dataset._hooks import DebugHook
 
@@ -67,8 +67,7 @@ __all__ = [
     "get_video_backend",
 ]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""

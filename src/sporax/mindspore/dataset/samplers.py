@@ -155,11 +155,10 @@ class DistributedSampler(BuiltinSampler):
         self, num_shards: int, shard_id: int, shuffle: bool = True, num_samples: int | None = None, offset: int = -1
     ) -> None:
         super().__init__(num_samples)
-        # In a process that is all ranks, this may turn into one shard of one.
         shards = check_shards("DistributedSampler", num_shards, shard_id)
         if shards is None:
             raise type_error("DistributedSampler", "num_shards", "int", num_shards)
-        self.num_shards, self.shard_id = shards
+        self.num_shards, self.shard_id = self._shards = shards
         self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
         self.shuffle = check_bool("DistributedSampler", "shuffle", shuffle)
         self.offset = check_int("DistributedSampler", "offset", offset, -1, self.num_shards - 1)
@@ -175,14 +174,14 @@ class DistributedSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must use one permutation to have different rows.
         permutation = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
-        shard = run.rank if self.num_shares else self.shard_id
+        count, shard = self._shards.of_rank(run.rank) if isinstance(self._shards, SharesOfAll) else self._shards
         if self.offset >= 0:
-            return permutation[(shard - self.offset) % self.num_shards :: self.num_shards]
+            return permutation[(shard - self.offset) % count :: count]
         if not num_rows:
             return permutation
         # Rounded up; the last ranks wrap to the beginning, as MindSpore fills up.
-        share = -(-num_rows // self.num_shards)
-        return permutation[(shard + np.arange(share) * self.num_shards) % num_rows]
+        share = -(-num_rows // count)
+        return permutation[(shard + np.arange(share) * count) % num_rows]
 
 
 class SubsetSampler(BuiltinSampler):
@@ -435,12 +434,7 @@ def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | N
 
 
 def select_sampler(
-    where: str,
-    num_samples: object,
-    sampler: object,
-    shuffle: object,
-    num_shards: object,
-    shard_id: object,
+    where: str, num_samples: object, sampler: object, shuffle: object, num_shards: object, shard_id: object
 ) -> BuiltinSampler:
     """The sampler a source's arguments ask for.
 

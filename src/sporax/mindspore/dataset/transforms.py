@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import check_int, check_probability, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
@@ -48,8 +48,7 @@ __all__ = [
     "Unique",
 ]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 
 class PyTensorOperation:

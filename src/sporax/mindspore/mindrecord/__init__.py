@@ -13,48 +13,20 @@
 (`set_enc_key` and its relatives refuse) and the converters from other formats (write a loop with `FileWriter`).
 """
 
-from typing import TYPE_CHECKING
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes_in
 
-from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.mindrecord._errors import (
-    MindRecordException,
-    MRMAddIndexError,
-    MRMAddSchemaError,
-    MRMDefineCategoryError,
-    MRMDefineIndexError,
-    MRMInvalidSchemaError,
-    MRMOpenError,
-    MRMUnsupportedSchemaError,
-    MRMValidateDataError,
-    ParamTypeError,
-    ParamValueError,
-    set_dec_mode,
-    set_enc_key,
-    set_enc_mode,
+_HOMES = homes_in(
+    __name__,
+    """
+    _errors: MindRecordException MRMAddIndexError MRMAddSchemaError MRMDefineCategoryError MRMDefineIndexError
+        MRMInvalidSchemaError MRMOpenError MRMUnsupportedSchemaError MRMValidateDataError ParamTypeError ParamValueError
+        set_dec_mode set_enc_key set_enc_mode
+    _pages: MindPage
+    _read: FileReader
+    _write: FileWriter
+    """,
 )
-from sporax.mindspore.mindrecord._pages import MindPage
-from sporax.mindspore.mindrecord._read import FileReader
-from sporax.mindspore.mindrecord._write import FileWriter
 
-__all__ = [
-    "FileReader",
-    "FileWriter",
-    "MRMAddIndexError",
-    "MRMAddSchemaError",
-    "MRMDefineCategoryError",
-    "MRMDefineIndexError",
-    "MRMInvalidSchemaError",
-    "MRMOpenError",
-    "MRMUnsupportedSchemaError",
-    "MRMValidateDataError",
-    "MindPage",
-    "MindRecordException",
-    "ParamTypeError",
-    "ParamValueError",
-    "set_dec_mode",
-    "set_enc_key",
-    "set_enc_mode",
-]
-
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

@@ -50,7 +50,7 @@ def unpack(content: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
         ValueError: the content is truncated.
     """
     if len(content) < _COUNT_BYTES:
-        raise ValueError("the number of elements is cut off")
+        raise ValueError("the number of elements is truncated")
     (count,) = struct.unpack_from(">I", content)
     num_heads = -(-count // _GROUP)
     stored = np.frombuffer(content, np.uint8, offset=_COUNT_BYTES)

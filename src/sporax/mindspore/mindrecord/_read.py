@@ -47,11 +47,7 @@ class FileReader:
     """
 
     def __init__(
-        self,
-        file_name: str | list[str],
-        num_consumer: int = 4,
-        columns: list[str] | None = None,
-        operator: None = None,
+        self, file_name: str | list[str], num_consumer: int = 4, columns: list[str] | None = None, operator: None = None
     ) -> None:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)

@@ -225,7 +225,7 @@ def _parts(schema: Schema, content: bytes) -> list[tuple[Field, bytes]]:
     for field in blobs:
         # A slice past the end would be silently short.
         if place + 8 > len(content):
-            raise MRMUnsupportedSchemaError(f"For 'mindrecord', field {field.name!r} of the row is cut off.")
+            raise MRMUnsupportedSchemaError(f"For 'mindrecord', field {field.name!r} of the row is truncated.")
         (size,) = struct.unpack_from(">Q", content, place)
         parts.append((field, content[place + 8 : place + 8 + size]))
         place += 8 + size

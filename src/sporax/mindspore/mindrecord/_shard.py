@@ -360,7 +360,7 @@ class Shard:
         place = self.header.header_bytes + page * self.header.page_bytes + start
         content = os.pread(self._descriptor, end - start, place)
         if len(content) < end - start:
-            raise ValueError("the file is cut off")
+            raise ValueError("the file is truncated")
         (size,) = struct.unpack_from("<Q", content)
         # Index and file both know the length; if they differ, the index belongs to another file.
         if size != len(content) - _LENGTH_BYTES:

@@ -1,9 +1,7 @@
 """Functions, layers and optimizers under the names and signatures of `mindspore.mint`, which follow PyTorch's."""
 
-from typing import TYPE_CHECKING
-
 import sporax.mindspore.ops  # casts the operators, which registers their mint forms
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.mint import _creation, _random, _selection, _statistics, linalg, nn, optim, special
 from sporax.mindspore.mint.nn import functional
 from sporax.mindspore.ops._core.operator import MINT
@@ -12,5 +10,4 @@ globals().update({name: function for name, function in MINT.items() if "." not i
 
 __all__ = ["functional", "linalg", "nn", "optim", "special", *(name for name in MINT if "." not in name)]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

@@ -1,9 +1,7 @@
 """Linear algebra under the names of `mindspore.mint.linalg`."""
 
-from typing import TYPE_CHECKING
-
 from sporax.mindspore import ops
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.ops._core.signatures import renamed
 
 inv = ops.inverse
@@ -14,5 +12,4 @@ qr = renamed(ops.qr, {"A": "input"})
 
 __all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

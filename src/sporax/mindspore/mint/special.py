@@ -1,8 +1,6 @@
 """Special functions under the names of `mindspore.mint.special`."""
 
-from typing import TYPE_CHECKING
-
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.ops._core.operator import MINT
 
 _METHODS = {name: name for name in ("erfc", "exp2", "expm1", "log1p", "round", "sinc")}
@@ -12,5 +10,4 @@ globals().update({name: MINT[place] for name, place in _METHODS.items()})
 
 __all__ = sorted(_METHODS)
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

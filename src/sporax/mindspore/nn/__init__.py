@@ -2,174 +2,89 @@
 
 import sporax.mindspore.ops  # a Cell's Tensors need their operators
 from sporax.mindspore._names.doors import door
-from sporax.mindspore._names.missing import homes
+from sporax.mindspore._names.missing import homes_in
 
-_OWN = {
-    **homes(
-        "sporax.mindspore.nn.activation",
-        """
-        CELU ELU GELU GLU LRN FastGelu Hardtanh HShrink HSigmoid HSwish LeakyReLU LogSigmoid LogSoftmax Mish
-        PReLU ReLU ReLU6 RReLU SeLU Sigmoid SiLU Softmax Softmax2d Softmin SoftShrink Softsign Tanh Tanhshrink
-        Threshold get_activation
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.attention",
-        """
-        MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
+_OWN = homes_in(
+    __name__,
+    """
+    activation: CELU ELU GELU GLU LRN FastGelu Hardtanh HShrink HSigmoid HSwish LeakyReLU LogSigmoid LogSoftmax Mish
+        PReLU ReLU ReLU6 RReLU SeLU Sigmoid SiLU Softmax Softmax2d Softmin SoftShrink Softsign Tanh Tanhshrink Threshold
+        get_activation
+    attention: MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
         TransformerEncoderLayer
-        """,
-    ),
-    **homes("sporax.mindspore.nn.basic", "Dense Dropout Embedding Flatten Identity"),
-    **homes("sporax.mindspore.nn.cell", "Cell"),
-    **homes("sporax.mindspore.nn.combined", "Conv2dBnAct DenseBnAct TimeDistributed"),
-    **homes("sporax.mindspore.nn.container", "CellDict CellList SequentialCell"),
-    **homes("sporax.mindspore.nn.convolution", "Conv1d Conv2d Conv3d"),
-    **homes("sporax.mindspore.nn.deconvolution", "Conv1dTranspose Conv2dTranspose Conv3dTranspose"),
-    **homes("sporax.mindspore.nn.derivatives", "Jvp Vjp"),
-    **homes("sporax.mindspore.nn.dropout", "Dropout1d Dropout2d Dropout3d"),
-    **homes(
-        "sporax.mindspore.nn.dynamic_lr",
-        """
-        cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
+    basic: Dense Dropout Embedding Flatten Identity
+    cell: Cell
+    combined: Conv2dBnAct DenseBnAct TimeDistributed
+    container: CellDict CellList SequentialCell
+    convolution: Conv1d Conv2d Conv3d
+    deconvolution: Conv1dTranspose Conv2dTranspose Conv3dTranspose
+    derivatives: Jvp Vjp
+    dropout: Dropout1d Dropout2d Dropout3d
+    dynamic_lr: cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
         polynomial_decay_lr warmup_lr
-        """,
-    ),
-    **homes("sporax.mindspore.nn.embedding", "EmbeddingLookup MultiFieldEmbeddingLookup"),
-    **homes("sporax.mindspore.nn.former_functions", "Moments Range Roll"),
-    **homes("sporax.mindspore.nn.grad_reducer", "DistributedGradReducer"),
-    **homes("sporax.mindspore.nn.graph_cell", "GraphCell"),
-    **homes(
-        "sporax.mindspore.nn.image",
-        """
-        PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
-        """,
-    ),
-    **homes("sporax.mindspore.nn.jax_cell", "JaxCell"),
-    **homes(
-        "sporax.mindspore.nn.learning_rate_schedule",
-        """
-        CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR PolynomialDecayLR
-        WarmUpLR
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.likelihood_loss",
-        """
-        BCELoss CTCLoss DiceLoss FocalLoss GaussianNLLLoss KLDivLoss MultiClassDiceLoss MultiLabelSoftMarginLoss
-        NLLLoss PoissonNLLLoss SampledSoftmaxLoss
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.loss",
-        """
-        BCEWithLogitsLoss CrossEntropyLoss L1Loss L1LossExt LossBase MAELoss MSELoss SoftmaxCrossEntropyWithLogits
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.loss_scale",
-        """
-        DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.margin_loss",
-        """
-        CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
+    embedding: EmbeddingLookup MultiFieldEmbeddingLookup
+    former_functions: Moments Range Roll
+    grad_reducer: DistributedGradReducer
+    graph_cell: GraphCell
+    image: PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
+    jax_cell: JaxCell
+    learning_rate_schedule: CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR
+        PolynomialDecayLR WarmUpLR
+    likelihood_loss: BCELoss CTCLoss DiceLoss FocalLoss GaussianNLLLoss KLDivLoss MultiClassDiceLoss
+        MultiLabelSoftMarginLoss NLLLoss PoissonNLLLoss SampledSoftmaxLoss
+    loss: BCEWithLogitsLoss CrossEntropyLoss L1Loss L1LossExt LossBase MAELoss MSELoss SoftmaxCrossEntropyWithLogits
+    loss_scale: DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
+    margin_loss: CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
         RMSELoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.mathematics",
-        """
-        BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixSetDiag Norm OneHot
-        ReduceLogSumExp Tril Triu Unflatten
-        """,
-    ),
-    **homes("sporax.mindspore.nn.mathematics", "MatMul"),
-    **homes(
-        "sporax.mindspore.nn.normalization",
-        """
-        BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm RMSNorm
-        SyncBatchNorm
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.optim",
-        """
-        ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum
+    mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixSetDiag Norm
+        OneHot ReduceLogSumExp Tril Triu Unflatten MatMul
+    normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
+        RMSNorm SyncBatchNorm
+    optim: ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum
         OptaxOptimizer Optimizer ProximalAdagrad RMSProp Rprop thor
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.padding",
-        """
-        ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d
-        ReplicationPad2d ReplicationPad3d ZeroPad2d
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.nn.pooling",
-        """
-        AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
+    padding: ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d
+        ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad2d
+    pooling: AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
         AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d MaxPool1d MaxPool2d
         MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
-        """,
-    ),
-    **homes("sporax.mindspore.nn.recurrent", "GRU LSTM RNN GRUCell LSTMCell RNNCell"),
-    **homes("sporax.mindspore.nn.second_order", "Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor"),
-    **homes("sporax.mindspore.nn.similarity", "MSSSIM SSIM"),
-    **homes("sporax.mindspore.nn.sparse", "SparseTensorDenseMatmul SparseToDense"),
-    **homes("sporax.mindspore.nn.utils", "no_init_parameters"),
-    **homes(
-        "sporax.mindspore.nn.wrap",
-        """
-        ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell
-        """,
-    ),
-}
+    recurrent: GRU LSTM RNN GRUCell LSTMCell RNNCell
+    second_order: Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor
+    similarity: MSSSIM SSIM
+    sparse: SparseTensorDenseMatmul SparseToDense
+    utils: no_init_parameters
+    wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell
+    """,
+)
 
-# Cells that divide a batch live with the parallel settings, one layer up, and are loaded when they are requested.
-_FROM_PARALLEL = {
-    **homes("sporax.mindspore.parallel.nn", "PipelineCell MicroBatchInterleaved PipelineGradReducer"),
-    "GradAccumulationCell": "sporax.mindspore.parallel.nn:GradAccumulation",
-}
+# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are the same classes under other names.
+_FROM_ABOVE = homes_in(
+    "sporax.mindspore",
+    """
+    parallel.nn: PipelineCell MicroBatchInterleaved PipelineGradReducer GradAccumulationCell=GradAccumulation
+    mint.nn: Linear AvgPool1dExt=AvgPool1d AvgPool2dExt=AvgPool2d AvgPool3dExt=AvgPool3d DropoutExt=Dropout
+        Dropout2dExt=Dropout2d EmbeddingExt=Embedding LayerNormExt=LayerNorm LogSoftmaxExt=LogSoftmax
+        MaxPool2dExt=MaxPool2d PReLUExt=PReLU
+    """,
+)
 
-_FROM_MINT = {  # the same classes under other names
-    "Linear": "sporax.mindspore.mint.nn:Linear",
-    **{
-        f"{name}Ext": f"sporax.mindspore.mint.nn:{name}"
-        for name in (
-            "AvgPool1d AvgPool2d AvgPool3d Dropout Dropout2d Embedding LayerNorm LogSoftmax MaxPool2d PReLU"
-        ).split()
-    },
-}
-
-_MORE = {
-    "probability": "sporax.mindspore.nn.probability",
-    # Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
-    **homes(
-        "sporax.mindspore.parallel._transformer",
-        """
-        AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention OpParallelConfig
-        TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
-        """,
-    ),
-    **homes(  # likewise
-        "sporax.mindspore.train.metrics",
-        """
-        names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
-        Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix
-        ConfusionMatrixMetric BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
-        """,
-    ),
-}
+# Part of `nn` before 2.0. `Transformer` and its layers are other classes now, so these are in `nn.transformer` only.
+_MORE = {"probability": "sporax.mindspore.nn.probability"} | homes_in(
+    "sporax.mindspore",
+    """
+    parallel._transformer: AttentionMask EmbeddingOpParallelConfig FeedForward MoEConfig MultiHeadAttention
+        OpParallelConfig TransformerOpParallelConfig TransformerRecomputeConfig VocabEmbedding
+    train.metrics: names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
+        Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity
+        ConfusionMatrix ConfusionMatrixMetric BleuScore Dice HausdorffDistance MeanSurfaceDistance
+        RootMeanSquareDistance OcclusionSensitivity
+    """,
+)
 _FOR_SCRIPTS = {  # names of MindSpore's modules that scripts import
     "_activation": "sporax.mindspore.nn.activation:_BY_NAME",
     "_Loss": "sporax.mindspore.nn.loss:LossBase",
 }
 
-_HOMES = {"utils": "sporax.mindspore.nn.utils", **_OWN, **_FROM_PARALLEL, **_FROM_MINT}
+_HOMES = {"utils": "sporax.mindspore.nn.utils", **_OWN, **_FROM_ABOVE}
 
 __all__ = [*_HOMES]
 __getattr__, __dir__ = door(__name__, _HOMES, {**_MORE, **_FOR_SCRIPTS})

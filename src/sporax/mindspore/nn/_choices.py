@@ -1,7 +1,5 @@
 """Words that layers take as settings, as types: a checker sees a wrong one before the layer refuses it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from sporax.mindspore.ops.nn.loss_reduction import Reduction as Reduction

@@ -80,7 +80,8 @@ class Dense(Cell):
         rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
         result = self.matmul(rows, weight)
         if bias is not None:
-            result = self.bias_add(result, bias)
+            # In automatic mixed precision the product is in half precision, as it is in an operator with the bias.
+            result = self.bias_add(result, bias if bias.dtype == result.dtype else bias.astype(result.dtype))
         return result if x.ndim == 2 else ops.reshape(result, (*x.shape[:-1], self.out_channels))
 
     def extend_repr(self) -> str:

@@ -11,14 +11,14 @@ import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import jax
 
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import homes, missing_names
+from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.jit import returning_values, run_program
@@ -53,9 +53,8 @@ def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
     return importlib.import_module("sporax.mindspore.ops").cast(input_x, dtype)
 
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    # MindSpore has it here; it is built on this module.
-    __getattr__ = missing_names(__name__, homes("sporax.mindspore.nn.graph_cell", "GraphCell"))
+# MindSpore has it here; it is built on this module.
+answer_missing_names(__name__, homes("sporax.mindspore.nn.graph_cell", "GraphCell"))
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
@@ -124,6 +123,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
+            if context.starts_from_first_rank():  # its first loss, too
+                between_ranks.first_values.request(self.get_parameters())
             return self._run(*args, **kwargs)
         if "shard" in self._marks and is_inside_eager_code():
             return run_part(self.program, args, kwargs)

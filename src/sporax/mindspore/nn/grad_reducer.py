@@ -95,7 +95,7 @@ class DistributedGradReducer(Cell):
     @property
     def reduction(self) -> flat_buffers.Reduction:
         """What is combined with what by the present settings, ranks and marks of the Parameters."""
-        config, members = context.snapshot(), groups.find(self.group, "DistributedGradReducer")
+        config, members = context.snapshot(), groups.find_counted(self.group, "DistributedGradReducer")
         # The version moves with every setting and every mark, except inside of `AutoParallel`, which brings a config.
         key = (frames.version(), config, members, self.degree)
         if self._decided is None or self._decided[0] != key:

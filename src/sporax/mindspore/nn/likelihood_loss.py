@@ -195,7 +195,7 @@ class FocalLoss(LossBase):
         fits = logits.ndim == labels.ndim and 2 <= logits.ndim <= 4 and labels.shape[1] in (1, logits.shape[1])
         if not fits or logits.shape[1] == 1:
             raise SporaxValueError(
-                "For 'FocalLoss', 'logits' must be (N, C, …) with C > 1 and 2 to 4 dimensions, and 'labels' alike "
+                "For 'FocalLoss', 'logits' must be (N, C, …) with C > 1 and 2 to 4 dimensions, and 'labels' as well "
                 f"with C or 1 in place of C, but got shapes {logits.shape} and {labels.shape}."
             )
         return self.get_loss(_focal(logits, labels, self.weight, self.gamma))

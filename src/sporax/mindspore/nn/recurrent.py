@@ -58,13 +58,7 @@ def _affine(x: Array, weight: Array, bias: Array | None) -> Array:
 
 @operator(function="")
 def recurrent_step(
-    x: Array,
-    state: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None,
-    bias_hh: Array | None,
-    mode: str,
+    x: Array, state: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None, bias_hh: Array | None, mode: str
 ) -> tuple[Array, ...]:
     """The next state. `x`: (N, input); `state`: a tuple of (N, hidden)."""
     projected, recalled = _affine(x, weight_ih, bias_ih), _affine(state[0], weight_hh, bias_hh)

@@ -92,12 +92,7 @@ class SSIM(_Similarity):
     """
 
     def __init__(
-        self,
-        max_val: float = 1.0,
-        filter_size: int = 11,
-        filter_sigma: float = 1.5,
-        k1: float = 0.01,
-        k2: float = 0.03,
+        self, max_val: float = 1.0, filter_size: int = 11, filter_sigma: float = 1.5, k1: float = 0.01, k2: float = 0.03
     ) -> None:
         super().__init__(max_val, filter_size, filter_sigma, k1, k2)
         self.conv = _window(filter_size, filter_sigma)

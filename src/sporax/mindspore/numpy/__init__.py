@@ -3,13 +3,9 @@
 Integers become int32 and floats float32 where nothing says otherwise. See `_definition` for how functions are defined.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as _np
 
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.dtype import (
     bool_,
     float16,
@@ -42,5 +38,4 @@ __all__ = [
     *_OFFERED,
 ]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

@@ -4,10 +4,8 @@ Importing this package makes all operators (see `_core.operator`) and gives thei
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 
-from typing import TYPE_CHECKING
-
 import sporax.mindspore.autograph  # tensors in Python's control flow
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor as Tensor  # scripts import it from here as well
 from sporax.mindspore.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
@@ -48,5 +46,4 @@ _OTHERS = (
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

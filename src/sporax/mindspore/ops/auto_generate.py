@@ -1,8 +1,6 @@
 """`mindspore.ops.auto_generate`: the operators of `ops`, and the inner primitives that MindSpore makes of a table."""
 
-from typing import TYPE_CHECKING
-
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
 from sporax.mindspore.ops._generated import GENERATED
 from sporax.mindspore.ops._inner_names import INNER
@@ -16,5 +14,4 @@ globals().update(INNER)
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *GENERATED, *INNER]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

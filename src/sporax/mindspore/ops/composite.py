@@ -1,10 +1,10 @@
 """`mindspore.ops.composite`, which scripts import as ``C``: what applies functions to structures, clips and draws."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.transforms import GradOperation
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
 from sporax.mindspore.ops.control.float_status import is_tensor
@@ -56,5 +56,4 @@ def core(fn: Any = None, **flags: Any) -> Any:
 _OPERATORS = {**FUNCTIONS, **PRIMITIVES}
 globals().update({name: _OPERATORS[name] for name in __all__ if name not in globals()})
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

@@ -1,8 +1,6 @@
 """`mindspore.ops.functional`, which scripts import as ``F``: the functions of `sporax.mindspore.ops` and what makes gradients."""
 
-from typing import TYPE_CHECKING
-
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
 from sporax.mindspore.ops._core.operator import FUNCTIONS
@@ -11,5 +9,4 @@ globals().update(FUNCTIONS)
 
 __all__ = ["GradOperation", "get_grad", "grad", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap", *FUNCTIONS]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)

@@ -40,11 +40,7 @@ def _renamed(name: str, renames: Mapping[str, str]) -> _Function:
 
 
 def _overload(
-    name: str,
-    names: str,
-    function: _Function,
-    by_place: Callable[..., bool] | None = None,
-    same_result: bool = True,
+    name: str, names: str, function: _Function, by_place: Callable[..., bool] | None = None, same_result: bool = True
 ) -> None:
     """Let the method `name` go to `function` when one of `names` is used, or when `by_place` says so."""
     # The first signature's method is kept in the closure.

@@ -92,6 +92,7 @@ class AutoParallel(Cell):
         num_devices = context.num_devices()
         settings: dict[str, Any] = {"device_num": num_devices, "global_rank": context.snapshot().global_rank}
         if num_devices == 1:
+            context.note_not_joined("'AutoParallel'")
             # One device needs no plan, and programs for it stay quick to compile.
             settings.update(parallel_mode=ParallelMode.STAND_ALONE, pipeline_stages=1)
         return context.changed(self._settings, **settings)
@@ -300,7 +301,9 @@ class AutoParallel(Cell):
                 f"{type(file_path).__name__}."
             )
         if file_path:
-            warnings.warn("'transformer_opt' switches rewrites for Ascend and changes nothing here.", stacklevel=2)
+            warnings.warn(
+                "For 'transformer_opt', the file switches rewrites for Ascend and changes nothing here.", stacklevel=2
+            )
 
     def _set(self, **settings: Any) -> None:
         self._settings = context.changed(self._settings, **settings)

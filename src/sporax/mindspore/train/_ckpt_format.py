@@ -316,14 +316,14 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
             truncated = (
                 bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
             )
-            problem = "its checksum is cut off" if truncated else f"byte {place} is no field of a checkpoint"
+            problem = "its checksum is truncated" if truncated else f"byte {place} is no field of a checkpoint"
             raise CorruptCheckpointError(_at(problem, where))
         size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
         if kind == _BYTES:
             size, place = _read_varint(content, place, where)
         if place + size > end:
             raise CorruptCheckpointError(
-                _at(f"a field of {size} bytes begins {end - place} bytes before the end: the file is cut off", where)
+                _at(f"a field of {size} bytes begins {end - place} bytes before the end: the file is truncated", where)
             )
         yield number, content[place : place + size]
         place += size
@@ -339,7 +339,7 @@ def _read_varint(content: memoryview, place: int, where: str) -> tuple[int, int]
         if not byte & 0x80:
             return value, place
         shift += 7
-    raise CorruptCheckpointError(_at(f"a number is cut off at byte {place}", where))
+    raise CorruptCheckpointError(_at(f"a number is truncated at byte {place}", where))
 
 
 def _integers(value: Any) -> list[int]:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 import jax
@@ -150,6 +151,8 @@ class TrainLoop:
         grouped = self._sink_size is not None and context.graph_mode()
         # Groups are stacked on the host, which needs numpy arrays.
         feed = Feed(self._dataset, output_numpy=grouped)
+        # An evaluation before this run has switched it off.
+        set_training(self._network, self._backbone, True)
         try:
             callbacks.on_train_begin(self._run)
             for epoch in self._after_resumed(epochs, feed):
@@ -235,12 +238,7 @@ class TrainLoop:
 
 
 def evaluate(
-    network: Cell,
-    backbone: Cell,
-    facts: Any,
-    dataset: Any,
-    callbacks: CallbackManager,
-    update: Callable[[Any], None],
+    network: Cell, backbone: Cell, facts: Any, dataset: Any, callbacks: CallbackManager, update: Callable[[Any], None]
 ) -> RunContext:
     """Run `network` over all of `dataset`; the last event is the caller's, who has metrics to tell.
 
@@ -295,4 +293,19 @@ def check_two_columns(batch: Batch) -> None:
         raise SporaxValueError(
             f"For 'Model', the dataset must give two columns (data, label) where 'loss_fn' is set, but got {len(batch)}. "
             "Choose two with dataset.project, or compute the loss in the network and leave 'loss_fn' out."
+        )
+
+
+def check_inputs(network: Cell, batch: Batch) -> None:
+    """Refuse batches with more columns than a network without loss function takes.
+
+    Raises:
+        SporaxValueError: it takes less.
+    """
+    kinds = [each.kind for each in signature(network.construct).parameters.values()]
+    taken = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    if len(batch) > taken and Parameter.VAR_POSITIONAL not in kinds:
+        raise SporaxValueError(
+            f"For 'Model', the network must take the columns of the data set, but '{type(network).__name__}' takes {taken} and "
+            f"the data set gives {len(batch)}. Set 'loss_fn' where the last has labels, or compute the loss in the network."
         )

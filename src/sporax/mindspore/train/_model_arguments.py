@@ -74,7 +74,7 @@ def check_options(options: dict[str, Any], boost_level: str) -> None:
         )
     # Accepted by MindSpore; a warning says that it has no effect.
     if "boost_config_dict" in options:
-        warnings.warn("'boost_config_dict' changes nothing while 'boost_level' is 'O0'.", stacklevel=3)
+        warnings.warn("For 'Model', 'boost_config_dict' changes nothing while 'boost_level' is 'O0'.", stacklevel=3)
 
 
 def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> None:

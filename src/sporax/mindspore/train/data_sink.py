@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.jit import jit
 from sporax.mindspore.train._checks import check_integer
 from sporax.mindspore.train._feed import Feed, check_dataset
 
 __all__ = ["data_sink"]
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 
 def data_sink(
-    fn: Callable[..., Any],
-    dataset: Any,
-    sink_size: int = 1,
-    jit_config: Any = None,
-    input_signature: Any = None,
+    fn: Callable[..., Any], dataset: Any, sink_size: int = 1, jit_config: Any = None, input_signature: Any = None
 ) -> Callable[[], Any]:
     """A function without arguments that runs `fn` on the next batches of a dataset, epoch after epoch.
 

@@ -8,19 +8,18 @@ steps, in GRAPH_MODE in groups that are one program (`sporax.mindspore.train._fe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._feed import Batch, Feed, check_dataset, groups
 from sporax.mindspore.train._loop import GroupedSteps
 
 __all__ = ["DatasetHelper", "connect_network_with_dataset"]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 
 class DatasetHelper:

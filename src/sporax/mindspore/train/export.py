@@ -87,7 +87,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
     # The program would hold collective operations for this job's devices.
     if context.get_auto_parallel_context("parallel_mode") in ("semi_auto_parallel", "auto_parallel"):
         raise SporaxRuntimeError(
-            "For 'export', the parallel mode must not cut networks, but it is "
+            "For 'export', the parallel mode must not shard networks, but it is "
             f"'{context.get_auto_parallel_context('parallel_mode')}'. Call reset_auto_parallel_context() first."
         )
     wrong = next((value for value in inputs if not isinstance(value, Tensor)), None)

@@ -8,10 +8,10 @@ themselves; what is structured or named otherwise in the torch model is said by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.normalization import BatchNorm3d
@@ -19,15 +19,9 @@ from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train.serialization import load_checkpoint, load_param_into_net
 
 __all__ = ["load_torch_weights", "torch_names"]
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
-_NORMALIZATION = {
-    "gamma": "weight",
-    "beta": "bias",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-}
+_NORMALIZATION = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 # torch counts batches; of MindSpore's layers only those of `mint` do so.
 _UNUSED_SUFFIX = ".num_batches_tracked"
 

@@ -7,6 +7,7 @@ Here the networks are put together and the arguments checked; `_loop` runs the s
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -19,8 +20,8 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
-from sporax.mindspore.train._feed import Batch, check_dataset
-from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
+from sporax.mindspore.train._feed import check_dataset
+from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_inputs, check_two_columns, evaluate
 from sporax.mindspore.train._model_arguments import (
     check_epochs,
     check_options,
@@ -281,7 +282,7 @@ class Model:
             facts,
             dataset,
             sink_size=steps if sink_mode else None,
-            check_batch=check_two_columns if self._loss_fn is not None else _accept,
+            check_batch=check_two_columns if self._loss_fn is not None else partial(check_inputs, self._network),
             after_epoch=lambda manager: self._validate(valid, manager),
         )
         heard = [*requested, *default_progress(requested), *job_progress()]
@@ -546,7 +547,3 @@ class _ScaleFollower(Callback):
         outputs = run_context.original_args().net_outputs
         # The second output says whether gradients overflowed.
         self._manager.update_loss_scale(bool(outputs[1].asnumpy().all()))
-
-
-def _accept(batch: Batch) -> None:
-    """Any number of columns will do."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops.control import _summaries
 from sporax.mindspore.train._checks import check_integer, check_text
@@ -22,8 +22,7 @@ from sporax.mindspore.train._checks import check_integer, check_text
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
 __all__ = ["SummaryRecord"]
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 _PLUGINS = ("scalar", "image", "histogram", "tensor")
 # Names that MindInsight alone understands.

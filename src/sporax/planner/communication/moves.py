@@ -104,6 +104,7 @@ class LinkCosts:
         launch_seconds: fixed time of every collective, whatever its size.
         copy_seconds_per_byte: time per byte of a local copy.
         axis_alpha, axis_beta: the first two per mesh axis, where axes differ; () where they do not.
+        axis_rings: per mesh axis over how many rings of a torus its link can send at the same time; () for one.
         merged: collectives of which the compiler makes one out of several that do not need each other, and the bytes of its
             result at most.
         sharing: how many tensors share what starts take, where they are merged.
@@ -116,6 +117,7 @@ class LinkCosts:
     copy_seconds_per_byte: float = 1e-13
     axis_alpha: tuple[float, ...] = ()
     axis_beta: tuple[float, ...] = ()
+    axis_rings: tuple[int, ...] = ()
     merged: tuple[tuple[str, float], ...] = ()
     sharing: int = 1
     has_reduce_scatter: bool = True
@@ -141,7 +143,7 @@ class LinkCosts:
         return self.slice(sizes, local_bytes) if kind is MoveKind.SLICE else self.copy(local_bytes)
 
     def gather(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
-        """Seconds to gather slices of `local_bytes` over axes, from the innermost axis to the outermost."""
+        """Seconds to gather slices of `local_bytes` over axes."""
         return self._ring(axes, sizes, local_bytes, self._share("all_gather", local_bytes * math.prod(sizes)))
 
     def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
@@ -163,11 +165,13 @@ class LinkCosts:
 
     def all_to_all(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to trade all parts but one's own of slices of `local_bytes`."""
-        members = math.prod(sizes)
+        members, inside, seconds = math.prod(sizes), 1, 0.0
         steps = sum((size - 1) * self._alpha(axis) for axis, size in zip(axes, sizes, strict=True))
-        # All parts cross the slowest of the links at the same time, so its time per byte counts.
-        slowest = max(self._beta(axis) for axis in axes)
-        return self.launch_seconds + steps + slowest * local_bytes * (members - 1) / members
+        # What leaves a group of near devices crosses the next link; all links work at the same time.
+        for beta, size, rings in self._levels(axes, sizes):
+            seconds = max(seconds, beta / rings * local_bytes * (members - inside) / members)
+            inside *= size
+        return self.launch_seconds + steps + seconds
 
     def permute(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to send a whole slice to another rank."""
@@ -184,13 +188,26 @@ class LinkCosts:
         return 1e-9 + self.copy_seconds_per_byte * local_bytes
 
     def _ring(self, axes: Axes, sizes: Sequence[int], local_bytes: float, share: float) -> float:
-        """Seconds of a gather of which a share of the start is paid."""
+        """Seconds of a gather of which a share of the start is paid: rings that pass all links at the same time.
+
+        A group with several members behind one slow link has the rate of all their network cards together: each byte crosses that
+        link once, through any of them.
+        """
         seconds = share * self.launch_seconds
-        # From the innermost axis outwards, so that slow outer axes carry each byte once.
-        for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
-            seconds += (size - 1) * (share * self._alpha(axis) + self._beta(axis) * local_bytes)
-            local_bytes *= size
-        return seconds
+        seconds += share * sum((size - 1) * self._alpha(axis) for axis, size in zip(axes, sizes, strict=True))
+        inside, slowest = 1, 0.0
+        for beta, size, rings in self._levels(axes, sizes):
+            slowest = max(slowest, beta / (inside * rings))
+            inside *= size
+        return seconds + slowest * local_bytes * (inside - 1)
+
+    def _levels(self, axes: Axes, sizes: Sequence[int]) -> list[tuple[float, int, int]]:
+        """Links of a group, the fastest first: time per byte, members that it joins, and rings that it has for them."""
+        levels: dict[float, tuple[int, int, int]] = {}
+        for axis, size in zip(axes, sizes, strict=True):
+            members, count, _ = levels.get(self._beta(axis), (1, 0, 1))
+            levels[self._beta(axis)] = members * size, count + 1, self.axis_rings[axis] if self.axis_rings else 1
+        return [(beta, members, min(count, rings)) for beta, (members, count, rings) in sorted(levels.items())]
 
     def _share(self, collective: str, result_bytes: float) -> float:
         """What share of its start a collective pays; what fills a merged one pays all of it."""

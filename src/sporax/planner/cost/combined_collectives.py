@@ -51,6 +51,21 @@ def num_sharing(graph: OperatorGraph) -> list[int]:
     return counts
 
 
+def overlaps(graph: OperatorGraph) -> list[str]:
+    """For every tensor what its transfers may hide behind: ``"weights"`` wait for no product, for ``"gradients"`` none waits, and
+    those of ``"tensor"`` parallelism stand between products.
+
+    Args:
+        graph: the step, its loops written out.
+    """
+    products = _products(graph)
+    awaited, waiting = _awaited(graph, products), _waiting(graph, products)
+    return [
+        "weights" if tensor not in waiting else "tensor" if tensor in awaited else "gradients"
+        for tensor in range(len(graph.tensors))
+    ]
+
+
 def _products(graph: OperatorGraph) -> list[bool]:
     """For every operator whether it is a product."""
     names = {operator.name for operator in graph.operators}

@@ -9,13 +9,14 @@ schedule that the lowering executes (`planner.communication.transfers`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from sporax.base.text_tables import size_text
 from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.communication.transfers import schedule
-from sporax.planner.cost.combined_collectives import num_sharing
+from sporax.planner.cost.combined_collectives import num_sharing, overlaps
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.loops.inline import inline_loops
@@ -30,11 +31,14 @@ class PlanCost:
         operator_seconds: per operator of the graph; of control flow all that its bodies do, as often as they do it.
         transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
         collectives: per kind of collective how many there are and how many bytes one device brings along.
+        by_overlap: seconds of transfers that can be made ahead (``"weights"``) or behind (``"gradients"``) of computing; between
+            products (``"tensor"``) devices wait.
     """
 
     operator_seconds: tuple[float, ...]
     transfer_seconds: tuple[float, ...]
     collectives: Mapping[str, tuple[int, int]]
+    by_overlap: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compute_seconds(self) -> float:
@@ -52,7 +56,7 @@ class PlanCost:
         return self.compute_seconds + self.communication_seconds
 
     def __str__(self) -> str:
-        moved = ", ".join(f"{count} {name} of {size / 1e6:.3f} MB" for name, (count, size) in self.collectives.items())
+        moved = ", ".join(f"{count} {name} of {size_text(size)}" for name, (count, size) in self.collectives.items())
         return (
             f"{self.seconds:.6g} s = {self.compute_seconds:.6g} s of operators + {self.communication_seconds:.6g} s of "
             f"transfers ({moved or 'no collectives'})"
@@ -76,6 +80,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     # Transfers inside a loop belong to its operator in the step; -1 stands for the step's results.
     made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
+    by_overlap, kinds = dict.fromkeys(("weights", "gradients", "tensor"), 0.0), overlaps(graph)
     for group in schedule(graph, plan):
         for transfer in group:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
@@ -86,8 +91,9 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
             transfers[owners[transfer.operator]] += weight * costed.seconds
+            by_overlap[kinds[transfer.tensor]] += weight * costed.seconds
             for move in way.moves:
                 if move.collective:
                     before, size = collectives.get(move.collective, (0, 0))
                     collectives[move.collective] = before + count, size + count * move.local_bytes
-    return PlanCost(tuple(operators), tuple(transfers), collectives)
+    return PlanCost(tuple(operators), tuple(transfers), collectives, by_overlap)

@@ -13,11 +13,12 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import Roofline
+from sporax.planner.cost.model import Roofline, is_product
+from sporax.planner.cost.overlap import exposed
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.backend import Kernel, KernelSchedule
+from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
 from sporax.planner.memory.peak import backend_of
-from sporax.planner.rules import entry_for, local_flops, rule_for
+from sporax.planner.rules import local_flops, rule_for
 
 
 def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
@@ -29,15 +30,35 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
         model: costs of memory, arithmetic and links.
     """
     # Communication is the same with and without fusion, so it is taken over.
-    communicating = cost_of(graph, plan, model).communication_seconds
+    cost = cost_of(graph, plan, model)
     out = inline_loops(graph)
     plan = out.unfolded(plan)
     timeline = Timeline(out.graph, plan)
     step = backend_of(model.platform).compiled(timeline)
     # Collectives are kernels as well, and are in the communication already.
-    working = (kernel for kernel in step.kernels if not kernel.roots[0].sends)
+    working = (
+        kernel for kernel in step.kernels if not kernel.roots[0].sends and kernel.roots[0].kind is not Kind.FUSED
+    )
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
-    return computing + communicating
+    computing += _attention_seconds(out.graph, plan, model)
+    # What is gathered ahead hides behind all computing, gradients behind the backward pass: two thirds of it.
+    hidden, transfers = model.profile.hidden, cost.by_overlap
+    ahead = exposed(transfers["weights"], computing, hidden.get("weights", 0.0))
+    behind = exposed(transfers["gradients"], computing * 2 / 3, hidden.get("gradients", 0.0))
+    return float(computing + ahead + behind + transfers["tensor"])
+
+
+def _attention_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Kernels of attention: several products each, so they are costed by their operators."""
+    if not model.profile.attention:
+        return 0.0
+    return sum(
+        operator.times
+        * (model.late_computing if operator.backward else 1.0)
+        * model.seconds(operator.operation, rule_for(operator.operation), planned.assignment, plan.mesh)
+        for operator, planned in zip(graph.operators, plan.operators, strict=True)
+        if operator.operation.fused
+    )
 
 
 def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Plan, model: Roofline) -> float:
@@ -49,11 +70,11 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
     event = timeline.events[root.event]
     operator = event.operator
     # Only products do enough arithmetic to be slower than their memory traffic.
-    weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
-    if operator is not None and weighs and not kernel.rearranges:
+    if operator is not None and is_product(operator.operation) and not kernel.rearranges:
         assignment = plan.operators[event.position].assignment
-        rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
+        rate = model.flops_per_second(operator.operation)
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    seconds += 0.0 if operator is None else model.island_seconds(operator.operation, plan.mesh)
     return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

@@ -41,6 +41,8 @@ class Kind(Enum):
     """A kernel of its own, into which one elementwise operator before it is fused."""
     KERNEL = "kernel"
     """A kernel of its own."""
+    FUSED = "fused"
+    """A kernel of its own that computes the loops which it reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Event, Timeline, Value
@@ -39,13 +40,13 @@ from sporax.planner.memory.buffer_assignment import (
     heap_offsets,
     least_height,
 )
-from sporax.planner.memory.plain import PLAIN
+from sporax.planner.memory.plain import PLAIN, Plain
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 
 
 def backend_of(platform: str) -> Backend:
-    """The compiler of devices of a platform of JAX: that of XLA for CPUs is modelled, of others no details are."""
-    return XLA_CPU if platform == "cpu" else PLAIN
+    """The compiler of devices by `HardwareProfile.compiler`: that of XLA for CPUs is modelled, of others no details are."""
+    return XLA_CPU if platform == "cpu" else PLAIN if platform != "written" else Plain(fuses_attention=False)
 
 
 class Use(Enum):
@@ -99,8 +100,8 @@ class MemoryUse:
     held_bytes: int
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{use.value} {size / 1e6:.4g}" for use, size in self.by_use.items() if size)
-        return f"{self.peak_bytes / 1e6:.4g} MB at operator {self.operator} ({parts})"
+        parts = ", ".join(f"{use.value} {size_text(size)}" for use, size in self.by_use.items() if size)
+        return f"{size_text(self.peak_bytes)} at operator {self.operator} ({parts})"
 
 
 History = tuple[tuple[int, Mapping[Use, int]], ...]

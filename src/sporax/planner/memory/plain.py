@@ -3,25 +3,36 @@
 Problem: memory of devices whose compiler is not modelled.
 
 Method: what all compilers of tensor programs do. Views take no memory. Loops over elements are computed inside of the loops that
-read them: a loop is written for kernels of other kinds, for results, and where it computes a costly function for several readers.
-Reductions between devices that do not need each other are one collective. Kernels run as soon as they can; what no result needs
-is left out.
+read them: a loop is written for kernels of other kinds, for results, for loops and branches of the program, and where it computes
+a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels run as
+soon as they can; what no result needs is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
 
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
-from sporax.planner.memory.backend import COSTLY, VIEWS, Instruction, Kernel, KernelSchedule, Kind, in_order, results_of
+from sporax.planner.memory.backend import (
+    BARRIER,
+    COSTLY,
+    VIEWS,
+    Instruction,
+    Kernel,
+    KernelSchedule,
+    Kind,
+    in_order,
+    results_of,
+)
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import CARRY
+from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
 
 _LOOPS = ("1 elementwise", "2 dimensions", "9 creation")
 """Families of rules whose operators are loops over elements."""
@@ -31,17 +42,23 @@ _IN_PLACE = ("scatter", "dynamic_update_slice", CARRY)
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A compiler of which no details are known."""
+    """A compiler of which no details are known.
+
+    Attributes:
+        fuses_attention: it has kernels of attention, which do not write scores.
+    """
+
+    fuses_attention: bool = True
 
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
-        pieces = _Pieces(timeline)
-        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number)))
+        pieces = _Pieces(timeline, self.fuses_attention)
+        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number), pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, kernels)
 
 
 PLAIN = Plain()
-"""The compiler: it has no state."""
+"""The compiler of most devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +78,30 @@ class _Pieces:
         sizes: bytes of every array.
         number: the array of each value.
         instructions: in the order of the graph.
+        entering: arrays that loops and branches of the program are handed.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
+    def __init__(self, timeline: Timeline, fuses_attention: bool) -> None:
+        self.timeline, self.fuses_attention = timeline, fuses_attention
+        self._waits: dict[Value, frozenset[int]] = {}
+        """For values that passed barriers the arrays that did so with them."""
         self.sizes: list[int] = []
         self.number: dict[Value, int] = {}
+        self.entering: set[int] = set()
         self.traits: dict[tuple[str, bool], _Traits] = {}
         """By name of an operator, and whether it has bodies: a step has few names."""
         for value in timeline.inputs:
             self._array_of(value)
         # The last event only hands out results.
         self.instructions = [
-            instruction for number, event in enumerate(timeline.events[:-1]) for instruction in self._of(number, event)
+            replace(instruction, after=self._after(event))
+            for number, event in enumerate(timeline.events[:-1])
+            for instruction in self._of(number, event)
         ]
+
+    def _after(self, event: Event) -> frozenset[int]:
+        """Arrays that exist before an event, since values that it reads passed barriers with them."""
+        return frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
 
     def _of(self, number: int, event: Event) -> Iterator[Instruction]:
         operator = event.operator
@@ -82,14 +109,28 @@ class _Pieces:
             yield from self._transfer(number, event)
         elif operator.name in VIEWS:
             operands = iter(event.reads)
+            # What passes a barrier waits for all that passes it; a view waits for what its operand does.
+            passed = self._after(event)
+            if operator.name == BARRIER:
+                passed |= {*map(self._array_of, event.reads)}
+            self._waits.update(dict.fromkeys(event.writes, passed) if passed else {})
             for operand, result in zip(operator.operands, event.writes, strict=False):
                 if operand == LITERAL:
                     yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
                 else:
-                    self.number[result] = self._array_of(next(operands))
+                    self.number[result] = array = self._array_of(next(operands))
+                    self.entering.update([array] if operator.name == ENTER else ())
         else:
             traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
+            fused = operator.operation.fused if self.fuses_attention else None
+            if fused:
+                spec = operator.operation.results[0]
+                inside = (
+                    traits.kind is Kind.LOOP or prod(spec.shape) == fused.elements or operator.name != "dot_general"
+                )
+                yield Instruction(Kind.LOOP if inside else Kind.FUSED, reads, writes, number)
+                return
             alone = len(writes) == 1
             yield Instruction(
                 traits.kind,
@@ -105,7 +146,8 @@ class _Pieces:
         found = self.traits.get((name, has_bodies))
         if found is None:
             family = "" if has_bodies else entry_for(name).family
-            kind = Kind.LOOP if family in _LOOPS else Kind.KERNEL
+            # The edges of the program's loops are borders that no compiler fuses across.
+            kind = Kind.LOOP if family in _LOOPS and name not in RULES else Kind.KERNEL
             found = _Traits(kind, family == _LOOPS[0], name.startswith(_IN_PLACE), name in COSTLY)
             self.traits[name, has_bodies] = found
         return found
@@ -144,15 +186,15 @@ class _Pieces:
         return array
 
 
-def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[Kernel]:
+def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> list[Kernel]:
     """The kernels, in the order of the graph; the reductions of one group are one kernel."""
-    written = _written(instructions, results)
+    written = _written(instructions, results, entering)
     inside = {array: entry for entry in instructions for array in entry.writes if array not in written}
     kernels: dict[int, Kernel] = {}
     for number, root in enumerate(instructions):
         if written.isdisjoint(root.writes):
             continue
-        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number)
+        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number, {*root.after})
         # What is not written is computed again from what is.
         missing = [*root.reads]
         while missing:
@@ -161,6 +203,7 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[
                 kernel.reads.add(array)
             elif inside[array].event not in kernel.events:
                 kernel.events.add(inside[array].event)
+                kernel.after |= inside[array].after
                 missing += inside[array].reads
     for group in combined_all_reduces(instructions):
         first, *others = [number for number in group if number in kernels] or [-1]
@@ -169,7 +212,7 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int]) -> list[
     return [*kernels.values()]
 
 
-def _written(instructions: Sequence[Instruction], results: Sequence[int]) -> set[int]:
+def _written(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> set[int]:
     """The arrays that are in memory."""
     written, readers = {*results}, dict.fromkeys(results, 0)
     # Backwards: what reads an array is known before the instruction that makes it.
@@ -177,9 +220,10 @@ def _written(instructions: Sequence[Instruction], results: Sequence[int]) -> set
         if readers.keys().isdisjoint(entry.writes):
             continue
         if entry.kind is not Kind.LOOP:
-            written.update(entry.reads, entry.writes)
+            written.update(() if entry.kind is Kind.FUSED else entry.reads, entry.writes)
         elif entry.costly and sum(readers.get(array, 0) for array in entry.writes) > 1:
             written.update(entry.writes)
+        written.update(entering & {*entry.writes})
         for array in entry.reads:
             readers[array] = readers.get(array, 0) + 1
     return written

@@ -114,7 +114,8 @@ def on_devices(layout: Layout) -> Layout:
     if not matrix.interleaved:
         return layout
     warnings.warn(
-        "'interleaved_parallel' has no effect: a device computes its slice at once, and XLA overlaps what may overlap.",
+        "For 'Layout', 'interleaved_parallel' has no effect: a device computes its slice at once, and XLA "
+        "overlaps what may overlap.",
         stacklevel=2,
     )
     virtual = matrix.num_axes - 1

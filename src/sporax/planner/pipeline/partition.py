@@ -106,7 +106,7 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
         best = following
     if count not in best:
         raise SporaxRuntimeError(
-            f"For 'auto_pipeline', some cut into {num_stages} stages must fit into the memory of a device, "
+            f"For 'auto_pipeline', some division into {num_stages} stages must fit into the memory of a device, "
             f"{memory_bytes:.3g} bytes, but none does."
         )
     _, sent, starts = best[count]

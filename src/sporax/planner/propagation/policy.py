@@ -39,8 +39,10 @@ class Policy(Protocol):
         """Where an operator's tensors should be; None to leave one as it is."""
         ...
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
-        """Where tensors should be because the user says so."""
+    def at_layout(
+        self, mark: LayoutMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
+        """Where tensors should be because the user says so; dimensions that the user leaves open stay as they are."""
         ...
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
@@ -87,7 +89,9 @@ class NoPolicy:
         """Leave all tensors as they are."""
         return [None] * len(specs)
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
+    def at_layout(
+        self, mark: LayoutMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """Leave all tensors as they are."""
         return [None] * len(specs)
 

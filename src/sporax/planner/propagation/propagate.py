@@ -32,6 +32,7 @@ from sporax.planner.communication.resharding import default_costs, redistribute
 from sporax.planner.propagation.loop_bodies import SCALAR, Fixed, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
 from sporax.planner.rules import Assignment, Rule, placements, propagate, rule_for, unsharded
+from sporax.planner.rules.islands import only_assignment
 
 
 def plan_by_propagation(
@@ -55,6 +56,13 @@ def plan_by_propagation(
     """
     policy, facts = policy or NoPolicy(), (alltoall, has_reduce_scatter)
     return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, fixed or Fixed()).run()
+
+
+def plan_of_body(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
+    """The plan in which every device has arguments and results whole, as the body of an island has its slices."""
+    inputs = {entry.tensor: Placement.replicated(graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
+    plan = plan_by_propagation(graph, mesh, inputs)
+    return replace(plan, outputs=tuple(Placement.replicated(len(place.dims)) for place in plan.outputs))
 
 
 @dataclass(slots=True)
@@ -145,8 +153,8 @@ class _Propagation:
             self._pass_through(number, operator, current, result_placements)
         elif operator.bodies:
             self._control(number, operator, current)
-        elif number in self.fixed.assignments:
-            self._as_fixed(number, operator, current)
+        elif (assignment := self._only_assignment(number, operator)) is not None:
+            self._as_fixed(number, operator, current, assignment)
         elif self._is_decidable(operator, current, result_placements):
             self._shard(number, operator, current, result_placements)
         else:
@@ -187,9 +195,14 @@ class _Propagation:
         )
         self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
 
-    def _as_fixed(self, number: int, operator: Operator, current: MaybePlacements) -> None:
+    def _only_assignment(self, number: int, operator: Operator) -> Assignment | None:
+        """What a search has decided, or the author of an island."""
+        if number in self.fixed.assignments:
+            return self.fixed.assignments[number]
+        return only_assignment(operator.operation, rule_for(operator.operation), self.mesh)
+
+    def _as_fixed(self, number: int, operator: Operator, current: MaybePlacements, assignment: Assignment) -> None:
         """Shard an operator as a search decided; operands that it needs complete are combined for all their readers."""
-        assignment = self.fixed.assignments[number]
         where, whence = placements(rule_for(operator.operation), assignment)
         # A second reader may need it complete too: one reduction for all costs less than one per reader.
         for tensor, here, there in zip(operator.operands, current, where, strict=True):
@@ -338,7 +351,11 @@ class _Propagation:
         elif isinstance(mark, OperatorMark):
             self._operator_mark(number, operator, mark, current)
         else:
-            self._requested(number, operator, current, self.policy.at_layout(mark, operator.operation.operands))
+            # Where the user leaves dimensions open, a search has decided about them.
+            shared = [self.fixed.shared.get(tensor) if mark.free else None for tensor in operator.results]
+            wanted = [here if entry is None else entry.placement for here, entry in zip(current, shared, strict=True)]
+            answers = self.policy.at_layout(mark, operator.operation.operands, wanted)
+            self._requested(number, operator, current, answers)
 
     def _operator_mark(self, number: int, operator: Operator, mark: OperatorMark, current: MaybePlacements) -> None:
         """Entrance or exit of an operator: the policy says where its tensors are."""

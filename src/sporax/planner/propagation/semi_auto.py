@@ -96,12 +96,14 @@ class SemiAuto:
             return [None] * len(specs)  # weights and state only, which have no batch: their readers decide
         return batch_parallel(mark, specs, self.mesh)
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
+    def at_layout(
+        self, mark: LayoutMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """As the layouts say."""
         required = self._as_specified(mark.requester, mark.layouts, specs)
         return [
-            None if placement is None else Resharding(placement, f"layout of {mark.requester}")
-            for placement in required
+            None if there is None else Resharding(there.opened(mark.free, here), f"layout of {mark.requester}")
+            for there, here in zip(required, current, strict=True)
         ]
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:

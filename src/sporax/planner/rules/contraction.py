@@ -16,10 +16,17 @@ def dot_general(operation: Operation) -> Rule:
     draft = Draft(operation)
     lhs, rhs, batch = _index_operands(draft, (lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
     result = (*batch, *_free(lhs, lhs_contract, lhs_batch), *_free(rhs, rhs_contract, rhs_batch))
-    # Linear in each operand alone; both partial at once would need the product of two sums.
-    draft.passes((0,), "sum")
-    draft.passes((1,), "sum")
+    _pass_parts_of_either(draft)
     return draft.finish([lhs, rhs], [result], flops_per_point=2.0)
+
+
+def _pass_parts_of_either(draft: Draft) -> None:
+    """Linear in each operand alone; both partial at once would need the product of two sums."""
+    result = draft.operation.results[0]
+    for number, operand in enumerate(draft.operation.operands[:2]):
+        # Integers wrap: where the result is wider, it would see that the parts do not.
+        if operand.is_inexact or operand.dtype == result.dtype != "bool":
+            draft.passes((number,), "sum")
 
 
 def _index_operands(
@@ -35,7 +42,8 @@ def _index_operands(
         if dim in undivided:
             lhs.append(draft.blocked(size))
         elif dim in contracted:
-            lhs.append(draft.reduce(size))
+            # A sum of truth values is their disjunction.
+            lhs.append(draft.reduce(size, "or" if draft.operation.results[0].dtype == "bool" else "sum"))
         else:
             lhs.append(draft.map(size))
         # Both operands share the factor of a contracted or batch dimension.
@@ -71,8 +79,7 @@ def ragged_dot_general(operation: Operation) -> Rule:
     )
     group_result = (group,) if ragged[0] in contract[0] else ()
     result = (*group_result, *shared, *_free(lhs, *_lhs(contract, batch)), *free_rhs)
-    draft.passes((0,), "sum")
-    draft.passes((1,), "sum")
+    _pass_parts_of_either(draft)
     # The group factor is no index of the arithmetic: each row belongs to one group.
     points = tuple({index for dims in (*lhs, *free_rhs) for index in dims})
     return draft.finish([lhs, rhs, (group,)], [result], flops_per_point=2.0, points=points)
@@ -111,8 +118,7 @@ def conv_general_dilated(operation: Operation) -> Rule:
         lhs[lhs_dim] = out[out_dim] = draft.halo(_window(operation, number, lhs_dim, rhs_dim, out_dim))
         # Kernels are small, and each output needs the whole window.
         rhs[rhs_dim] = draft.blocked(rhs_shape[rhs_dim])
-    draft.passes((0,), "sum")
-    draft.passes((1,), "sum")
+    _pass_parts_of_either(draft)
     spatial_outputs = math.prod(out_shape[dim] for dim in out_spec[2:])
     # The factors of a window overlap, so the points of the index space are corrected for outputs that share a factor.
     halo_points = math.prod(_halo_sizes(operation, lhs_spec, out_spec))

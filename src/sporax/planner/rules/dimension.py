@@ -58,13 +58,16 @@ def reshape(operation: Operation) -> Rule:
 
     Each size taken out is a factor that both sides share: (4, 6) and (8, 3) have 4, 2 and 3 in common. Where the sizes
     have nothing in common any more, (3, 4) and (2, 6) say, the rest stays whole on both sides up to the point where the
-    products meet again.
+    products meet again. `dimensions` transposes the operand before.
     """
     # With a size of zero no product of factors determines the others.
     if 0 in operation.operands[0].shape:
         return replicate(operation, "an empty tensor has nothing to shard")
     draft = Draft(operation)
-    operand, result = _common_factors(draft, operation.operands[0].shape, operation.results[0].shape)
+    shape = operation.operands[0].shape
+    order = operation.params.get("dimensions") or range(len(shape))
+    read, result = _common_factors(draft, tuple(shape[dim] for dim in order), operation.results[0].shape)
+    operand = tuple(factors for _, factors in sorted(zip(order, read, strict=True)))
     return _finish(draft, [operand], [result], adapt=_result_shape("new_sizes"))
 
 

@@ -6,11 +6,12 @@ parts through is a table: `neg` of parts makes parts, `exp` does not.
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Sequence
 
 from sporax.ir.newer_primitives import with_newer
 from sporax.ir.operation import TensorSpec
-from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, replicate
 
 COSTLY_FLOPS = 10.0
 """Floating-point operations that one evaluation of a transcendental function counts for."""
@@ -75,7 +76,7 @@ def elementwise(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = _shared(draft)
     name = operation.name
-    # A scalar next to a larger tensor would be added once per part.
+    # A scalar tensor next to a larger one may not be a part, since rules have no parts of other shapes.
     if name in ALL_TOGETHER and all(operand.shape == operation.results[0].shape for operand in operation.operands):
         draft.passes(range(len(operation.operands)), *ALL_TOGETHER[name])
     if name in ONE_OPERAND:
@@ -87,10 +88,12 @@ def product(operation: Operation) -> Rule:
     """`mul` and `div`: linear in one operand at a time, `div` in the first only."""
     draft = Draft(operation)
     dims = _shared(draft)
-    # `mul` in each factor; a quotient only in its dividend.
-    for operand in (0, 1) if operation.name == "mul" else (0,):
-        # A quotient of integers is rounded, so that of a sum is not the sum of the quotients.
-        if operation.name == "mul" or operation.operands[0].is_inexact:
+    is_product = operation.name == "mul"
+    # A quotient of integers is rounded, so that of a sum is not the sum of the quotients.
+    for operand in (0, 1) if is_product else (0,) if operation.operands[0].is_inexact else ():
+        other = operation.operands[1 - operand].constant
+        # Infinity times a part of zero is NaN, and so is the sum.
+        if other is None or (cmath.isfinite(other) and (is_product or other != 0)):
             draft.passes((operand,), "sum")
     return _finish(draft, dims)
 
@@ -108,7 +111,9 @@ def convert(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = _shared(draft)
     source, target = operation.operands[0], operation.results[0]
-    if source.is_inexact and target.is_inexact and target.itemsize >= source.itemsize:
+    # Types of one size (bfloat16, float16) lose digits or range.
+    is_wider = target.itemsize > source.itemsize or target.dtype == source.dtype
+    if source.is_inexact and target.is_inexact and is_wider:
         draft.passes((0,), *MOVABLE)
     return _finish(draft, dims)
 
@@ -124,6 +129,10 @@ def side_by_side(operation: Operation) -> Rule:
 
 def leading(operation: Operation) -> Rule:
     """The dimensions that all tensors share from the left are mapped; what follows stays whole."""
+    keys = next((operand.dtype for operand in operation.operands if operand.dtype.startswith("key<")), "key<fry>")
+    # Other generators draw for all keys at once.
+    if keys != "key<fry>" and operation.name in ("random_split", "random_fold_in", "random_gamma"):
+        return replicate(operation, f"'{operation.name}' of the generator '{keys}' depends on all keys")
     draft = Draft(operation)
     tensors = (*operation.operands, *operation.results)
     num_shared = min(tensor.num_dims for tensor in tensors)

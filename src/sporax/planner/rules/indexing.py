@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape, replicate
 
 Shapes = tuple[Shape, ...]
 
@@ -34,7 +34,7 @@ def dynamic_slice(operation: Operation) -> Rule:
     def adapt(_: Operation, __: Shapes, results: Shapes) -> dict[str, Any]:
         return {"slice_sizes": results[0]}
 
-    return draft.finish([operand, *scalars], [result], adapt=adapt, flops_per_point=0.0)
+    return draft.finish([operand, *scalars], [result], recipe="dynamic_slice", adapt=adapt, flops_per_point=0.0)
 
 
 def dynamic_update_slice(operation: Operation) -> Rule:
@@ -58,6 +58,8 @@ def _windowed(draft: Draft, shape: Shape, window: Shape) -> tuple[DimFactors, Di
 
 def gather(operation: Operation) -> Rule:
     """Window dimensions taken whole and index dimensions are mapped; a dimension that is pointed into is reduced."""
+    if not _knows_mode(operation):
+        return replicate(operation, f"indices of '{operation.name}' in {operation.params['mode']} have no local form")
     numbers, sizes = operation.params["dimension_numbers"], operation.params["slice_sizes"]
     shape, index_shape = operation.operands[0].shape, operation.operands[1].shape
     draft = Draft(operation)
@@ -94,6 +96,12 @@ def gather(operation: Operation) -> Rule:
     return draft.finish([tuple(operand), tuple(indices)], [result], recipe="gather", adapt=adapt, flops_per_point=0.0)
 
 
+def _knows_mode(operation: Operation) -> bool:
+    """Whether it is known what an index outside means."""
+    mode = str(operation.params.get("mode", "CLIP"))
+    return any(known in mode for known in ("CLIP", "FILL", "PROMISE"))
+
+
 def _interleave(
     window_dims: tuple[int, ...], window: Sequence[tuple[int, ...]], batch: Sequence[tuple[int, ...]], num_dims: int
 ) -> DimFactors:
@@ -111,6 +119,8 @@ def _stays_inside(operation: Operation) -> bool:
 
 def scatter(operation: Operation) -> Rule:
     """Window dimensions written whole and the dimension pointed into are mapped; update dimensions are reduced."""
+    if not _knows_mode(operation):
+        return replicate(operation, f"indices of '{operation.name}' in {operation.params['mode']} have no local form")
     numbers = operation.params["dimension_numbers"]
     _, index_shape, update_shape = (operand.shape for operand in operation.operands)
     draft = Draft(operation)
@@ -125,7 +135,9 @@ def scatter(operation: Operation) -> Rule:
     batched = {dim: indices[index_dim] for index_dim, dim in batching.items()}
     operand, window = _scattered_into(draft, batched)
     updates = _interleave(numbers.update_window_dims, window, indices[:-1], len(update_shape))
-    _pass_scatter_parts(draft, operation.name)
+    # Names of the others say what theirs does; a function that is applied to what is there need not be linear.
+    if operation.params.get("update_jaxpr") is None or operation.name != "scatter":
+        _pass_scatter_parts(draft, operation.name)
     return draft.finish([operand, tuple(indices), updates], [operand], recipe="scatter", flops_per_point=0.0)
 
 

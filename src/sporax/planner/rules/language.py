@@ -34,6 +34,7 @@ from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.placement import Placement
 
 __all__ = [
+    "IDEMPOTENT",
     "MOVABLE",
     "Adapt",
     "Border",
@@ -53,6 +54,8 @@ DimFactors = tuple[tuple[int, ...], ...]
 """Per dimension of one tensor the numbers of the factors that index it, major first."""
 MOVABLE = ("sum", "max", "min")
 """Reductions whose parts may be moved by primitives that only copy elements: collectives combine them natively."""
+IDEMPOTENT = ("max", "min", "and", "or")
+"""Reductions in which a value counts once, however many ranks have it."""
 
 
 class FactorKind(Enum):
@@ -283,19 +286,20 @@ class Draft:
         return tuple(self.blocked(size) for size in sizes)
 
     def passes(self, operands: Sequence[int], *reductions: str, results: Sequence[int] | None = None) -> None:
-        """Say that the primitive is linear in `operands` together: parts of them make parts of the results."""
+        """Say that the primitive is linear in `operands` together: parts of them make parts of the results.
+
+        A literal is complete on every rank. So it would count once per rank, unless counting it again changes nothing.
+        """
+        specs = self.operation.operands
+        # A result without a partial operand (one of literals alone) is complete, too.
+        partial = tuple(number for number in operands if specs[number].constant is None)
         all_results = range(len(self.operation.results))
-        for reduction in reductions:
-            # One factor per reduction: an axis belongs to one kind of partial result.
-            self._factors.append(
-                Factor(
-                    FactorKind.PARTIAL,
-                    0,
-                    reduction,
-                    tuple(operands),
-                    tuple(all_results if results is None else results),
-                )
-            )
+        for reduction in reductions if partial else ():
+            constants = [specs[number].constant for number in operands if number not in partial]
+            if reduction in IDEMPOTENT or all(constant == 0 for constant in constants):
+                # One factor per reduction: an axis belongs to one kind of partial result.
+                targets = tuple(all_results if results is None else results)
+                self._factors.append(Factor(FactorKind.PARTIAL, 0, reduction, partial, targets))
 
     def finish(
         self,

@@ -26,6 +26,8 @@ from sporax.planner.rules import (
     dimension,
     elementwise,
     indexing,
+    islands,
+    kernels,
     loop_rules,
     reduction,
     uneven_rules,
@@ -33,6 +35,7 @@ from sporax.planner.rules import (
 )
 from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, TensorSpec, replicate
 from sporax.planner.rules.notation import Statement
+from sporax.planner.rules.parameters import checked
 
 RuleFunction = Callable[[Operation], Rule]
 
@@ -169,6 +172,20 @@ _OTHER_RULES: dict[str, Entry] = {
             "tridiagonal_solve": algebra.tridiagonal_solve,
         },
     ),
+    **_rules("11 collectives", {"shard_map": islands.shard_map}),
+    **_rules(
+        kernels.FAMILY,
+        {
+            "pallas_call": kernels.pallas_call,
+            **dict.fromkeys(("cudnn_attention_fwd", "cudnn_attention_bwd"), kernels.dot_product_attention),
+            **{
+                f"dot_product_attention_{kind}{step}{form}": kernels.dot_product_attention
+                for kind in ("", "fp8_")
+                for step in ("fwd", "bwd")
+                for form in ("", "_wrapper")
+            },
+        },
+    ),
     **_rules(
         "9 creation",
         {
@@ -181,11 +198,11 @@ _OTHER_RULES: dict[str, Entry] = {
     ),
 }
 
+FOREIGN = "foreign code, opaque without a registered rule"
+"""Why kernels are not sharded that no one has told the planner of."""
+
 _WITHOUT_RULES: dict[str, Entry] = {
-    **_others("3 contraction", Behaviour.OPAQUE, "a kernel for one kind of GPU, opaque to the planner",
-        """scaled_matmul scaled_matmul_wrapper scaled_dot cudnn_fusion dot_product_attention_fwd dot_product_attention_bwd
-        dot_product_attention_fwd_wrapper dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd
-        dot_product_attention_fp8_bwd dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper"""),
+    **_others("13 kernels", Behaviour.OPAQUE, FOREIGN, "scaled_matmul scaled_matmul_wrapper scaled_dot cudnn_fusion"),
     **_others("6 indexing", Behaviour.OPAQUE, "a table in uneven parts is gathered for an operator that needs all rows",
         "blocks_of_rows rows_of_blocks"),
     **_others("9 creation", Behaviour.OPAQUE, "its random numbers depend on the whole shape",
@@ -197,13 +214,12 @@ _WITHOUT_RULES: dict[str, Entry] = {
     **_others("10 control flow and calls", Behaviour.CONTROL, "control flow: the lowering plans its bodies",
         "scan while cond platform_index custom_linear_solve"),
     **_others("11 collectives", Behaviour.OPAQUE, "belongs to a shard_map, whose layouts are fixed",
-        """shard_map psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
+        """psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
         all_to_all ragged_all_to_all reduce_scatter unreduced_psum unreduced_reduce_scatter psend precv axis_index
         psum_start psum_done psum_invariant_start pbroadcast_start pbroadcast_done ppermute_start ppermute_done
         all_gather_start all_gather_done all_gather_reduced_start all_to_all_start all_to_all_done reduce_scatter_start
         reduce_scatter_done unreduced_psum_start unreduced_reduce_scatter_start"""),
-    **_others("12 annotations and opaque", Behaviour.OPAQUE, "foreign code, opaque without a registered rule",
-        "custom_partitioning ffi_call pallas_call call_exported"),
+    **_others("13 kernels", Behaviour.OPAQUE, FOREIGN, "custom_partitioning ffi_call call_exported"),
     **_others("12 annotations and opaque", Behaviour.OPAQUE, "runs Python on the host with the whole tensors",
         "pure_callback io_callback debug_callback debug_print inspect_sharding check shape_assertion"),
     **_others("12 annotations and opaque", Behaviour.OPAQUE, "orders effects; it has no data to shard",
@@ -253,6 +269,12 @@ def entry_for(name: str) -> Entry:
     return entry or _UNKNOWN
 
 
+def is_uncounted(operation: Operation) -> bool:
+    """Whether it is foreign code of which no one has said how much arithmetic it does."""
+    entry = entry_for(operation.name)
+    return entry.reason == FOREIGN or (entry.rule is kernels.pallas_call and not kernels.pallas_flops(operation))
+
+
 def rule_for(operation: Operation) -> Rule:
     """The rule of an operation, remembered for equal ones; layers repeat.
 
@@ -276,7 +298,8 @@ def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
-    return entry.rule(operation)
+    # Who registers a rule knows the primitive.
+    return entry.rule(operation) if operation.name in _registered else checked(entry.rule, operation)
 
 
 def register(

@@ -26,6 +26,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.base.progress import activity
+from sporax.base.text_tables import size_text
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
@@ -505,7 +506,7 @@ class _ParetoFront:
         """Look for a plan that fits; says whether there is one."""
         if not self._in_time():
             return False
-        with activity(f"a plan within {limit / 1e6:.0f} MB"):
+        with activity(f"a plan within {size_text(limit)}"):
             found = relaxed(self.problem, limit)
         fits = found.peak_bytes <= limit
         self.plans += [found] if fits else []

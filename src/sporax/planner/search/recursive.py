@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from sporax.base.collector import collector_rests
+from sporax.base.collector import gc_paused
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -56,7 +56,7 @@ _GAP = 0.01
 
 
 @inside_loops
-@collector_rests()
+@gc_paused()
 def recursive(
     graph: OperatorGraph,
     mesh: DeviceMatrix,

@@ -139,7 +139,7 @@ def _seedings(problem: Problem, pinned: Seeding) -> Iterator[Seeding]:
 def _fixed(problem: Problem) -> Seeding:
     """Decisions on tensors whose placement is pinned; they have one candidate."""
     nodes = problem.decisions.nodes
-    fixed = problem.options.fixed
+    fixed = problem.options.fixed.keys() - problem.options.free.keys()
     return {number: 0 for number, node in enumerate(nodes) if node.root in fixed and not node.is_relay}
 
 

@@ -4,7 +4,7 @@
 `reductions`). `methods` solve small problems (`integer_program`, `exact`, `label_elimination`, `label_rounds`), bound large
 ones (`trws`, `lagrangian`) and find good choices for them (`coordinate_descent`, `neighborhood`, `large_neighborhood_search`).
 `portfolio` runs these in parallel processes; its `solution` combines everything, and `choice_check` measures a choice
-independently. `contest` reads and generates files, and is ``sporax solve``.
+independently. `contest` reads files, and is ``sporax solve``.
 """
 
 from sporax.planner.solver.contest.reader import read_graph

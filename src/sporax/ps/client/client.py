@@ -14,16 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.client.client_state import (
-    Action,
-    AskView,
-    ClientState,
-    Done,
-    Lost,
-    NewView,
-    Send,
-    Submit,
-)
+from sporax.ps.client.client_state import Action, AskView, ClientState, Done, Lost, NewView, Send, Submit
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Tick
 from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View

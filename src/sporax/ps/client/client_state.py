@@ -15,14 +15,14 @@ from sporax.ps.protocol.events import Tick
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
-    Behind,
+    ClockAhead,
     Moved,
+    NotAMember,
     Pulled,
     RequestRefused,
     Resend,
     ServerAddress,
     ServerMessage,
-    Uncounted,
     View,
 )
 from sporax.ps.protocol.wire import Frame
@@ -109,7 +109,7 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     has: int
 
 
-_ANSWERS = frozenset({Acked, Pulled, Uncounted})
+_ANSWERS = frozenset({Acked, Pulled, NotAMember})
 Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed | Lost
 
@@ -175,7 +175,7 @@ class ClientState:
         if kind not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
             return False
         # A push that does not count says nothing of the slot's clock.
-        if kind is not Uncounted:
+        if kind is not NotAMember:
             # A server acknowledges the pushes of a slot in their order.
             slot = entry.submit.slot
             if message.clock > self._clocks.get(slot, 0):
@@ -210,7 +210,7 @@ class ClientState:
                 entry.again_at = self._now + _MOVED_WAIT_SECONDS
                 if self.view is None or message.epoch > self.view.epoch:
                     self._actions.append(AskView())
-            case Behind():
+            case ClockAhead():
                 # A server that has answered a later request has everything that was acknowledged before it was made.
                 if message.clock < entry.had_clock:
                     self._actions.append(Lost(message.slot, entry.had_clock, message.clock))

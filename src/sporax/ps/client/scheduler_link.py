@@ -29,7 +29,7 @@ from sporax.ps.protocol.messages import (
     ServerMessage,
     Stop,
     View,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.protocol.wire import WireError, decode
 from sporax.ps.sockets.security import Keys
@@ -199,7 +199,7 @@ class SchedulerLink:
             case ProcessAccepted():
                 # The first one counts: a second registration may have crossed it.
                 self.welcome = self.welcome or message
-            case ViewIs(view):
+            case ViewReply(view):
                 self._take_view(view)
             case HeartbeatReply():
                 if message.view is not None:

@@ -22,6 +22,7 @@ from sporax.ps.protocol.messages import (
     Init,
     LeaseSamples,
     Members,
+    NotAMember,
     OptimizerSpec,
     Pull,
     Pulled,
@@ -29,7 +30,6 @@ from sporax.ps.protocol.messages import (
     SamplesDone,
     ServerMessage,
     Source,
-    Uncounted,
     VariableSpec,
     VariableValues,
     WorkerLeave,
@@ -352,7 +352,7 @@ class ServerStore:
             # Only after all slots have acknowledged: the lease is then done whatever ends.
             self.link.tell(SamplesDone(self.rank, ticket.lease))
         # Only synchronous pushes have such answers.
-        return self.options.staleness != 0 or Uncounted not in [type(message) for message, _ in answers]
+        return self.options.staleness != 0 or NotAMember not in [type(message) for message, _ in answers]
 
     # ----------------------------------------------------------------------------------------------------------- pull
 

@@ -167,7 +167,7 @@ class Hold(msgspec.Struct, frozen=True, array_like=True, gc=False):
     strict: bool
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HoldReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A server's answer to a hold: whether its slots stop there, and the highest clock among them."""
 
     change: int
@@ -267,7 +267,7 @@ class Resend(ServerMessage, frozen=True, array_like=True, tag=8):
     expected: int
 
 
-class Uncounted(ServerMessage, frozen=True, array_like=True, tag=69):
+class NotAMember(ServerMessage, frozen=True, array_like=True, tag=69):
     """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
 
     request: int
@@ -282,7 +282,7 @@ class RequestRefused(ServerMessage, frozen=True, array_like=True, tag=9):
     reason: str
 
 
-class Behind(ServerMessage, frozen=True, array_like=True, tag=11):
+class ClockAhead(ServerMessage, frozen=True, array_like=True, tag=11):
     """The request is for a later clock than that of the slot, which may be on its way, or lost."""
 
     request: int
@@ -397,7 +397,7 @@ class Heartbeat(ServerMessage, frozen=True, array_like=True, tag=43):
     clocks: dict[int, int] = {}
     lsns: dict[int, int] = {}
     gauges: dict[str, float] = {}
-    held: Held | None = None
+    held: HoldReply | None = None
 
 
 class HeartbeatReply(ServerMessage, frozen=True, array_like=True, tag=44):
@@ -417,7 +417,7 @@ class GetView(ServerMessage, frozen=True, array_like=True, tag=45):
     """Ask for the slot map."""
 
 
-class ViewIs(ServerMessage, frozen=True, array_like=True, tag=46):
+class ViewReply(ServerMessage, frozen=True, array_like=True, tag=46):
     """The slot map."""
 
     view: View
@@ -481,7 +481,7 @@ class GetStatus(ServerMessage, frozen=True, array_like=True, tag=55):
     """Ask for the state of the job."""
 
 
-class StatusIs(ServerMessage, frozen=True, array_like=True, tag=56):
+class StatusReply(ServerMessage, frozen=True, array_like=True, tag=56):
     """State of the job as JSON."""
 
     text: str
@@ -556,7 +556,7 @@ class Checkpoint(ServerMessage, frozen=True, array_like=True, tag=65):
     begin: bool
 
 
-class CheckpointIs(ServerMessage, frozen=True, array_like=True, tag=66):
+class CheckpointReply(ServerMessage, frozen=True, array_like=True, tag=66):
     """Whether a checkpoint is being written, the last complete one, and what went wrong since."""
 
     running: bool
@@ -588,10 +588,10 @@ class UpdatesLost(ServerMessage, frozen=True, array_like=True, tag=68):
 
 
 AnyMessage = (
-    PeerHello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Uncounted | RequestRefused | Record
+    PeerHello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | NotAMember | RequestRefused | Record
     | Replicated | SlotImage | NeedImage | RegisterProcess | ProcessAccepted | Ready | Heartbeat | HeartbeatReply
-    | GetView | ViewIs | SlotSynced
-    | Exited | WorkerLeave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
-    | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs | Behind | Broken
+    | GetView | ViewReply | SlotSynced
+    | Exited | WorkerLeave | Scale | Wanted | GetStatus | StatusReply | LeaseSamples | SampleRange | SamplesDone
+    | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointReply | ClockAhead | Broken
     | UpdatesLost | LauncherFailed
 )  # fmt: skip

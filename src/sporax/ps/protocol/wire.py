@@ -180,11 +180,6 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
 
 
-def entry_frames(ids: Ids | None, values: Floats | None) -> list[Frame]:
-    """Frames of one entry: row ids first, then values."""
-    return [*(chunks(ids) if ids is not None else ()), *(chunks(values) if values is not None else ())]
-
-
 def check_sizes(entries: Sequence[VariableValues], frames: Sequence[Frame]) -> None:
     """Raise unless frames have exactly the bytes that the entries tell.
 

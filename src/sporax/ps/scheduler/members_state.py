@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from sporax.ps.protocol.messages import Held, Hold, Members, Options
+from sporax.ps.protocol.messages import Hold, HoldReply, Members, Options
 from sporax.ps.scheduler.journal import Journal, Peer, without
 
 _LONGEST_MARGIN = 1024
@@ -188,7 +188,7 @@ class MembersState:
         """A new view: answers count for the view they were given in, since it names the leaders that must answer."""
         self._answers.clear()
 
-    def answered(self, index: int, held: Held | None, epoch: int) -> bool:
+    def answered(self, index: int, held: HoldReply | None, epoch: int) -> bool:
         """Take a server's answer; gives whether the hold has ended by it."""
         if self.hold is None or held is None or held.change != self.hold.change or epoch != self._journal.epoch:
             return False

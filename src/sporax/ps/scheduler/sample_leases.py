@@ -26,7 +26,7 @@ class SampleLeases:
         self._next = 0
 
     @property
-    def any_lent(self) -> bool:
+    def has_open_leases(self) -> bool:
         """Whether a worker still has one: it may come back."""
         return bool(self._lent)
 

@@ -1,14 +1,92 @@
 """What a scheduler does for global checkpoints: it asks the leaders of all slots, and has the manifest written last.
 
-The attempts themselves are in `checkpoint_state`, what a server does in `slot_checkpoints`.
+It knows no sockets or files: which slots have been written, and for which clock. What a server does is in `slot_checkpoints`.
+
+In synchronous mode all slots are written at one clock. The scheduler proposes the highest clock that it has heard of; a slot
+that is already beyond it says so, and the scheduler proposes a later one, further away each time. In the other modes every
+slot is written as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Reply
-from sporax.ps.protocol.messages import Checkpoint, CheckpointIs, CheckpointPart, Options, ServerMessage
-from sporax.ps.scheduler.checkpoint_state import CheckpointRound, first_clock
+from sporax.ps.protocol.messages import (
+    Checkpoint,
+    CheckpointPart,
+    CheckpointReply,
+    Options,
+    ServerMessage,
+    TakeCheckpoint,
+)
 from sporax.ps.scheduler.journal import Journal, Peer
+
+# Seconds between two questions to the same leaders.
+_ASK_SECONDS = 0.5
+# Clocks; further ahead a slot would be held up for too long.
+_LARGEST_MARGIN = 1024
+
+
+@dataclass(slots=True)
+class CheckpointRound:
+    """One attempt after the other, until all slots are written.
+
+    Attributes:
+        number: of the attempt, and of the folder.
+        clock: at which slots are written; -1: as they are.
+        num_slots: in all.
+        error: why there will be none.
+    """
+
+    number: int
+    clock: int
+    num_slots: int
+    parts: dict[int, CheckpointPart] = field(default_factory=dict)
+    error: str = ""
+    _margin: int = 1
+    _asked: float = -1e9
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slots have been written."""
+        return len(self.parts) == self.num_slots
+
+    def take(self, part: CheckpointPart) -> None:
+        """A server answers for a slot."""
+        # A server may still answer for an attempt that was given up.
+        if part.number != self.number:
+            return
+        if part.error:
+            self.error = part.error
+        elif part.is_late:
+            # A folder of its own for each attempt, so that files of two clocks never mix.
+            self.number += 1
+            self.clock = max(self.clock, part.clock) + self._margin
+            self._margin = min(2 * self._margin, _LARGEST_MARGIN)
+            # As if never asked: the new attempt begins at once.
+            self.parts, self._asked = {}, -1e9
+        else:
+            self.parts[part.slot] = part
+
+    def question(self, path: str, now: float) -> TakeCheckpoint | None:
+        """What to ask all leaders now, again and again until they have answered."""
+        if self.is_complete or now - self._asked < _ASK_SECONDS:
+            return None
+        self._asked = now
+        return TakeCheckpoint(self.number, self.clock, path)
+
+    def sorted_parts(self) -> list[CheckpointPart]:
+        """By slot."""
+        return [self.parts[slot] for slot in sorted(self.parts)]
+
+
+def first_clock(staleness: int, clocks: Iterable[int]) -> int:
+    """The clock to try first."""
+    # -1: without a common clock every slot is written as it is.
+    return max(clocks, default=0) if staleness == 0 else -1
+
 
 Action = Reply | Keep | Manifest | End
 
@@ -43,7 +121,7 @@ class CheckpointingScheduler:
         """A command asks for a checkpoint, or how far it is."""
         if message.begin:
             self._begin_checkpoint()
-        self._reply(sender, CheckpointIs(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
+        self._reply(sender, CheckpointReply(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
 
     def _begin_checkpoint(self) -> None:
         journal = self.journal
@@ -78,7 +156,7 @@ class CheckpointingScheduler:
         self.journal.checkpoint = event.folder or self.journal.checkpoint
         self._actions.append(Keep())
 
-    def go_on_with_checkpoint(self) -> None:
+    def continue_checkpoint(self) -> None:
         """Ask the leaders that have not answered, or begin the next checkpoint when its time has come."""
         options, journal = self.options, self.journal
         if options.checkpoint_seconds > 0 and options.checkpoint_path and self._now >= self._checkpoint_at:

@@ -39,11 +39,11 @@ from sporax.ps.protocol.messages import (
     ServerAddress,
     ServerMessage,
     SlotSynced,
-    StatusIs,
+    StatusReply,
     Stop,
     UpdatesLost,
     View,
-    ViewIs,
+    ViewReply,
     Wanted,
     WorkerLeave,
 )
@@ -177,7 +177,7 @@ class SchedulerState(CheckpointingScheduler):
         # A scheduler that was away may have given the number and incarnation of one process to another.
         if address is None or address.incarnation != message.incarnation or self._starting_senders[index] != sender:
             if self._is_present_server(sender, index, message.incarnation):
-                self._reply(sender, ViewIs(self.view))
+                self._reply(sender, ViewReply(self.view))
             elif address is not None and address.incarnation == message.incarnation:
                 self._reply(sender, HeartbeatReply(0.0, journal.epoch, unknown=True))
             return
@@ -242,7 +242,7 @@ class SchedulerState(CheckpointingScheduler):
         if self.finished:
             self._reply(sender, Stop(_FINISHED, done=True))
         elif journal.slots:
-            self._reply(sender, ViewIs(self.view))
+            self._reply(sender, ViewReply(self.view))
             self._begin_change()
 
     def _rank_is_free(self, rank: int) -> bool:
@@ -341,7 +341,7 @@ class SchedulerState(CheckpointingScheduler):
         journal.slots = slot_placement.dated(journal.slots, slots, journal.epoch)
         self._actions.append(Keep())
         self.members.forget_answers()
-        view = ViewIs(self.view)
+        view = ViewReply(self.view)
         # Those that are away get the view with their next heartbeat.
         for peer in [*self.servers.values(), *self.workers.values()]:
             if peer.sender and peer.live:
@@ -378,7 +378,7 @@ class SchedulerState(CheckpointingScheduler):
                 self._reply(peer.sender, _LET_GO)
 
     def _get_view(self, sender: bytes, message: GetView) -> None:
-        self._reply(sender, ViewIs(self.view))
+        self._reply(sender, ViewReply(self.view))
 
     # ------------------------------------------------------------------------------------------------------- members
 
@@ -501,7 +501,7 @@ class SchedulerState(CheckpointingScheduler):
         # A change that found no agreement is tried again.
         self._begin_change()
         self._look_for_lost_slots()
-        self.go_on_with_checkpoint()
+        self.continue_checkpoint()
 
     def _look_for_lost_slots(self) -> None:
         """A slot waits for the one server that has it, but not for ever."""
@@ -526,7 +526,7 @@ class SchedulerState(CheckpointingScheduler):
             return
         # The newest clock tells a waiting worker how far the others are.
         newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
-        self._reply(sender, SampleRange(message.request, -1 if self._leases.any_lent else -2, newest, 0))
+        self._reply(sender, SampleRange(message.request, -1 if self._leases.has_open_leases else -2, newest, 0))
 
     def _samples_done(self, sender: bytes, message: SamplesDone) -> None:
         if self._leases.finish(message.lease):
@@ -535,7 +535,7 @@ class SchedulerState(CheckpointingScheduler):
 
     def _status(self, sender: bytes, message: GetStatus) -> None:
         status = status_of(self.journal, self.options, self.servers, self.workers, self.members.note)
-        self._reply(sender, StatusIs(json.dumps(status)))
+        self._reply(sender, StatusReply(json.dumps(status)))
 
     def validate_state(self) -> None:
         """Check what must always hold; for tests."""

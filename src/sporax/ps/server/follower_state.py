@@ -22,7 +22,7 @@ GET_VIEW = GetView()
 
 
 @dataclass(slots=True)
-class Follow:
+class FollowerData:
     """What a follower keeps besides the slot's state.
 
     Attributes:
@@ -61,7 +61,7 @@ class FollowerState:
         self.flushes = options.durability == "disk"
         self.states = dict(states or {})
         self.view: View | None = None
-        self.follows: dict[int, Follow] = {}
+        self.follows: dict[int, FollowerData] = {}
         self.counts: Counter[str] = Counter()
         self._now = 0.0
         self._actions: list[Action] = []
@@ -143,7 +143,7 @@ class FollowerState:
         follow = self.follows.get(slot)
         # Another leader, or the same one after a change, begins from a whole slot.
         if follow is None or (follow.leader, follow.since) != (leader, since):
-            follow = self.follows[slot] = Follow(leader, since)
+            follow = self.follows[slot] = FollowerData(leader, since)
         if not follow.fresh:
             self._ask_image(slot)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.environment import join_address
 from sporax.ps.metrics import MetricsPage
 from sporax.ps.protocol.events import (
@@ -44,7 +44,7 @@ from sporax.ps.protocol.messages import (
     ServerMessage,
     Stop,
     TakeCheckpoint,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.protocol.wire import Frame, WireError, decode, total_bytes
 from sporax.ps.server.follower_state import server_identity
@@ -62,7 +62,7 @@ from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, listeni
 # Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
-_FROM_SCHEDULER = frozenset({HeartbeatReply, ViewIs, Stop, TakeCheckpoint})
+_FROM_SCHEDULER = frozenset({HeartbeatReply, ViewReply, Stop, TakeCheckpoint})
 _PAUSE_SECONDS = 1e-3  # a worker that computes leaves more; one that sends push after push needs the core itself
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
 _LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
@@ -482,11 +482,3 @@ ACTIONS: dict[type[Action], Callable[[Server, Any], Loaded | None]] = {
     DropSlot: Server._drop_slot,
     Halt: Server._halt,
 }
-
-
-def run_server(*args: Any, **options: Any) -> str:
-    """Make a server and run it; a user's error becomes its message."""
-    try:
-        return Server(*args, **options).run()
-    except SporaxError as error:
-        raise SystemExit(str(error)) from None

@@ -38,11 +38,11 @@ from sporax.ps.protocol.events import (
 )
 from sporax.ps.protocol.messages import (
     Acked,
-    Behind,
+    ClockAhead,
     Heartbeat,
     HeartbeatReply,
-    Held,
     Holders,
+    HoldReply,
     Init,
     Members,
     Moved,
@@ -65,11 +65,11 @@ from sporax.ps.protocol.messages import (
     VariableSpec,
     VariableValues,
     View,
-    ViewIs,
+    ViewReply,
 )
 from sporax.ps.protocol.wire import Frame, WireError, check_sizes
 from sporax.ps.server.follower_state import GET_VIEW
-from sporax.ps.server.lead import Flight, Lead
+from sporax.ps.server.leader_state import Flight, LeaderState
 from sporax.ps.server.synchronous_state import SynchronousState
 from sporax.ps.slots.slot import SlotState, check_first_values
 
@@ -127,7 +127,7 @@ class ServerState(SynchronousState):
 
     # --------------------------------------------------------------------------------------------------------- workers
 
-    def _lead_of(self, sender: bytes, message: Any) -> Lead | None:
+    def _lead_of(self, sender: bytes, message: Any) -> LeaderState | None:
         """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
         lead = self.leads.get(message.slot)
         # Without a backup no other server can lead the slot, so no lease is needed.
@@ -211,12 +211,12 @@ class ServerState(SynchronousState):
             # Numbers have no gaps: one that is missing comes first.
             self._reply(sender, Resend(message.request, slot, expected))
 
-    def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
+    def _is_counted(self, lead: LeaderState, state: SlotState, lease: int) -> bool:
         """Whether a sample lease has been pushed already, what is in flight included."""
         flying = (source.lease for flight in lead.flights for source in flight.record.sources)
         return lease in state.leases or lease in flying
 
-    def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
+    def _last(self, lead: LeaderState, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
         for flight in reversed(lead.flights):
             for source in flight.record.sources:
@@ -224,7 +224,7 @@ class ServerState(SynchronousState):
                     return source.incarnation, source.seq
         return state.last.get(rank, _NO_PUSH)
 
-    def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
+    def _attach(self, sender: bytes, request: int, slot: int, lead: LeaderState, source: Source) -> None:
         """Answer a repeated push: now if it counts already, else together with the first."""
         # A push in flight is durable only later.
         for flight in lead.flights:
@@ -241,7 +241,7 @@ class ServerState(SynchronousState):
         state, is_repeated = self.states[message.slot], (sender, message.request) in lead.pulls
         # A worker that asks again has waited for long.
         if is_repeated and self.options.staleness == 0 and message.clock > state.clock:
-            self._reply(sender, Behind(message.request, message.slot, state.clock))
+            self._reply(sender, ClockAhead(message.request, message.slot, state.clock))
         lead.pulls[(sender, message.request)] = (message, frames)
         self._answer_pulls(message.slot)
 
@@ -401,7 +401,7 @@ class ServerState(SynchronousState):
             self._wanting[message.slot] = sender  # our view is older than the follower's
             self._actions.append(ToScheduler(GET_VIEW))
 
-    def _send_image(self, slot: int, lead: Lead) -> None:
+    def _send_image(self, slot: int, lead: LeaderState) -> None:
         assert lead.backup is not None
         image, frames = self.states[slot].image()
         # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
@@ -426,14 +426,14 @@ class ServerState(SynchronousState):
             lead.synced = True
             self._tell_synced(message.slot, lead)
 
-    def _tell_synced(self, slot: int, lead: Lead) -> None:
+    def _tell_synced(self, slot: int, lead: LeaderState) -> None:
         assert self.view is not None
         assert lead.backup is not None
         self._actions.append(ToScheduler(SlotSynced(slot, self.view.epoch, lead.backup.index)))
 
     # ------------------------------------------------------------------------------------------------------- scheduler
 
-    def _view_is(self, sender: bytes, message: ViewIs, frames: tuple[Frame, ...]) -> None:
+    def _view_is(self, sender: bytes, message: ViewReply, frames: tuple[Frame, ...]) -> None:
         self._install(message.view)
 
     def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
@@ -486,7 +486,7 @@ class ServerState(SynchronousState):
 
     def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
         self.states.setdefault(slot, SlotState(slot, self.options.staleness))
-        lead = self.leads.setdefault(slot, Lead())
+        lead = self.leads.setdefault(slot, LeaderState())
         # Another follower, or a new start of it, begins from a whole slot.
         if (lead.backup, lead.since) != (backup, since):
             lead.backup, lead.since, lead.backup_lsn = backup, since, -1
@@ -542,7 +542,7 @@ class ServerState(SynchronousState):
             hold = self.view.hold
             highest = max(clocks.values(), default=-1)
             # A strict hold also forbids that values of its clock were given out.
-            held = Held(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
+            held = HoldReply(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
         return Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
 
     def _clock(self, slot: int) -> int:
@@ -574,7 +574,7 @@ _HANDLERS: dict[type[ServerMessage], Callable[[ServerState, bytes, Any, tuple[Fr
     Replicated: ServerState._replicated,
     NeedImage: ServerState._need_image,
     SlotImage: ServerState._image,
-    ViewIs: ServerState._view_is,
+    ViewReply: ServerState._view_is,
     HeartbeatReply: ServerState._heartbeat_reply,
     Stop: ServerState._stop,
     TakeCheckpoint: ServerState.take_checkpoint,

@@ -1,7 +1,7 @@
 """What a server does for a global checkpoint: every slot that it leads is written at the clock that the scheduler picked.
 
 A slot may be behind that clock, at it, or beyond it. So each is looked at when the checkpoint begins and after every record, and
-one that is beyond it says so; the scheduler then proposes a later clock (`checkpoint_state`).
+one that is beyond it says so; the scheduler then proposes a later clock (`scheduler_checkpoints`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sporax.ps.protocol.events import CheckpointSlot, ToScheduler
 from sporax.ps.protocol.messages import CheckpointPart, Options, TakeCheckpoint
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.server.follower_state import FollowerState
-from sporax.ps.server.lead import Lead
+from sporax.ps.server.leader_state import LeaderState
 from sporax.ps.slots.slot import SlotState
 
 
@@ -27,7 +27,7 @@ class CheckpointedState(FollowerState):
         self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
     ) -> None:
         super().__init__(index, incarnation, options, states)
-        self.leads: dict[int, Lead] = {}
+        self.leads: dict[int, LeaderState] = {}
         self._checkpoint: TakeCheckpoint | None = None
         self._in_checkpoint: dict[int, CheckpointPart | None] = {}
 

@@ -3,7 +3,7 @@
 A push is named by (rank, clock). It waits at the leader until every member of that clock has pushed; then the slot takes one step
 with their mean. Which ranks are members is decided by the scheduler (`members_state`) and reaches a slot as a record of its
 history. A push may be faster than that record, or come from a rank that is no member any more: such a push is answered by
-`Uncounted`, once that is certain, and its worker looks for the clock at which it goes on.
+`NotAMember`, once that is certain, and its worker looks for the clock at which it goes on.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sporax.ps.protocol.events import Reply
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
-    Behind,
+    ClockAhead,
     Members,
+    NotAMember,
     Push,
     Source,
-    Uncounted,
     VariableSpec,
     VariableValues,
 )
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.server.lead import Contribution, Lead
+from sporax.ps.server.leader_state import Contribution, LeaderState
 from sporax.ps.server.slot_checkpoints import CheckpointedState
 from sporax.ps.slots.slot import SlotState, combined
 
@@ -44,20 +44,20 @@ class SynchronousState(CheckpointedState):
     ) -> None: ...
 
     def _push_together(
-        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: Lead, state: SlotState
+        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: LeaderState, state: SlotState
     ) -> None:
         """A synchronous push: rank and clock name it, whichever start of the worker sends it."""
         source = message.source
         flight = next((f for f in lead.flights if any(s.clock == source.clock for s in f.record.sources)), None)
         # The worker has seen values that this copy has not, and knows whether its earlier pushes are on their way.
         if source.clock > state.clock:
-            self._actions.append(Reply(sender, Behind(message.request, message.slot, state.clock)))
+            self._actions.append(Reply(sender, ClockAhead(message.request, message.slot, state.clock)))
             return
         # An update that is made, or on its way, was made from the members of its clock; else these may still be undecided.
         is_made = source.clock < state.clock or flight is not None
         if (is_made or self._is_decided(state, source.clock)) and not state.counts_at(source.rank, source.clock):
             self.counts["uncounted_pushes"] += 1
-            self._actions.append(Reply(sender, Uncounted(message.request, message.slot)))
+            self._actions.append(Reply(sender, NotAMember(message.request, message.slot)))
             return
         if is_made:
             self.counts["duplicate_pushes"] += 1
@@ -115,4 +115,4 @@ class SynchronousState(CheckpointedState):
         for rank in others:
             self.counts["uncounted_pushes"] += 1
             for sender, request in lead.pending.pop(rank).waiting:
-                self._actions.append(Reply(sender, Uncounted(request, slot)))
+                self._actions.append(Reply(sender, NotAMember(request, slot)))

@@ -4,7 +4,7 @@ Problem: through a messaging library every message changes threads four times (c
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
 Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
 in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do, as long as that
-finds something (`Patience`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
+finds something (`SpinPolicy`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
 own memory. Where messages have the sizes of the one before, as the pushes of a worker have, one system call brings all of it.
 Between processes of one machine arrays that are not too large go through memory that both share (`shared_area`).
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
@@ -40,9 +40,9 @@ from sporax.ps.protocol.wire import (
     header_at,
 )
 from sporax.ps.sockets import polling
-from sporax.ps.sockets.patience import Patience
 from sporax.ps.sockets.polling import READ, WRITE
 from sporax.ps.sockets.shared_area import SharedArea
+from sporax.ps.sockets.spin_policy import SpinPolicy
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 # One slot's message leaves by few system calls, and the peer reads while the rest is written.
@@ -110,8 +110,8 @@ class Stream:
         self._unsent: deque[memoryview] = deque()
         # Memory for header and struct, and bytes of the arrays, of a message with the sizes of the last one that had arrays.
         self._expected: tuple[bytearray, int] | None = None
-        self._patience = Patience()
-        self.haste = Patience()
+        self._patience = SpinPolicy()
+        self.haste = SpinPolicy()
         """Whether to ask for the next message, after one was taken, before the kernel says that it is there."""
         self._area: SharedArea | None = None
         self._may_get_area = is_called and connection.family == socket.AF_UNIX
@@ -389,7 +389,7 @@ class Streams:
         self.bad_messages = 0
         self.others_ready = False
         self._others: set[int] = set()
-        self._patience = Patience()
+        self._patience = SpinPolicy()
         self.address = ""
         """What listens for other machines, as ``host:port``."""
         if path:

@@ -81,7 +81,7 @@ def comparison_section(plans: Sequence[ComparedPlan]) -> Section:
             plan.title,
             "" if plan.seconds is None else cost_text(plan.seconds, plan.unit),
             "" if plan.samples_per_second is None else f"{plan.samples_per_second:,.0f}",
-            "" if plan.mfu is None else f"{plan.mfu:.1%}",
+            "" if plan.mfu is None else f"{100 * plan.mfu:#.3g}%",
             size_text(plan.peak_bytes) + ("" if plan.limit_bytes is None else f" of {size_text(plan.limit_bytes)}"),
             size_text(plan.moved_bytes),
             "" if plan.device_hours is None else f"{plan.device_hours:.3g}",

@@ -21,7 +21,8 @@ from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_over_time
-from sporax.planner.rules import Assignment, FactorKind, Rule, placements, rule_for
+from sporax.planner.rules import Assignment, FactorKind, Rule, placements, propagate
+from sporax.planner.search.space.operator_rules import is_identity, rule_of
 from sporax.planner.search.space.shardings import Units, assignments_of, natural_units
 from sporax.report.view.axis_names import names_of
 from sporax.report.view.explanation import Alternative, Explanation, Explanations, OperandTransfer, rule_text
@@ -117,18 +118,26 @@ class _Explainer:
 
     def explanation(self, number: int, most: int) -> Explanation:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
-        rule = rule_for(operator.operation)
-        own = self._alternative(number, rule, planned.assignment, chosen=True)
+        rule, assignment = rule_of(operator), planned.assignment
+        if is_identity(operator):
+            assignment = propagate(rule, self.plan.mesh, planned.operands)
+        own = self._alternative(number, rule, assignment, chosen=True)
         # By placements, not by assignment: shardings with equal placements are one answer to the reader. The one of the plan
         # comes first and stands for those like it.
         alternatives = {(own.operands, own.results): own}
-        for assignment in assignments_of(rule, self.plan.mesh, self.units):
+        is_island = "island" in operator.operation.params
+        for assignment in () if is_island else assignments_of(rule, self.plan.mesh, self.units):
             other = self._alternative(number, rule, assignment)
             alternatives.setdefault((other.operands, other.results), other)
         ordered = sorted(alternatives.values(), key=lambda item: (item.seconds, not item.chosen))
         # The plan's own choice is always shown, whatever else is left out.
         reported = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
-        notes = [*self._impossible(rule)]
+        notes = (
+            ["the user's program says this sharding: no search takes another"]
+            if operator.constraint or is_island
+            else []
+        )
+        notes += () if is_island else self._impossible(rule)
         if len(ordered) > len(reported):
             notes.append(f"{len(ordered) - len(reported)} more alternatives: most={len(ordered)} shows them")
         # The plan as a whole has the least cost; equal costs differ in the last digits by the order of summation.

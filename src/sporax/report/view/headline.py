@@ -8,7 +8,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
 from sporax.planner import SearchResult
-from sporax.planner.cost.model import CostModel, Roofline
+from sporax.planner.cost.model import CostModel, Roofline, multiplied
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for
@@ -57,16 +57,13 @@ def pipeline_headline(micro: OperatorGraph, num_micro: int, num_devices: int, co
     """The headline of a pipeline.
 
     Args:
-        micro: the graph of one micro batch.
+        micro: the graph of one micro batch, with the whole batch among its inputs.
         num_micro: micro batches of a step.
         num_devices: of all stages together.
         costs: of the whole step; the memory is that of the fullest stage.
     """
     view = headline(micro, num_devices, costs)
-    parts = {
-        name: getattr(view, name) for name in ("samples", "tokens", "samples_per_second", "tokens_per_second", "mfu")
-    }
-    return replace(view, **{name: value and value * num_micro for name, value in parts.items()})
+    return replace(view, mfu=view.mfu and view.mfu * num_micro)
 
 
 def utilization(graph: OperatorGraph, num_devices: int, model: CostModel) -> tuple[float, str] | None:
@@ -112,6 +109,5 @@ def ideal_seconds(graph: OperatorGraph, profile: HardwareProfile) -> float:
         if operator.name != MARK and not operator.bodies and operator.operands and not is_light(operator):
             rule = rule_for(operator.operation)
             flops = local_flops(rule, ((),) * len(rule.factors), _NO_DEVICE)
-            rate = profile.flops.get(operator.operation.operands[0].dtype, profile.flops["default"])
-            total += operator.times * flops / rate
+            total += operator.times * flops / profile.nominal_flops(*multiplied(operator.operation))
     return total

@@ -17,6 +17,7 @@ from enum import Enum
 
 from sporax.base.identity import ByIdentity
 from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
+from sporax.ir.island import Island
 from sporax.ir.marks import (
     DerivativeMark,
     GradientMark,
@@ -57,6 +58,7 @@ class OperatorGroup:
         requested: whether the user gave the strategy.
         inputs, results: where its tensors are at the entrance and at the exit; of the backward phase, the cotangents.
         transfers: what is moved for it, with the number of times per step.
+        islands: those of the user in it, in the same way, for what is moved inside of them.
         flops: floating-point operations of one device.
         operators: positions in the step's graph; those inside of loops and branches are not listed.
     """
@@ -68,6 +70,7 @@ class OperatorGroup:
     inputs: tuple[Placement, ...] = ()
     results: tuple[Placement, ...] = ()
     transfers: list[tuple[TransferGroup, int]] = field(default_factory=list)
+    islands: list[tuple[Island, int]] = field(default_factory=list)
     flops: float = 0.0
     operators: list[int] = field(default_factory=list)
 
@@ -103,6 +106,9 @@ class _GroupCollector:
             if outermost:
                 group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
+            if (island := operator.operation.params.get("island")) is not None:
+                group.requested = True
+                group.islands.append((island, times))
             for fused in (*transfers.before[number], *transfers.after[number]):
                 # A gradient's transfer belongs to the gradients, even if the operator that reads it is the optimizer's.
                 own = fused[0].tensor not in gradients
@@ -221,6 +227,10 @@ class _UnmarkedGroupCollector(_GroupCollector):
         maker = _latest(filter(None, map(makers.get, operator.operands)), phase)
         if maker is not None:
             makers.update(dict.fromkeys(operator.results, maker))
+        if isinstance(operator.mark, LayoutMark):
+            # What reads the tensor behind it still belongs to who made it.
+            return self._group((key, number), operator.path, operator.mark.requester, phase)
+        if maker is not None:
             return maker[1]
         # It reads nothing that was made by a group: constants and conversions of variables.
         if len(operator.operands) == 1 and operator.operands[0] in names:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from sporax.base.errors import SporaxValueError
+from sporax.base.suggestions import did_you_mean
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
 from sporax.planner.cost.repetition import late_operators
@@ -53,8 +54,8 @@ class OperatorNames:
         ways: Sequence[Callable[[], list[int]]] = (
             lambda: [number for number in self._searchable if asked == f"#{number}"],
             lambda: self._at_path(asked),
-            # Inputs of plain functions are called "args[0]" by JAX and "[0]" here.
-            lambda: self._reading({asked, asked.removeprefix("args")}),
+            # Inputs of plain functions are called "args[0]" by JAX and "[0]" here, and what is in them "[0]['up']".
+            lambda: self._reading(asked.removeprefix("args")),
             lambda: self._computing(asked) if asked.startswith(PREFIX) else [],
             lambda: self._of_kind(asked, self._searchable),
             lambda: self._of_kind(what, self._at_path(where)) if where else [],
@@ -65,6 +66,7 @@ class OperatorNames:
             such = f"one of the program's, such as {near}, or " if near else ""
             raise SporaxValueError(
                 f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
+                f"{did_you_mean(asked, near)}"
             )
         # People mean the product and not the conversions around it.
         heavy = tuple(number for number in numbers if not is_light(self.graph.operators[number]))
@@ -85,8 +87,12 @@ class OperatorNames:
         }
         return [number for number in self._searchable if matches[self.graph.operators[number].path]]
 
-    def _reading(self, names: Set[str]) -> list[int]:
-        return [number for number, read in self._reads.items() if not names.isdisjoint(read)]
+    def _reading(self, asked: str) -> list[int]:
+        """Operators with a choice of their own that read a variable, or one of a structure; where there are none, all others."""
+        inside = f"{asked}[" if asked else "["
+        names = {name for name in self.variables.values() if name == asked or name.startswith(inside)}
+        heavy = [number for number, read in self._reads.items() if not names.isdisjoint(read)]
+        return heavy or [number for number in self._searchable if not names.isdisjoint(self._read_by(number))]
 
     def _computing(self, gradient: str) -> list[int]:
         """Operators that compute the gradient in a row of a summary; ``0-2,5`` is any of these numbers."""
@@ -100,7 +106,9 @@ class OperatorNames:
     def _kinds(self, number: int) -> tuple[str, ...]:
         """The primitive, and the operator of the facade that it is part of."""
         operator = self.graph.operators[number]
-        return tuple(filter(None, (operator.name, product_name(operator), self._facade.get(number, ""))))
+        return tuple(
+            filter(None, (operator.constraint or operator.name, product_name(operator), self._facade.get(number, "")))
+        )
 
     def title(self, number: int) -> str:
         """``"#7 dot_general (MatMul) at layers.3.query, backward"``."""
@@ -111,7 +119,7 @@ class OperatorNames:
         times = f", {operator.times} times" if operator.times > 1 else ""
         facade = self._facade.get(number, "")
         part_of = f" ({facade})" if facade and facade != operator.path.rpartition(".")[2] else ""
-        return f"#{number} {operator.name}{part_of}{where}, {phase}{times}"
+        return f"#{number} {operator.constraint or operator.name}{part_of}{where}, {phase}{times}"
 
     def operand(self, tensor: int, asked: int) -> str:
         """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
@@ -151,7 +159,8 @@ class OperatorNames:
     def _searchable(self) -> tuple[int, ...]:
         """Operators that can be asked about."""
         edges = frozenset((MARK, *RULES))
-        return tuple(number for number, operator in enumerate(self.graph.operators) if operator.name not in edges)
+        operators = enumerate(self.graph.operators)
+        return tuple(number for number, operator in operators if operator.name not in edges or operator.constraint)
 
     @cached_property
     def _facade(self) -> dict[int, str]:
@@ -177,9 +186,13 @@ class OperatorNames:
         for number in self._searchable:
             operator = self.graph.operators[number]
             if not is_light(operator) and not is_identity(operator):
-                names = (self._variable(tensor) for tensor in operator.operands if tensor != LITERAL)
-                names_read[number] = tuple(filter(None, names))
+                names_read[number] = self._read_by(number)
         return names_read
+
+    def _read_by(self, number: int) -> tuple[str, ...]:
+        """Names of the variables that an operator reads."""
+        operands = self.graph.operators[number].operands
+        return tuple(filter(None, (self._variable(tensor) for tensor in operands if tensor != LITERAL)))
 
     def _variable(self, tensor: int) -> str:
         """The variable that a tensor is, also turned or converted; "" for none."""

@@ -155,7 +155,7 @@ def headline_table(head: Headline) -> Section:
         ("hardware", head.hardware),
         ("predicted time of a step" if is_time else "cost of a step", cost_text(head.seconds, head.unit) + bound),
         ("throughput", samples + tokens),
-        ("model FLOPs utilization", "" if head.mfu is None else f"{head.mfu:.1%}"),
+        ("model FLOPs utilization", "" if head.mfu is None else f"{100 * head.mfu:#.3g}%"),
         ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
         ("what figures mean", head.remark),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import wraps
 from typing import Any
 
 import jax
+from jax.sharding import AbstractMesh
 
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_norms import LocalNorms
@@ -58,4 +60,11 @@ def device_program(
         # The plan says which values are equal on several devices; JAX's own check cannot know it.
         check_vma=False,
     )
-    return mapped
+
+    @wraps(program)
+    def outside(*args: Any) -> Any:
+        # Users may have set a mesh of their own; this program names the axes of its mesh.
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+            return mapped(*args)
+
+    return outside

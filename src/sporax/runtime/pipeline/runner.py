@@ -30,11 +30,11 @@ from sporax.planner.pipeline.linear_order import linear_order
 from sporax.report.render.pipeline_timeline import Times
 from sporax.runtime.devices.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.movers import ByDevices, InLine, Mover, Once
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.stage_memory import MemoryWatch
 from sporax.runtime.pipeline.stage_program import compile_program
 from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
+from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, InLine, Mover
 from sporax.runtime.process.step_verification import Steps
 from sporax.runtime.process.trace_files import task_annotation
 from sporax.runtime.ranks import joint_arrays
@@ -107,7 +107,7 @@ class CompiledPipeline:
     executables: dict[str, Any] = field(default_factory=dict)
     many: ManyProcesses | None = None
     measuring: bool = False
-    once: tuple[Once, ...] = ()
+    once: tuple[CachedTransfer, ...] = ()
     steps: Steps = field(default_factory=Steps)
     times: Times = field(default_factory=dict)
     peaks: dict[int, int] = field(default_factory=dict)
@@ -347,7 +347,7 @@ class _Compiler:
         if key not in self.transfers:
             first, last = (NamedSharding(sharding.mesh, sharding.spec) for sharding in (source, target))
             transfer: Any = DeviceTransfer(spec, first, last, self.line)
-            if not transfer.concerns_me:
+            if not transfer.involves_this_process:
                 transfer = _of_others
             elif KIND in (source.memory_kind, target.memory_kind):
                 transfer = ByDevices(transfer, source, target)
@@ -385,7 +385,9 @@ class _Compiler:
             self._copied(variables),
             self.executables,
             many,
-            once=tuple(instruction.run for instruction in self.instructions if isinstance(instruction.run, Once)),
+            once=tuple(
+                instruction.run for instruction in self.instructions if isinstance(instruction.run, CachedTransfer)
+            ),
             steps=self.steps,
         )
 
@@ -474,7 +476,7 @@ class _Compiler:
             mover = self._mover(self._argument(position), storage, sharding)
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
-                mover = Once(mover, position)
+                mover = CachedTransfer(mover, position)
             arriving.append(StageInstruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 

@@ -134,7 +134,7 @@ class DeviceTransfer:
         self.only = own[0] if len(own) == 1 else None  # the quick way
 
     @property
-    def concerns_me(self) -> bool:
+    def involves_this_process(self) -> bool:
         """Whether this process has anything to do."""
         return self.receives or bool(self.rounds)
 

@@ -47,12 +47,12 @@ def fixed_placements(
     placements: dict[int, Placement] = {}
     for argument, requested in fixed.items():
         if isinstance(argument, str):
-            leaves = _at_path(argument, [f"args{entry.name}" for entry in inputs], names, ranges)
+            leaves, part = _at_path(argument, [f"args{entry.name}" for entry in inputs], names, ranges, args)
         elif argument in range(len(args)):
-            leaves = ranges[argument]
+            leaves, part = ranges[argument], args[argument]
         else:
             raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
-        for position, split in zip(leaves, _splits(requested, len(leaves), argument), strict=True):
+        for position, split in zip(leaves, by_leaf(requested, part, "fixed", f"argument {argument}"), strict=True):
             entry = inputs[position]
             if split is not None:
                 shape = graph.tensors[entry.tensor].shape
@@ -75,10 +75,13 @@ def positions(tree: Any) -> list[range]:
     return found
 
 
-def _at_path(path: str, paths: Sequence[str], names: Sequence[str], ranges: Sequence[range]) -> Sequence[int]:
-    """The leaves of an argument with such a keyword, or at such a path of the arguments or below it."""
+def _at_path(
+    path: str, paths: Sequence[str], names: Sequence[str], ranges: Sequence[range], args: tuple[Any, ...]
+) -> tuple[Sequence[int], Any]:
+    """The leaves of an argument with such a keyword, or at such a path of the arguments or below it, and that part of them."""
     if path in names:
-        return ranges[len(ranges) - len(names) + list(names).index(path)]
+        number = len(ranges) - len(names) + list(names).index(path)
+        return ranges[number], args[number]
     full = path if path.startswith("args") else f"args{path}"
     leaves = [
         number for number, other in enumerate(paths) if other == full or other.startswith((f"{full}[", f"{full}."))
@@ -89,21 +92,59 @@ def _at_path(path: str, paths: Sequence[str], names: Sequence[str], ranges: Sequ
             f"For 'plan', 'fixed' must name an argument or a path of one, as {paths[0] if paths else 'none'}, but got "
             f"{path!r}.{did_you_mean(full, known)}"
         )
-    return leaves
+    part, rest = args, full.removeprefix("args")
+    while rest:
+        step, part = next((jax.tree_util.keystr(key), child) for key, child in _children(part) if _begins(rest, key))
+        rest = rest.removeprefix(step)
+    return leaves, part
 
 
-def _splits(requested: Any, count: int, argument: object) -> list[Any]:
-    """One sharding, or None, for each of so many arrays; a single one may stand for all."""
-    one = is_sharding_or_none(requested)
-    splits = [requested] * count if one else jax.tree.leaves(requested, is_leaf=is_sharding_or_none)
-    wrong = [split for split in splits if not is_sharding_or_none(split)]
-    if wrong or len(splits) != count:
-        received = f"{wrong[0]!r} for a sharding" if wrong else str(len(splits))
+def _begins(path: str, key: tuple[Any, ...]) -> bool:
+    """Whether a path goes on with such a key, and not with a longer name."""
+    step = jax.tree_util.keystr(key)
+    return path.startswith(step) and path[len(step) :][:1] in ("", "[", ".")
+
+
+def _children(tree: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """The parts of a structure by key; none of an array or of nothing."""
+    return (
+        jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)[0] if _is_node(tree) else []
+    )
+
+
+def _is_node(tree: Any) -> bool:
+    return not jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+
+
+def by_leaf(requested: Any, tree: Any, option: str, whose: str) -> list[Any]:
+    """For each array of a structure its sharding, or None.
+
+    Args:
+        requested: one sharding for all of them, or shardings in the structure or its upper part, as `jax.jit` takes them; None
+            leaves arrays to the planner, and stands where the structure has None.
+        tree: the structure.
+        option: the argument of `sporax.plan` that says it.
+        whose: what messages call the structure.
+
+    Raises:
+        SporaxValueError: it does not have the structure, or holds something else than shardings.
+    """
+    count, parts = len(jax.tree.leaves(tree)), _children(tree)
+    if not count or requested is None or isinstance(requested, PartitionSpec | NamedSharding | Placement):
+        return [requested] * count
+    if _is_split(requested) and (requested or not any(getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(tree))):
+        return [requested] * count
+    received = _children(requested)
+    if not parts or [key for key, _ in received] != [key for key, _ in parts]:
         raise SporaxValueError(
-            f"For 'plan', 'fixed' must have a sharding for each of the {count} arrays of argument {argument}, a PartitionSpec "
-            f"or a tuple with a number of slices per dimension, but got {received}."
+            f"For 'plan', '{option}' must have a sharding for each of the {count} arrays of {whose}, in its structure: a "
+            f"PartitionSpec, a NamedSharding, None or a tuple with a number of slices per dimension, but got {requested!r}."
         )
-    return splits
+    return [
+        one
+        for (key, mine), (_, part) in zip(received, parts, strict=True)
+        for one in by_leaf(mine, part, option, f"{whose}{jax.tree_util.keystr(key)}")
+    ]
 
 
 def placement_of(
@@ -117,7 +158,7 @@ def placement_of(
     """The placement that the user's sharding of an array means.
 
     Args:
-        requested: a `PartitionSpec`, a `NamedSharding`, or numbers of slices.
+        requested: a `PartitionSpec`, a `NamedSharding`, numbers of slices, or the placement itself.
         shape: of the array.
         name: what messages call the array.
         mesh: the devices, with axes of prime sizes.
@@ -127,6 +168,8 @@ def placement_of(
     Raises:
         SporaxValueError: it does not fit.
     """
+    if isinstance(requested, Placement):
+        return requested
     if isinstance(requested, NamedSharding):
         requested = requested.spec
     if isinstance(requested, PartitionSpec):
@@ -143,14 +186,27 @@ def placement_of(
             f"{requested}."
         )
     try:
-        layout = Layout.from_split(requested, mesh.num_devices, ranks=mesh.ranks)
-        layout.slice_shape(shape)
-        return Placement.from_layout(layout, mesh)
+        Layout.from_split(requested, mesh.num_devices, ranks=mesh.ranks).slice_shape(shape)
+        return _in_slices(requested, mesh)
     except SporaxValueError as error:
         # Layout's own message says which number is wrong; this one adds the argument's name.
         raise SporaxValueError(
             f"For 'plan', '{option}' must fit {name} of shape {shape}, but got {requested}. {error}"
         ) from None
+
+
+def _in_slices(split: Sequence[int], mesh: DeviceMatrix) -> Placement:
+    """So many slices of each dimension, which divide the devices: axes from the left, as many as make their number."""
+    free, dims = list(range(mesh.num_axes)), []
+    for parts in split:
+        taken: list[int] = []
+        for axis in tuple(free):
+            if parts % mesh.shape[axis] == 0:
+                parts //= mesh.shape[axis]
+                taken.append(axis)
+                free.remove(axis)
+        dims.append(tuple(taken))
+    return Placement(tuple(dims))
 
 
 def _check_divides(
@@ -161,11 +217,6 @@ def _check_divides(
             raise SporaxValueError(
                 f"For 'plan', '{option}' must fit {name} of shape {shape}, but {requested} makes {parts} slices of {size}."
             )
-
-
-def is_sharding_or_none(value: Any) -> bool:
-    """Whether a value says how an array is sharded, or that it is left to the planner."""
-    return value is None or isinstance(value, PartitionSpec | NamedSharding) or _is_split(value)
 
 
 def _is_split(value: Any) -> bool:

@@ -20,7 +20,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.numbers import next_number
-from sporax.runtime.planned.fixed_arguments import is_sharding_or_none, placement_of
+from sporax.runtime.planned.fixed_arguments import by_leaf, placement_of
 from sporax.runtime.planned.named_mesh import NamedAxes
 
 
@@ -48,7 +48,9 @@ class FixedResults:
         leaves, tree = jax.tree.flatten(results)
         self.placements = [
             None if one is None else self._placement(one, leaf, f"result{jax.tree_util.keystr(path)}")
-            for one, leaf, path in zip(self._by_leaf(results), leaves, paths, strict=True)
+            for one, leaf, path in zip(
+                by_leaf(self.shardings, results, "out_shardings", "the results"), leaves, paths, strict=True
+            )
         ]
         return jax.tree.unflatten(tree, map(self._mark, leaves, self.placements))
 
@@ -71,26 +73,6 @@ class FixedResults:
                     f"args{argument.name} is {fixed[argument.tensor]}, and its result {wanted}."
                 )
         return fixed
-
-    def _by_leaf(self, results: Any) -> list[Any]:
-        """The user's sharding of each array."""
-        each, upper = jax.tree.flatten(self.shardings, is_leaf=is_sharding_or_none)
-        structure: Any = upper
-        try:
-            below = structure.flatten_up_to(results)
-        except ValueError as error:
-            raise SporaxValueError(
-                "For 'plan', 'out_shardings' must have the structure of the results, or of their upper part, but got "
-                f"{self.shardings!r} for {jax.tree.structure(results)}."
-            ) from error
-        by_leaf = [one for one, part in zip(each, below, strict=True) for _ in jax.tree.leaves(part)]
-        wrong = [one for one in by_leaf if not is_sharding_or_none(one)]
-        if wrong:
-            raise SporaxValueError(
-                "For 'plan', 'out_shardings' must hold PartitionSpecs, NamedShardings, tuples with a number of slices per "
-                f"dimension, or None, but got {wrong[0]!r}."
-            )
-        return by_leaf
 
     def _placement(self, one: Any, leaf: Any, name: str) -> Placement:
         return placement_of(one, tuple(jax.typeof(leaf).shape), name, self.mesh, self.axes, "out_shardings")

@@ -7,37 +7,43 @@ step = planned.function()                   on the devices themselves
 
 from __future__ import annotations
 
+import inspect
 import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from typing import Any
+from functools import cached_property, partial, wraps
+from typing import Any, Never
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.base.progress import activity, reported
+from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, PlanSettings
 from sporax.ir.config.search_names import full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
+from sporax.ir.hardware import SYMBOLIC, HardwareProfile, load_profile, profile_name
+from sporax.ir.operation import Shape
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
+from sporax.lowering.execute.host_calls import HOST_CALLS
+from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
+from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware, peak_bytes
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.plan_check import check_plan
 from sporax.report.console import show_plan
-from sporax.report.plan_warnings import plan_warnings
+from sporax.report.plan_warnings import beyond_the_chip, plan_warnings
 from sporax.report.questions import Answers
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
@@ -48,9 +54,15 @@ from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placemen
 from sporax.runtime.planned.fixed_results import FixedResults
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
+from sporax.runtime.planned.resized import OfOneShape, check_shapes, of_any_shape
 from sporax.runtime.planned.traced_function import donated_positions, traced
+from sporax.runtime.planned.user_mesh import mesh_around, on_typed_arrays, types_of, with_types
+from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION, StepRecorder
+
+OF_HARDWARE = "hardware"
+"""The memory limit where the user says nothing: the memory of the hardware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,8 @@ class PlannedFunction(Answers):
         axes: the axes of `devices`, where they have names.
         objects: the arguments that hold objects of flax.nnx.
         programs: what a memory limit had compiled, by the positions of donated arguments.
+        plan_again: plans the function for other arguments: by position, by keyword, and what is fixed.
+        alone: the function itself, of arguments by position and of states in place of objects.
     """
 
     step: Ingested
@@ -108,6 +122,8 @@ class PlannedFunction(Answers):
     axes: NamedAxes | None = None
     objects: NnxObjects = field(default_factory=NnxObjects)
     programs: Mapping[tuple[int, ...], Any] = field(default_factory=dict)
+    plan_again: Callable[..., PlannedFunction] | None = None
+    alone: Callable[..., Any] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -128,6 +144,11 @@ class PlannedFunction(Answers):
     def graph(self) -> OperatorGraph:
         """The operators of the function."""
         return self.step.graph
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What the head of the plan says next to what is found in it: that it needs more memory than there is."""
+        return beyond_the_chip(peak_bytes(self.result), self.result.request.profile)
 
     @cached_property
     def predicted_seconds(self) -> float:
@@ -159,21 +180,80 @@ class PlannedFunction(Answers):
         """Print the summary, in colours on a terminal."""
         show_plan(self.summary())
 
-    def function(self, donate: int | Sequence[int] | None = None) -> Callable[..., Any]:
+    def function(self, donate: int | Sequence[int] | None = None, resize: bool = False) -> Callable[..., Any]:
         """The function of whole arrays, compiled for all devices at its first call. It updates objects of flax.nnx in place.
 
         Args:
             donate: positions of arguments whose memory may be used for results; the ``donate_argnums`` of `plan` by default.
+            resize: plan again where an argument has another shape, such as a last, smaller batch, which is then brought where the
+                new plan has it; all else stays where it is. What was fixed stays fixed where it divides the new shape. Otherwise
+                another shape is an error.
 
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
         donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
-        jitted = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
+        inputs = self.graph.inputs[len(self.step.constants) :]
+        jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
+        if self._calls_host and self.axes is not None:
+            jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
+        if is_asked():
+            jitted = VerifiedFirst(jitted, self._verified)
         updating = self._of_objects(jitted) if self.objects else jitted
-        return updating if not self.names else self._by_keyword(updating)
+        called = updating if not self.names else self._by_keyword(updating)
+        return self._resizing(called, donate) if resize else called
+
+    def _resizing(self, function: Callable[..., Any], donate: int | Sequence[int] | None) -> Callable[..., Any]:
+        inputs, fixed = self.graph.inputs[len(self.step.constants) :], self.result.request.placements
+        shapes = [self.graph.tensors[entry.tensor].shape for entry in inputs]
+
+        def plans(
+            args: tuple[Any, ...], keywords: Mapping[str, Any], now: Sequence[Shape]
+        ) -> tuple[Callable[..., Any], Sequence[Any]]:
+            assert self.plan_again is not None
+            same: dict[int | str, Placement] = {
+                entry.name: place
+                for entry, place, shape, before in zip(inputs, self._argument_placements, now, shapes, strict=True)
+                if shape == before or (entry.tensor in fixed and place.fits(shape, self.plan.mesh))
+            }
+            again = self.plan_again(args, keywords, same, self.axes, self.plan.mesh.ranks)
+            return again.function(donate), again.in_shardings
+
+        return of_any_shape(function, shapes, self.objects.states, plans)
+
+    def verify(self, *args: Any, steps: int = 1, **keywords: Any) -> Verification:
+        """Run the function on one device and as planned, and compare all results. Nothing is donated or updated.
+
+        Args:
+            args: the arguments, of which one device must be able to run the function.
+            steps: how many, one after another; carried results are the next step's arguments.
+            keywords: arguments by keyword.
+
+        Returns:
+            How far each result is from the one of one device, and how far rounding could bring it; ``str`` lists them.
+
+        Raises:
+            SporaxRuntimeError: a result differs beyond rounding; with the first operator that does.
+            SporaxTypeError: the arguments have another structure.
+            SporaxValueError: the devices are not all of this process.
+        """
+        self._check_devices()
+        by_position = (*args, *(keywords[name] for name in self.names if name in keywords))
+        return self._verified(*self.objects.states(by_position), steps=steps)
+
+    def _verified(self, *args: Any, steps: int = 1) -> Verification:
+        leaves, tree = jax.tree.flatten(args)
+        self._check_structure(tree)
+        named = jax.tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
+        names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(named)]
+
+        def alone(*leaves: Any) -> list[Any]:
+            assert self.alone is not None  # `plan` sets it
+            return jax.tree.leaves(self.alone(*jax.tree.unflatten(self.in_tree, leaves)))
+
+        return verified(self.step, self.plan, list(map(jnp.asarray, leaves)), names, alone, steps)
 
     @property
     def _num_by_position(self) -> int:
@@ -186,19 +266,24 @@ class PlannedFunction(Answers):
 
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
-            # Compiled for this structure: another one would be another plan.
-            if tree != self.in_tree:
-                raise SporaxTypeError(
-                    f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}."
-                )
-            return jax.tree.unflatten(self.out_tree, mapped(*leaves))
+            self._check_structure(tree)
+            check_shapes(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
+            results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
+            return jax.tree.unflatten(self.out_tree, results)
 
+        # A program that calls the host may have one mesh alone, which is that of its collectives.
+        mesh = self._unnamed if self._calls_host else self._named
         return jax.jit(
             call,
-            in_shardings=self.in_shardings,
-            out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)),
+            in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
+            out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
         )
+
+    def _check_structure(self, tree: Any) -> None:
+        # Compiled for this structure: another one would be another plan.
+        if tree != self.in_tree:
+            raise SporaxTypeError(f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}.")
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -220,19 +305,27 @@ class PlannedFunction(Answers):
     def _argument_placements(self) -> tuple[Placement, ...]:
         return self.plan.inputs[len(self.step.constants) :]
 
-    def _shardings(self, placements: Sequence[Placement]) -> list[NamedSharding]:
-        named = self._named
+    @cached_property
+    def _calls_host(self) -> bool:
+        return any(operator.name in HOST_CALLS for operator in self.graph.walk())
+
+    def _shardings(self, placements: Sequence[Placement], named: NamedMesh | None = None) -> list[NamedSharding]:
+        named = named or self._named
         return [NamedSharding(named.mesh, named.spec(place)) for place in placements]
 
     @cached_property
     def _named(self) -> NamedMesh:
-        mesh = self.plan.mesh
-        is_here = mesh.num_devices <= jax.device_count()
-        if is_here:
+        """The mesh with the user's names, where there are some."""
+        if self.plan.mesh.num_devices <= jax.device_count():
             self._check_devices()
         if self.axes is not None:
-            return self.axes.refined(mesh, (*self._argument_placements, *self.plan.outputs))
-        names = axis_names(mesh)
+            return self.axes.refined(self.plan.mesh, (*self._argument_placements, *self.plan.outputs))
+        return self._unnamed
+
+    @cached_property
+    def _unnamed(self) -> NamedMesh:
+        mesh, names = self.plan.mesh, axis_names(self.plan.mesh)
+        is_here = mesh.num_devices <= jax.device_count()
         own = jax_mesh(mesh) if is_here else AbstractMesh(mesh.shape, names)
         return NamedMesh(own, tuple((name, (axis,)) for axis, name in enumerate(names)))
 
@@ -258,11 +351,12 @@ def plan(
     fixed: Mapping[int | str, Any] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    memory: int | str | None = None,
+    memory: int | str | None = OF_HARDWARE,
     carry: Mapping[int, int] | None = None,
     donate_argnums: int | Sequence[int] = (),
     overlap: float | None = None,
     saved: str | None = None,
+    **unknown: Never,
 ) -> PlannedFunction:
     """Search for the fastest way to shard a JAX function over devices.
 
@@ -276,7 +370,7 @@ def plan(
             last, in this order.
         devices: how many, which need not be there to plan, or how many along each axis,
             ``{"data": 8, "model": 8}``; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
-            numbers they are next to each other; all that JAX sees by default.
+            numbers they are next to each other; by default the mesh of the context (`jax.set_mesh`), or all that JAX sees.
         hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on. The
             environment (``SPORAX_HARDWARE``, ``SPORAX_PLAN_MODE``, ``SPORAX_PLAN_MEMORY``) and flags of `sporax plan` win over
             this, `mode` and `memory`, as they do in training scripts.
@@ -285,13 +379,15 @@ def plan(
             are planned once, with a bound). MindSpore's long names do as well, and letters of any case.
         fixed: how arguments are sharded: position of the argument, its keyword, or a path of the arguments
             (``"[0]['up']"``, as summaries show it) -> number of slices per dimension (a tuple), or a `PartitionSpec` of the names
-            of `devices`, for all its arrays or in its structure; None leaves an array to the search.
+            of `devices`, for all its arrays or in its structure; None leaves an array to the search. So do shardings of
+            `jax.ShapeDtypeStruct`s, types on explicit axes, and constraints in `fn`, which name the plan's axes.
         in_shardings: the same for all positions, as `jax.jit` takes it: a sharding for all arguments, or a tuple with one, or a
             structure of them, for each.
         out_shardings: how results are sharded, as `jax.jit` takes it: a sharding for all results, or a structure of the results
             or of their upper part; None leaves arrays to the search. A result that is carried fixes its argument.
-        memory: limit of one device, in bytes or as ``"80GB"``. Where the devices are here, a plan that is predicted to be near it
-            is compiled, with its carried arguments donated, and the limit holds for the compiled function.
+        memory: limit of one device, in bytes or as ``"80GB"``. By default it is the memory of the hardware; None sets no limit.
+            Where the devices are here, a plan that is predicted to be near a limit of yours is compiled, with its carried
+            arguments donated, and the limit holds for the compiled function.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both then have one sharding. What is no tuple, or has the argument's structure, is result 0.
         donate_argnums: arguments whose memory results may use, as for `jax.jit`. Each that is not in `carry` is carried by the
@@ -302,7 +398,8 @@ def plan(
             `devices`, `fixed` and `memory` have nothing to say.
 
     Raises:
-        SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
+        SporaxTypeError: `fn` is no function, an option is unknown, or something that `fn` takes or returns is neither an array
+            nor a number.
         SporaxValueError: no devices, or devices that this process does not see; an unknown mode or profile; a sharding that does
             not fit; a function that changes its arguments in place; a memory limit or share that cannot be read; or a saved plan
             that is not a plan of this function.
@@ -315,6 +412,11 @@ def plan(
         >>> tuple(planned.in_shardings[1].spec)
         ('data', None)
     """
+    _check_known(unknown)
+    again = partial(
+        _plan_again, fn, devices, hardware=hardware, mode=mode, out_shardings=out_shardings, memory=memory, carry=carry,
+        donate_argnums=donate_argnums, overlap=overlap,
+    )  # fmt: skip
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
         args, names = _with_keywords(args, kwargs)
@@ -327,7 +429,35 @@ def plan(
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
         )
-    return _announced(replace(planned, objects=objects))
+    alone = called.by_position(fn, len(args))
+    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
+
+
+def _plan_again(
+    fn: Callable[..., Any],
+    devices: Any,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    fixed: Mapping[int | str, Placement],
+    axes: NamedAxes | None,
+    ranks: Sequence[int],
+    **options: Any,
+) -> PlannedFunction:
+    """A plan for other arguments with the options of the first, on its devices; `fixed` by path."""
+    if devices is None:
+        devices = [jax.devices()[rank] for rank in ranks] if axes is None else dict(axes.sizes)
+    return plan(fn, *args, kwargs=keywords, devices=devices, fixed=fixed, **options)
+
+
+def _check_known(unknown: Mapping[str, object]) -> None:
+    for name in unknown:
+        options = [
+            entry.name for entry in inspect.signature(plan).parameters.values() if entry.kind is entry.KEYWORD_ONLY
+        ]
+        raise SporaxTypeError(
+            f"For 'plan', '{name}' must be one of its options.{did_you_mean(name, options)} Arguments of the function by keyword "
+            f"are given as kwargs={{'{name}': ...}}."
+        )
 
 
 def _with_keywords(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], tuple[str, ...]]:
@@ -341,7 +471,7 @@ def _announced(planned: PlannedFunction) -> PlannedFunction:
     """The plan itself, of which users are warned and listeners hear."""
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
-        for text in plan_warnings(planned.graph, planned.plan, planned.model):
+        for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
             warnings.warn(text, stacklevel=3)
     SESSION.announce(planned)
     return planned
@@ -364,25 +494,27 @@ def _planned(
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
     hardware, mode, memory = _under(os.environ, hardware, mode, memory)
-    devices = _asked_devices(os.environ, devices, saved)
+    devices = _asked_devices(os.environ, devices, saved, args)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
-    # A bool is an int in Python, but never a share.
-    is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
-    if overlap is not None and not is_share:
-        raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
     if not isinstance(mode, str):
         raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
     matrix, axes = _matrix(devices), _axes(devices)
-    limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
-    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
-    profile = profile if overlap is None else replace(profile, overlap=overlap)
+    profile = _profile(hardware, overlap)
+    asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
+    limit = profile.memory_bytes if memory == OF_HARDWARE else asked
     # A saved plan settles all three, so a second word on them would be ignored without notice.
-    _check_left_out({"devices": devices, "fixed": fixed or None, "memory": memory} if saved is not None else {})
+    _check_left_out(
+        {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
+    )
     mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
     wanted = FixedResults(out_shardings, mesh, axes)
-    step, in_tree, out_tree = traced(called.by_position(fn, len(args)), args, carry, called.donated, wanted.marked)
+    constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
+    types = types_of(args, constraints)
+    step, in_tree, out_tree = traced(
+        called.by_position(fn, len(args)), args, carry, called.donated, wanted.marked, axes, constraints
+    )
     scatters = world.has_reduce_scatter()
     # A function without marks has nothing that settings of training scripts could decide.
     parallel = ParallelConfig(
@@ -400,6 +532,7 @@ def _planned(
         result = _as_found(PlanRequest(step.graph, plan.mesh, settings, profile), plan)
         return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
     placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes)
+    placements = with_types(placements, types, step.graph.inputs[len(step.constants) :], step.graph, mesh)
     placements = wanted.fix_arguments(step.graph, placements)
     request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
 
@@ -409,7 +542,7 @@ def _planned(
     # Results that are carried are predicted in the place of their arguments, which donation makes true.
     donated = tuple(sorted({*carry.values(), *called.donated}))
     with defects_told("planning", "plan"):
-        return _within_memory(request, under, args, donated)
+        return _within_memory(request, under, args, donated) if asked else under(_searched(request))
 
 
 def _within_memory(
@@ -418,7 +551,7 @@ def _within_memory(
     args: tuple[Any, ...],
     donated: tuple[int, ...],
 ) -> PlannedFunction:
-    """The function under the plan of a search; a memory limit holds for its compiled program where the devices are here.
+    """The function under the plan of a search; the user's limit holds for its compiled program where the devices are here.
 
     Args:
         request: what is asked for.
@@ -426,7 +559,7 @@ def _within_memory(
         args: its arguments, or their shapes and dtypes.
         donated: positions of the arguments that the compiled program donates.
     """
-    if request.memory_bytes is None or not are_here(request):
+    if not are_here(request):
         return under(_searched(request))
 
     def lowered(result: PlanResult) -> FunctionForArguments:
@@ -445,6 +578,16 @@ def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     if jax.process_index():  # process 0 may have called with another function
         check_plan(request.graph, result.plan)
     return result
+
+
+def _placed(jitted: Any, shardings: Any) -> Any:
+    """A function whose results have these shardings, where they are already."""
+
+    @wraps(jitted)
+    def call(*args: Any) -> Any:
+        return jax.device_put(jitted(*args), shardings)
+
+    return call
 
 
 def _recorded(jitted: Any, recording: StepRecorder) -> Any:
@@ -498,12 +641,23 @@ def _with_states(step: Ingested, args: tuple[Any, ...]) -> Ingested:
     return replace(step, graph=replace(graph, inputs=inputs))
 
 
+def _profile(hardware: str, overlap: float | None) -> HardwareProfile:
+    """The devices' hardware; that of JAX's backend where none is named."""
+    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
+    if overlap is None:
+        return profile
+    # A bool is an int in Python, but never a share.
+    if not isinstance(overlap, int | float) or isinstance(overlap, bool) or not 0.0 <= overlap <= 1.0:
+        raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
+    return replace(profile, overlap=overlap)
+
+
 def _axes(devices: Any) -> NamedAxes | None:
     """The axes of the devices, where they have names."""
     if isinstance(devices, Mapping):
         return NamedAxes(tuple(devices.items()))
     if isinstance(devices, Mesh | AbstractMesh) and devices.axis_names:
-        return NamedAxes(tuple((str(name), size) for name, size in devices.shape.items()))
+        return NamedAxes(tuple((str(name), size) for name, size in devices.shape.items()), devices.axis_types)
     return None
 
 
@@ -524,15 +678,15 @@ def _under(
     return environ.get(HARDWARE) or hardware, environ.get(MODE) or mode, environ.get(MEMORY) or memory
 
 
-def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None) -> Any:
-    """The devices of the call, or the number that `sporax plan --devices` was given instead.
+def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None, args: Any) -> Any:
+    """The devices of the call or else of the mesh around it, or the number that `sporax plan --devices` was given instead.
 
     Raises:
         SporaxValueError: the call brings a saved plan, which is for the devices it was made for.
     """
     asked = environ.get(DEVICES)
     if not asked:
-        return devices
+        return mesh_around(args) if devices is None and saved is None else devices
     if saved is not None:
         count = Plan.from_json(saved).mesh.num_devices
         if count != int(asked):

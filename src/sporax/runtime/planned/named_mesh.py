@@ -8,14 +8,14 @@ one does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from sporax.base.errors import SporaxValueError
 from sporax.base.suggestions import did_you_mean
@@ -29,9 +29,18 @@ class NamedAxes:
 
     Attributes:
         sizes: devices along each axis, by its name.
+        types: of the axes; () where all are automatic.
     """
 
     sizes: tuple[tuple[str, int], ...]
+    types: tuple[AxisType, ...] = ()
+
+    @property
+    def abstract(self) -> AbstractMesh:
+        """The axes without devices; as if of the first ones here, where there are enough."""
+        names, sizes = zip(*self.sizes, strict=True)
+        abstract: AbstractMesh = _mesh(DeviceMatrix(sizes), sizes, names, self.types).abstract_mesh
+        return abstract
 
     def runs(self) -> Mapping[str, tuple[int, ...]]:
         """The prime axes that each of them is made of, in ascending order."""
@@ -71,6 +80,18 @@ class NamedAxes:
             dims.append(tuple(axis for name in names for axis in runs[name]))
         return Placement(tuple(dims))
 
+    def on_axes(self, placement: Placement, names: Collection[str]) -> PartitionSpec:
+        """What a placement is on some of the user's axes: in each dimension up to the first part of an axis, or another axis."""
+        runs = {run[0]: (name, run) for name, run in self.runs().items() if run and name in names}
+        dims: list[tuple[str, ...]] = []
+        for axes in placement.dims:
+            found: list[str] = []
+            while axes and axes[0] in runs and _uses_all(axes, runs[axes[0]][1]):
+                name, run = runs[axes[0]]
+                found, axes = [*found, name], axes[len(run) :]
+            dims.append(tuple(found))
+        return PartitionSpec(*(found or None for found in dims))
+
     def refined(self, mesh: DeviceMatrix, placements: Iterable[Placement]) -> NamedMesh:
         """The mesh that can say all these shardings, with the user's axes wherever they can."""
         dims = {axes for placement in placements for axes in placement.dims if axes}
@@ -84,7 +105,9 @@ class NamedAxes:
             sizes += [mesh.shape[axis] for axis in run]
             names += [f"{name}.{number}" for number in range(len(run))]
             runs += [(axis,) for axis in run]
-        return NamedMesh(_mesh(mesh, sizes, names), tuple(zip(names, runs, strict=True)))
+        # Types are those of the user's axes, not of parts of them.
+        made = _mesh(mesh, sizes, names, self.types if len(names) == len(self.sizes) else ())
+        return NamedMesh(made, tuple(zip(names, runs, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +137,10 @@ def _uses_all(axes: Sequence[int], run: tuple[int, ...]) -> bool:
     return tuple(axes[start : start + len(run)]) == run
 
 
-def _mesh(mesh: DeviceMatrix, sizes: Sequence[int], names: Sequence[str]) -> Mesh | AbstractMesh:
+def _mesh(
+    mesh: DeviceMatrix, sizes: Sequence[int], names: Sequence[str], types: tuple[AxisType, ...] = ()
+) -> Mesh | AbstractMesh:
     if mesh.num_devices > jax.device_count():
-        return AbstractMesh(tuple(sizes), tuple(names))
+        return AbstractMesh(tuple(sizes), tuple(names), axis_types=types or None)
     devices: Any = np.array(jax.devices(), dtype=object)[list(mesh.ranks)]
-    return Mesh(devices.reshape(tuple(sizes)), tuple(names))
+    return Mesh(devices.reshape(tuple(sizes)), tuple(names), axis_types=types or None)

@@ -22,6 +22,7 @@ from sporax.report.questions import Answers
 from sporax.report.view.headline import utilization
 from sporax.runtime.devices.argument import Argument
 from sporax.runtime.devices.global_view import devices_here, place_data
+from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.process import step_verification
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.ranks import joint_arrays
@@ -106,10 +107,17 @@ class PlannedStep(Answers):
 
     def compile(self, name: str) -> Any:
         """The program of all devices, compiled; `name` is what messages call it."""
-        if self.executable is not None:
-            return self.executable
-        with defects_told("lowering", name, self.settings):
-            return step_verification.compiled(self.jitted, name, self.structs())
+        executable = self.executable
+        if executable is None:
+            with defects_told("lowering", name, self.settings):
+                executable = step_verification.compiled(self.jitted, name, self.structs())
+        return VerifiedFirst(executable, self._verified) if is_asked() else executable
+
+    def _verified(self, *arguments: jax.Array) -> Verification:
+        """The first step on one device next to this one; results that update a variable have its name."""
+        updated = {output: self.graph.inputs[argument].name for output, argument in self.graph.aliases}
+        names = [updated.get(number) or f"result {number}" for number in range(len(self.graph.outputs))]
+        return verified(self.step, self.plan, arguments, names)
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
         shape = tuple(self.arguments[number].array.shape)

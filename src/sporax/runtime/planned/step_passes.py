@@ -20,6 +20,7 @@ import jax
 from jax.extend.core import ClosedJaxpr
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
@@ -329,7 +330,7 @@ def check_memory(state: StepState) -> StepState:
 
 def _backend(state: StepState) -> Backend:
     """The compiler of the devices that the step is planned for."""
-    return backend_of(state.found.request.profile.platform)
+    return backend_of(state.found.request.profile.compiler)
 
 
 @_stages
@@ -345,8 +346,8 @@ def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
     """Raise if what was planned needs more memory than the user allows."""
     if needed > settings.asked_bytes:
         raise SporaxRuntimeError(
-            f"For 'memory', the step must fit into {settings.asked_bytes / 1e6:.3f} MB per device, but {what} needs "
-            f"{needed / 1e6:.3f} MB. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
+            f"For 'memory', the step must fit into {limit_text(settings.asked_bytes)} per device, but {what} needs "
+            f"{limit_text(needed)}. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
             "'enable_parallel_optimizer' save memory."
         )
 

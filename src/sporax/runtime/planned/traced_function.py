@@ -15,8 +15,12 @@ import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
+from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
+from sporax.lowering.marks.gpu_attention import attention_of_gpus
 from sporax.runtime.planned.fixed_arguments import check_mapping, positions
+from sporax.runtime.planned.named_mesh import NamedAxes
+from sporax.runtime.planned.user_mesh import is_explicit, traced_under, typed_sharding
 
 
 def traced(
@@ -25,6 +29,8 @@ def traced(
     carry: Mapping[int, int],
     donated: Sequence[int] = (),
     marked: Callable[[Any], Any] = lambda results: results,
+    axes: NamedAxes | None = None,
+    constraints: Constraints = ANY_MESH,
 ) -> tuple[Ingested, Any, Any]:
     """The graph of a function, and the structures of its arguments and of its result.
 
@@ -34,6 +40,8 @@ def traced(
         carry: positions of arguments by that of the result which takes their place.
         donated: positions of arguments whose memory results may use.
         marked: the results with marks for the planner.
+        axes: of the plan, where they have names.
+        constraints: makes marks of the shardings that the function says.
     """
     leaves, in_tree = jax.tree.flatten(args)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
@@ -52,7 +60,8 @@ def traced(
         return jax.tree.leaves(marked(outputs))
 
     flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
-    jaxpr = jax.make_jaxpr(flat)(*structs)
+    with attention_of_gpus():
+        jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
@@ -67,7 +76,7 @@ def traced(
             )
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
-    return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
+    return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
 
 
 def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
@@ -82,7 +91,10 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
             ) from None
     # As JAX itself converts arguments: int64 is int32 unless x64 is enabled.
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
-    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
+    sharding = typed_sharding(leaf)
+    # On automatic axes a sharding is no part of the type.
+    typed = sharding if is_explicit(sharding) else None
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, sharding=typed, weak_type=getattr(leaf, "weak_type", False))
 
 
 def _check_nothing_is_lost(args: Any, tree: Any, values: Sequence[Any], results: Sequence[Any]) -> None:

@@ -44,9 +44,9 @@ def active() -> bool:
     return SESSION.dry_run is not None
 
 
-def imitating() -> bool:
+def simulating() -> bool:
     """Whether what is traced now computes one rank's part, without the others."""
-    return SESSION.imitating
+    return SESSION.simulating
 
 
 def start(place: RankEnvironment) -> None:
@@ -90,14 +90,14 @@ def _close(run: DryRun) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """Context in which one rank's part of a program is traced: collectives answer by themselves."""
-    outer, SESSION.imitating = SESSION.imitating, True
+    outer, SESSION.simulating = SESSION.simulating, True
     try:
         yield
     finally:
-        SESSION.imitating = outer
+        SESSION.simulating = outer
 
 
-class Rehearsal:
+class DryRunProgram:
     """A program of all ranks in a dry run.
 
     Args:
@@ -126,7 +126,7 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
 
     Args:
         lowered: the step.
-        program: what it was lowered from; a `Rehearsal` where ranks exchange data.
+        program: what it was lowered from; a `DryRunProgram` where ranks exchange data.
         name: of the step.
 
     Returns:
@@ -136,7 +136,7 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
     compiled, step = SESSION.dry_run.add(lowered, name)
     if SESSION.dry_run.level < COMPUTING_LEVEL:
         return _Unrun(lowered)
-    return _Timed(program.own if isinstance(program, Rehearsal) else compiled, step)
+    return _Timed(program.own if isinstance(program, DryRunProgram) else compiled, step)
 
 
 def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -> Callable[[], Sequence[jax.Array]]:

@@ -3,8 +3,6 @@
 Names are loaded when they are first used: what is imported before the first program is made needs none of them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,13 +31,35 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime.process import dry_run
 from sporax.runtime.program.arguments import assembled, joint_inputs
-from sporax.runtime.program.compilation import Compilation
 from sporax.runtime.program.signature import Signature, difference, is_array, sign
 from sporax.runtime.program.variant import Variant, waiting
 from sporax.runtime.program.variants import described, discovered, new_variant
 from sporax.runtime.ranks import joint_arrays, local_ranks
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames, value_checks
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation of a program.
+
+    Attributes:
+        reason: what differed from what had been compiled before.
+        trace_seconds: time to find the program's variables; XLA compiles at the first call after that.
+        num_read, num_written: how many variables the program reads only, and updates.
+    """
+
+    reason: str
+    trace_seconds: float
+    num_read: int
+    num_written: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason} ({self.num_read} variables read, {self.num_written} updated; "
+            f"traced in {self.trace_seconds:.2f} s)"
+        )
+
 
 if TYPE_CHECKING:
     from sporax.runtime.pipeline.pipelined_step import PipelinedStep

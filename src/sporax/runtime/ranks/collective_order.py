@@ -7,12 +7,12 @@ knows that a program is run by all ranks, and it
 * takes a constant for the same constant everywhere, and replaces the sum of a constant over ranks by a product.
 
 Here every rank compiles its own program, with its own rank written into it. So each operand of a collective is tied to the
-result of the one before (`follow`, `happened`): one element of it is chosen, by a condition that is always true, between
+result of the one before (`follow`, `record_collective`): one element of it is chosen, by a condition that is always true, between
 itself and that result. The compiler cannot know the condition, because it depends on an input of the program.
 
 JAX traces some functions by themselves: rules of differentiation, loop bodies, branches, `jax.checkpoint`. A value of one
 trace must not be met in another. So the last result is kept for each trace, and a collective, which is differentiable
-and may thus run in a trace of its own, takes a `receipt` along and gives one back. Loop bodies and the like are ordered
+and may thus run in a trace of its own, takes an `order_token` along and gives one back. Loop bodies and the like are ordered
 inside; against what is around them they are ordered by the data they take and give.
 """
 
@@ -63,8 +63,8 @@ def follow(array: jax.Array) -> jax.Array:
     return array.at[first].set(chosen) if first else chosen  # no scatter into a scalar: see `lowering.jax_versions`
 
 
-def happened(result: jax.Array | None) -> None:
-    """Note that a collective gave this result, or that another trace gave this `receipt`."""
+def record_collective(result: jax.Array | None) -> None:
+    """Note that a collective gave this result, or that another trace gave this `order_token`."""
     tracing = SESSION.tracing
     if result is not None and result.size and tracing.zero is not None:
         here = _trace_state()
@@ -73,22 +73,22 @@ def happened(result: jax.Array | None) -> None:
         tracing.latest = (*others, (here, result[(0,) * result.ndim]))
 
 
-def receipt() -> jax.Array | None:
+def order_token() -> jax.Array | None:
     """A number that stands for the last collective of this trace and can be handed to another; None before the first.
 
-    A program gives its last receipt as a result, so that no collective is left out because no one looks at its result.
+    A program gives its last token as a result, so that no collective is left out because no one looks at its result.
     """
     previous = _latest()
-    # A receipt orders programs and is no part of the mathematics.
+    # A token orders programs and is no part of the mathematics.
     return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))
 
 
-def latest_receipt(before: jax.Array | None) -> jax.Array | None:
-    """This trace's `receipt`; that of the trace inside it, `before`, if it has none.
+def latest_order_token(before: jax.Array | None) -> jax.Array | None:
+    """This trace's `order_token`; that of the trace inside it, `before`, if it has none.
 
     JAX runs a rule of differentiation in the trace around the one in which the collective was called.
     """
-    own = receipt()
+    own = order_token()
     return before if own is None else own
 
 

@@ -30,7 +30,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.base.made_later import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
+from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
 from sporax.runtime.ranks.exchange_modes import check_mode
 from sporax.runtime.ranks.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
@@ -111,8 +111,8 @@ def run(collective: Collective[ResultT], *arrays: jax.Array) -> ResultT:
         return cast("ResultT", product)
     # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
     results: ResultT
-    results, last = _differentiable(collective, receipt(), *arrays)
-    happened(last)
+    results, last = _differentiable(collective, order_token(), *arrays)
+    record_collective(last)
     return results
 
 
@@ -131,16 +131,16 @@ def own_position(group: Group, what: str) -> int:
 def _differentiable(
     collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
 ) -> tuple[ResultT, jax.Array | None]:
-    happened(before)
-    return cast("ResultT", _execute(collective, "forward", *arrays)), receipt()
+    record_collective(before)
+    return cast("ResultT", _execute(collective, "forward", *arrays)), order_token()
 
 
 def _forward(
     collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
 ) -> tuple[tuple[ResultT, jax.Array | None], tuple[tuple[jax.Array, ...], ResultT]]:
     # Itself differentiable, for derivatives of derivatives.
-    results, last = _differentiable(collective, latest_receipt(before), *arrays)
-    happened(last)
+    results, last = _differentiable(collective, latest_order_token(before), *arrays)
+    record_collective(last)
     return (results, last), (arrays, results)
 
 
@@ -154,9 +154,9 @@ def _backward(
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         return (None, *[None] * len(arrays))
     pulled_back, last = _linear(
-        collective, "backward", receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+        collective, "backward", order_token(), arrays, results, jax.tree.map(_number, cotangents[0])
     )
-    happened(last)
+    record_collective(last)
     return None, *(
         cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
         for array, cotangent in zip(arrays, pulled_back, strict=True)
@@ -180,8 +180,8 @@ def _linear(
     results: ResultT,
     values: Arrays,
 ) -> tuple[Arrays, jax.Array | None]:
-    happened(before)
-    return _execute(collective, method, arrays, results, values), receipt()
+    record_collective(before)
+    return _execute(collective, method, arrays, results, values), order_token()
 
 
 def _linear_forward(
@@ -196,8 +196,8 @@ def _linear_forward(
         raise SporaxRuntimeError(
             f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
         )
-    results_of_map, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
-    happened(last)
+    results_of_map, last = _linear(collective, method, latest_order_token(before), arrays, results, values)
+    record_collective(last)
     return (results_of_map, last), (arrays, results)
 
 
@@ -209,9 +209,9 @@ def _linear_backward(
 ) -> tuple[None, None, None, Arrays]:
     arrays, results = saved
     transposed, last = _linear(
-        collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+        collective, _TRANSPOSE[method], order_token(), arrays, results, jax.tree.map(_number, cotangents[0])
     )
-    happened(last)
+    record_collective(last)
     return None, None, None, transposed
 
 

@@ -20,11 +20,12 @@ from jax import lax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.made_later import dataclass
+from sporax.lowering.execute.extremes import EXTREMES
 from sporax.lowering.execute.ordered_sum import sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays
-from sporax.runtime.ranks.collective_order import AXIS, follow, happened
+from sporax.runtime.ranks.collective_order import AXIS, follow, record_collective
 
 _LARGEST_IN_PAIRS_BYTES = 2**22
 """Largest message that four members combine in pairs."""
@@ -73,13 +74,13 @@ class Axis:
 
 def permute(array: jax.Array, pairs: list[tuple[int, int]]) -> jax.Array:
     """What came along one of the pairs (from, to) of places; zeros where nothing came."""
-    if dry_run.imitating():
+    if dry_run.simulating():
         return array
     return _noted(lax.ppermute(follow(array), AXIS, pairs))
 
 
 def _noted(result: jax.Array) -> jax.Array:
-    happened(result)
+    record_collective(result)
     return result
 
 
@@ -87,7 +88,7 @@ def gather(axis: Axis, array: jax.Array) -> jax.Array:
     """The members' arrays, one after another along dim 0."""
     if axis.count == 1:
         return array
-    if dry_run.imitating():
+    if dry_run.simulating():
         return jnp.concatenate([array] * axis.count)
     if axis.divides:
         return _noted(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
@@ -102,7 +103,7 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
     """Divide the array along `split_dim`, give each member a piece, put what comes together along `concat_dim`."""
     if axis.count == 1:
         return array
-    if dry_run.imitating():
+    if dry_run.simulating():
         return jnp.concatenate([jnp.split(array, axis.count, split_dim)[axis.position]] * axis.count, concat_dim)
     if axis.divides:
         return _noted(
@@ -129,11 +130,11 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return jnp.prod(gather(axis, array[None]), 0, dtype=array.dtype)
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
-    if dry_run.imitating():
+    if dry_run.simulating():
         return array * jnp.asarray(axis.count, array.dtype) if op == "sum" else array
     if _in_pairs(axis, array.nbytes):
         return _reduce_in_pairs(axis, array, {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[op])
-    combine: Any = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
+    combine: Any = {"sum": lax.psum, **EXTREMES}[op]
     return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
 
@@ -167,7 +168,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     if axis.count == 1:
         return array
     native = op == "sum" and axis.divides and array.dtype != jnp.bool_ and world.has_reduce_scatter()
-    if native and not dry_run.imitating():
+    if native and not dry_run.simulating():
         return _noted(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     # The same bytes: members exchange their pieces and combine them locally.
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
@@ -182,7 +183,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
 
 def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
     """The array of the member at position `root`, bit by bit: sums of integers change neither NaN nor -0."""
-    if axis.count == 1 or dry_run.imitating():
+    if axis.count == 1 or dry_run.simulating():
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))

@@ -81,6 +81,23 @@ def find(name: str | None, what: str = "group") -> Group:
     return Group(name, SESSION.groups[name])
 
 
+def find_counted(name: str | None, what: str) -> Group:
+    """As `find`, for exchanges whose result a script may divide by the number of ranks that it has been told.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `find`; or the exchange is between less ranks than that.
+    """
+    members = find(name, what)
+    told = SESSION.told_size or 1
+    if members.name in WORLD_GROUPS and members.size < told and not SESSION.plans_all:
+        mode = "" if distributed.has_other_processes() else "set parallel_mode='data_parallel', or "
+        raise SporaxRuntimeError(
+            f"For '{what}', the exchange is between {members.size} process(es) in this parallel mode, but get_group_size() has "
+            f"said {told}, the number of devices. To make each device a rank, {mode}start `sporax run --worker_num {told}`."
+        )
+    return members
+
+
 @dataclass(frozen=True, slots=True)
 class _Membership:
     """What a compiled step remembers of a group."""

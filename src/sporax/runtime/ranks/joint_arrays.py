@@ -32,7 +32,7 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.compiler_options import merged_options
 from sporax.runtime import world as distributed
 from sporax.runtime.process import dry_run
-from sporax.runtime.ranks.collective_order import AXIS, in_order, receipt
+from sporax.runtime.ranks.collective_order import AXIS, in_order, order_token
 from sporax.runtime.ranks.communication_reuse import reusing
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -207,7 +207,7 @@ def by_rank(function: Callable[..., Any], devices: Devices, *, is_step: bool = F
         *arrays, nothing = arguments
         with in_order(nothing):
             results = function(*arrays)
-            last = receipt()
+            last = order_token()
         # Always 0, but the compiler cannot know it, so the last collective cannot be removed.
         return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
 
@@ -240,7 +240,7 @@ def compile_jointly(
         by_rank(function, devices, is_step=is_step), donate_argnums=tuple(donate), compiler_options=options
     )
     return (
-        dry_run.Rehearsal(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))
+        dry_run.DryRunProgram(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))
         if dry_run.active()
         else program
     )

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import happened, latest_receipt, receipt
+from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
 from sporax.runtime.ranks.exchange_modes import check_mode
 from sporax.runtime.state import frames
 
@@ -69,8 +69,8 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
     check_mode()
-    results, last = _differentiable(exchange, receipt(), *arrays)
-    happened(last)
+    results, last = _differentiable(exchange, order_token(), *arrays)
+    record_collective(last)
     return results
 
 
@@ -81,32 +81,32 @@ def send(message: Message, array: jax.Array) -> jax.Array:
         SporaxRuntimeError: the receiver is this rank itself.
     """
     check_mode()
-    sent, last = _differentiable_send(message, receipt(), array)
-    happened(last)
+    sent, last = _differentiable_send(message, order_token(), array)
+    record_collective(last)
     return sent
 
 
 def receive(message: Message, after: jax.Array) -> jax.Array:
     """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
     check_mode()
-    arrived, last = _differentiable_receive(message, receipt(), after)
-    happened(last)
+    arrived, last = _differentiable_receive(message, order_token(), after)
+    record_collective(last)
     return arrived
 
 
 Results = tuple[tuple[jax.Array, ...], jax.Array | None]
-"""What arrived, and the receipt."""
+"""What arrived, and the token."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _differentiable(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> Results:
-    happened(before)
-    return _carry_out(exchange, arrays), receipt()
+    record_collective(before)
+    return _carry_out(exchange, arrays), order_token()
 
 
 def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> tuple[Results, None]:
-    results, last = _differentiable(exchange, latest_receipt(before), *arrays)
-    happened(last)
+    results, last = _differentiable(exchange, latest_order_token(before), *arrays)
+    record_collective(last)
     return (results, last), None
 
 
@@ -116,8 +116,8 @@ def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
         cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
         for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
     ]
-    returned, last = _differentiable(exchange.reversed, receipt(), *filled)
-    happened(last)
+    returned, last = _differentiable(exchange.reversed, order_token(), *filled)
+    record_collective(last)
     return None, *map(_as_cotangent, returned)
 
 
@@ -125,22 +125,22 @@ def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
 def _differentiable_send(
     message: Message, before: jax.Array | None, array: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    happened(before)
+    record_collective(before)
     _carry_out(Exchange((message,), ()), [array])
-    return array, receipt()
+    return array, order_token()
 
 
 def _send_forward(
     message: Message, before: jax.Array | None, array: jax.Array
 ) -> tuple[tuple[jax.Array, jax.Array | None], None]:
-    sent, last = _differentiable_send(message, latest_receipt(before), array)
-    happened(last)
+    sent, last = _differentiable_send(message, latest_order_token(before), array)
+    record_collective(last)
     return (sent, last), None
 
 
 def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any]:
-    returned, last = _differentiable_receive(message, receipt(), cotangents[0])
-    happened(last)
+    returned, last = _differentiable_receive(message, order_token(), cotangents[0])
+    record_collective(last)
     return None, _as_cotangent(returned)
 
 
@@ -148,24 +148,24 @@ def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any
 def _differentiable_receive(
     message: Message, before: jax.Array | None, after: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    happened(before)
+    record_collective(before)
     (arrived,) = _carry_out(Exchange((), (message,)), [])
-    return arrived, receipt()
+    return arrived, order_token()
 
 
 def _receive_forward(
     message: Message, before: jax.Array | None, after: jax.Array
 ) -> tuple[tuple[jax.Array, jax.Array | None], jax.Array]:
-    arrived, last = _differentiable_receive(message, latest_receipt(before), after)
-    happened(last)
+    arrived, last = _differentiable_receive(message, latest_order_token(before), after)
+    record_collective(last)
     return (arrived, last), after
 
 
 def _receive_backward(message: Message, after: jax.Array, cotangents: Any) -> tuple[Any, Any]:
     inexact = jnp.issubdtype(message.dtype, jnp.inexact)
     filled = cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)
-    sent, last = _differentiable_send(message, receipt(), filled)
-    happened(last)
+    sent, last = _differentiable_send(message, order_token(), filled)
+    record_collective(last)
     return None, _as_cotangent(_zeros_after(after, sent))
 
 

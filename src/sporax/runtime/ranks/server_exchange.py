@@ -83,10 +83,7 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
         table: the cache's parameter, shape (capacity, width); it takes part so that lookups wait for the last update.
         ids: integers of any shape.
     """
-    shapes = (
-        jax.ShapeDtypeStruct(ids.shape, np.int32),
-        jax.ShapeDtypeStruct((*ids.shape, cache.width), np.float32),
-    )
+    shapes = (jax.ShapeDtypeStruct(ids.shape, np.int32), jax.ShapeDtypeStruct((*ids.shape, cache.width), np.float32))
 
     def call(ids: Any, _: Any) -> Any:
         with servers.lock:

@@ -67,6 +67,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     first_workers = store.first_workers or max(1, place.worker_num)
     SESSION.servers = ServerConnection(store, first_workers=first_workers, step_seconds=timeout)
     atexit.register(SESSION.servers.close)
+    world.finish_before_exit()
     return store.rank, _workers(environ)
 
 

@@ -312,6 +312,6 @@ def _entry(name: str, facts: Any, place: tuple[int, int], data: memoryview) -> C
     shape = check_shape(name, facts.get("shape"))
     if place[1] > len(data):
         raise CorruptCheckpointError(
-            f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is cut off"
+            f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is truncated"
         )
     return CheckpointEntry(name, array_from(name, data[slice(*place)], shape, _DTYPES[dtype], dtype))

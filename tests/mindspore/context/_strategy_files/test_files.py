@@ -136,6 +136,6 @@ def test_a_missing_file_and_one_of_another_program_are_told_apart(tmp_path):
     path.write_text(json.dumps({STRATEGIES: {"Add-op0": {"parallel_strategy": [[2], [2]]}}}))
     config = ParallelConfig(op_strategy_load_file=str(path))
     with pytest.warns(
-        UserWarning, match="No operator of this step has a strategy in .*; it was saved by another program"
+        UserWarning, match="no operator of this step has a strategy in .*; it was saved by another program"
     ):
         assert strategy_files.loaded(ingested().graph, config) == {}

@@ -36,6 +36,7 @@ def test_convolutions_draw_their_kernel():
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("mode")
 def test_the_loss_adds_the_divergence_and_trains():
     ms.set_seed(1)

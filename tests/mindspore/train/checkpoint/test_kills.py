@@ -17,7 +17,7 @@ from job_environment import job_environment
 from sharded_recipes import STRATEGIES
 
 from sporax.mindspore.train import load_checkpoint
-from sporax.mindspore.train.checkpoint.directory import latest_checkpoint
+from sporax.mindspore.train.checkpoint.stores import latest_checkpoint
 from sporax.runtime.storage.slice_directory import open_directory
 
 JOB = Path(__file__).with_name("killed_job.py")

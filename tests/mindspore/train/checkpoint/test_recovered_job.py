@@ -99,6 +99,7 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
         return subprocess.Popen([str(word) for word in command], env=variables, stdout=log, stderr=log)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_rank_that_is_started_again_rejoins(tmp_path: Path, expected: str) -> None:
     folder = tmp_path / "killed"

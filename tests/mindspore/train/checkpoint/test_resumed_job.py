@@ -105,6 +105,7 @@ def test_a_killed_job_goes_on_from_what_orbax_wrote(whole: tuple[Path, Job], aga
     assert losses_of(again, "orbax") == {step: expected[step] for step in (0, *range(4, 9))}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_number_of_ranks_changes_while_the_batch_divides(
     tmp_path: Path, whole: tuple[Path, Job], alone: tuple[Path, Job], again: Job

@@ -50,6 +50,7 @@ def test_the_fastest_plan_stays_where_it_fits(problem, fastest):
     assert improved(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
 
 
+@pytest.mark.full
 def test_all_searches_end_at_plans_that_cost_nearly_the_same(problem):
     within = SearchOptions(fully_use_devices=True, memory_bytes=LIMIT)
     modes = ("dynamic_programming", "recursive_programming", "sharding_propagation")

@@ -8,13 +8,14 @@ import pytest
 from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem_of, product, training_step
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.units import parse_bytes
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.limit import limit as limits
-from sporax.planner.search.limit.limit import _kilobytes, fit, is_large, least_cost, relaxed, smallest
+from sporax.planner.search.limit.limit import fit, is_large, least_cost, relaxed, smallest
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
@@ -48,11 +49,11 @@ def test_a_limit_is_kept():
 
 def test_where_nothing_fits_the_error_says_what_would():
     with pytest.raises(
-        SporaxRuntimeError, match=r"For 'memory', the plan must fit into 0\.000 MB per device, but"
+        SporaxRuntimeError, match=r"For 'memory', the plan must fit into 10 B per device, but"
     ) as caught:
         least_cost(problem_of(product(), MESH, memory_bytes=10), [])
-    stated = float(re.search(r"but (\S+) MB is the smallest plan", str(caught.value)).group(1)) * 1e6
-    problem = problem_of(product(), MESH, memory_bytes=int(stated))
+    stated = parse_bytes(re.search(r"but (\S+ \S+) is the smallest plan", str(caught.value)).group(1), "the limit")
+    problem = problem_of(product(), MESH, memory_bytes=stated)
     assert measured(problem, least_cost(problem, [])).peak_bytes <= stated
 
 
@@ -83,11 +84,6 @@ def test_the_smallest_plan_is_no_larger_than_the_cheapest_and_remembered():
 def test_problems_are_large_from_a_few_hundred_decisions_on():
     assert not is_large(problem_of(layers(4), mesh_of(2)))
     assert is_large(problem_of(layers(140), mesh_of(2)))
-
-
-@pytest.mark.parametrize("num_bytes", [1, 999, 1000, 1001, 5_711_004])
-def test_the_least_memory_that_an_error_names_is_enough(num_bytes):
-    assert num_bytes <= 1000 * _kilobytes(num_bytes) < num_bytes + 1000
 
 
 def test_a_plan_that_fits_is_not_changed_by_its_limit():
@@ -131,6 +127,7 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
     assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(fits.chosen)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("graph", "shape", "limit", "share"),
     [

@@ -19,6 +19,7 @@ from sporax.planner.search.space.shardings import (
     link_runs,
     natural_units,
     placements_of,
+    refined,
     restricted,
     with_partial_sums,
 )
@@ -96,3 +97,17 @@ def test_axes_within_nodes_stay_together():
     links = link_costs(load_profile("h100"), mesh)
 
     assert link_runs(mesh, links) == natural_units(mesh, links) == ((0, 1), (2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("used", "units"),
+    [
+        ([], ((0, 1, 2), (3, 4, 5))),
+        ([(0, 1, 2), (3, 4, 5)], ((0, 1, 2), (3, 4, 5))),
+        ([(0, 1, 2, 3, 4), (5,)], ((0, 1, 2), (3, 4), (5,))),
+        ([(0, 1), (2, 3, 4, 5)], ((0, 1), (2,), (3, 4, 5))),
+        ([(axis,) for axis in range(6)], ((0, 1, 2), (3, 4, 5))),
+    ],
+)
+def test_strategies_divide_units_while_they_are_few(used, units):
+    assert refined(((0, 1, 2), (3, 4, 5)), used) == units

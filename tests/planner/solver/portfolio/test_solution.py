@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_graphs import training_step
 
 from sporax.base.errors import SporaxValueError
 from sporax.planner.solver import CostGraph, evaluate, read_graph, solve
-from sporax.planner.solver.contest.synthetic import training_step
 
 DATA = Path(__file__).parents[3] / "data" / "iopddl"
 SEEDS = st.integers(0, 10**9)

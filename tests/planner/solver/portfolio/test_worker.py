@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from solver_graphs import whole
+from synthetic_graphs import training_step
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.contest.synthetic import training_step
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.moments import Moments
 from sporax.planner.solver.graph.network import Network

@@ -168,8 +168,8 @@ def _as_message(content: Mapping[str, Any], path: str) -> bytes:
     # The message has only numbers of slices, so a Layout would be lost without notice.
     if lost:
         warnings.warn(
-            f"'{path}' has numbers of slices only, without the Layouts of {', '.join(lost)}: a file that ends in '.json' keeps "
-            "them.",
+            f"For 'strategy_ckpt_save_file', '{path}' has numbers of slices only, without the Layouts of "
+            f"{', '.join(lost)}: a file that ends in '.json' keeps them.",
             stacklevel=2,
         )
     return protobuf.encode(content)
@@ -218,7 +218,9 @@ def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Shardings]
     if not strategies and entrances(graph):
         files = " and ".join(filter(None, (config.op_strategy_load_file, config.strategy_ckpt_load_file)))
         warnings.warn(
-            f"No operator of this step has a strategy in {files}; it was saved by another program.", stacklevel=2
+            f"For 'strategy_ckpt_load_file', no operator of this step has a strategy in {files}; it was saved by another "
+            "program.",
+            stacklevel=2,
         )
     return strategies
 

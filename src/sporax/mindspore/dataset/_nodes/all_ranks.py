@@ -27,6 +27,7 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, row_of
 from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table, rows_of
 from sporax.mindspore.dataset.samplers import BuiltinSampler
+from sporax.runtime.session import SESSION
 
 
 class AllShares(Node):
@@ -44,7 +45,6 @@ class AllShares(Node):
         self._batched = batched
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [self.parent.build(run.with_rank(rank)) for rank in range(self._num_ranks)]
         tables = [stream for stream in streams if isinstance(stream, Table)]
         if len(tables) == len(streams):
@@ -78,7 +78,6 @@ class _Shares(Table):
         self.size = shares[0].size * (1 if batched else len(shares))
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         rows = [self._row(int(index)) for index in indices]
         return {name: [row[name] for row in rows] for name in self._columns}
 
@@ -97,7 +96,7 @@ def _together(batches: Sequence[Row], columns: Sequence[str]) -> Row:
 def with_all_shares(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read the shares of all ranks."""
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
-    if not counts:
+    if not counts or not SESSION.by_rank():
         return node
     if len(counts) > 1:
         raise SporaxRuntimeError(
@@ -132,7 +131,6 @@ class OnePatch(Select):
         self.patches = tuple(patches)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         # Under the name of the first patch, so that all passes have the same columns.
         taken = {self.patches[run.patch] if name == self.patches[0] else name: name for name in self.columns}
         return Select(_Together(self.parent), taken).build(run)
@@ -145,7 +143,6 @@ class _Together(Node):
         super().__init__(parent.columns, [parent])
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         return self.parent.build(run) if run.readings is None else run.readings.stream(self.parent, run)
 
     def _count(self) -> int:
@@ -183,7 +180,6 @@ class _Remembered(Table):
         self.size = parent.size
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         key, thread = indices.tobytes(), threading.get_ident()
         known = self._last.get(thread)
         if known is None or known[0] != key:
@@ -192,7 +188,6 @@ class _Remembered(Table):
         return copy.deepcopy(known[1])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return self._parent.origin(index)
 
 
@@ -230,7 +225,6 @@ class AllPatches(Node):
         self._num_patches = num_patches
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         readings = Readings(self._num_patches)
         streams = [self.parent.build(run.with_patch(number, readings)) for number in range(self._num_patches)]
         tables = [stream for stream in streams if isinstance(stream, Table)]
@@ -256,7 +250,6 @@ class _Joined(Table):
         self.size = parts[0].size
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         rows = [
             _row_of_all(
                 [row_of(part.gather(indices[at : at + 1])) for part in self._parts], self._columns, self._num_slices

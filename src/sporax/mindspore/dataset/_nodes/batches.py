@@ -31,15 +31,7 @@ from sporax.mindspore.dataset._rows import (
     opened,
     row_of,
 )
-from sporax.mindspore.dataset._streams import (
-    Batched,
-    Flow,
-    Indices,
-    Stream,
-    Table,
-    batched,
-    rows_of,
-)
+from sporax.mindspore.dataset._streams import Batched, Flow, Indices, Stream, Table, batched, rows_of
 
 PadInfo = Mapping[str, tuple[Sequence[int | None] | None, Any] | None]
 
@@ -340,7 +332,6 @@ class Batch(Node):
         self._workers = flow_workers(self, workers, processes)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         collate = _Collated(self.collate, run.epoch)
         if isinstance(stream, Table) and self.fixed_size is not None:
@@ -358,7 +349,6 @@ class Batch(Node):
         return full + (rest > 0 and not self.drop_remainder)
 
     def runs_python(self) -> bool:
-        """See Node."""
         return self._python
 
 
@@ -405,7 +395,6 @@ class BatchSource(Node):
         self.processes = processes
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         # A list: tables know their size. The sampler is asked again for each pass, so it may shuffle.
         return _PickedBatches(self._store, [_row_numbers(item) for item in self._batch_sampler], self._collate_fn)
 
@@ -415,7 +404,6 @@ class BatchSource(Node):
         return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
-        """See Node."""
         # The batch sampler is the user's, even without a `collate_fn`.
         return True
 
@@ -428,7 +416,6 @@ class _PickedBatches(Table):
         self.size = len(picks)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return join([self._batch(self._store.gather(self._picks[int(index)])) for index in indices])
 
     def _batch(self, block: Block) -> Block:

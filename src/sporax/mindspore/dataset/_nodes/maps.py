@@ -61,7 +61,6 @@ class _Hooked(Operation):
         self._hook = hook
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         self._hook(*map(opened, values))
         return values
 
@@ -105,10 +104,7 @@ class _Tried:
 
 
 def healthy(
-    rows: Iterator[Row],
-    function: Callable[[Block, Indices], Block],
-    in_order: InOrder,
-    mode: config.ErrorSamplesMode,
+    rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_order: InOrder, mode: config.ErrorSamplesMode
 ) -> Iterator[Row]:
     """Every row through a block function; what fails is left out or replaced.
 
@@ -171,7 +167,6 @@ class Map(Node):
         self._workers = flow_workers(self, workers, processes)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         keys = tuple(run.row_key(self.depth, i) for i in range(len(self.operations)))
         operations: Sequence[Operation] = self.operations
         debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
@@ -197,7 +192,6 @@ class Map(Node):
         return self.parent.num_rows()
 
     def runs_python(self) -> bool:
-        """See Node."""
         return any(map(is_python, self.operations))
 
 
@@ -266,7 +260,6 @@ class CachedMap(Map):
         self._source = below
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         if config.get_debug_mode():
             return super().build(run)
         rebuilt: Node = self._source.with_sampler(SequentialSampler())

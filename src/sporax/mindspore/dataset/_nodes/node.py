@@ -18,7 +18,6 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._callbacks import Events
-from sporax.mindspore.dataset._gates import Gate
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, row_of
 from sporax.mindspore.dataset._streams import (
@@ -34,12 +33,15 @@ from sporax.mindspore.dataset._streams import (
     Window,
     Zipped,
     buffer_order,
+    chained,
     rows_of,
     shuffled,
     zipped,
 )
+from sporax.mindspore.dataset._sync_wait import Gate
 from sporax.mindspore.dataset._workers import FlowWorkers, TableWorkers
 from sporax.mindspore.dataset.samplers import BuiltinSampler
+from sporax.runtime.session import SESSION
 
 
 class Node(abc.ABC):
@@ -74,7 +76,7 @@ class Node(abc.ABC):
         self.parents = tuple(parents)
         # From the source up, so that steps added later do not change random numbers of those before.
         self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
-        self._num_rows: int | None = None
+        self._num_rows: dict[int, int] = {}
 
     @property
     def parent(self) -> Node:
@@ -87,9 +89,10 @@ class Node(abc.ABC):
 
     def num_rows(self) -> int:
         """Rows of one pass; a flow is read once to count them. An endless repeat counts once, as in MindSpore."""
-        if self._num_rows is None:
-            self._num_rows = self._count()
-        return self._num_rows
+        for_ranks = SESSION.acts_for()  # whose shares are read
+        if for_ranks not in self._num_rows:
+            self._num_rows[for_ranks] = self._count()
+        return self._num_rows[for_ranks]
 
     def _count(self) -> int:
         stream = self.build(Pass(0, 0))
@@ -153,11 +156,10 @@ class Source(Node):
     def with_sampler(self, sampler: BuiltinSampler) -> Source:
         """The same store under another sampler."""
         changed = copy.copy(self)
-        changed.load, changed.sampler, changed._num_rows = self.store, sampler, None
+        changed.load, changed.sampler, changed._num_rows = self.store, sampler, {}
         return changed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         table = self.store()
         if self.cache is not None and not config.get_debug_mode():
             self.cache.claim(self.identity())
@@ -180,7 +182,6 @@ class Source(Node):
         return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
-        """See Node."""
         return self._python
 
 
@@ -210,7 +211,6 @@ class FlowSource(Node):
         self.sharded = sharded
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         return Flow(lambda: self._start(run))
 
     def _count(self) -> int:
@@ -226,7 +226,6 @@ class Shuffle(Node):
         self._fixed = fixed
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         # Parts of a split must agree on all ranks and in all epochs.
         drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
@@ -246,7 +245,6 @@ class Repeat(Node):
         self.count = count
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         # Repeats count as passes, so each has another order; an endless one counts from 0.
         first = 0 if self.count == ENDLESS else run.index * self.count
 
@@ -268,7 +266,6 @@ class Limit(Node):
         self.take = take
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             left = stream.size if stream.size == ENDLESS else max(stream.size - self.skip, 0)
@@ -291,7 +288,6 @@ class Select(Node):
         self.names = names
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
@@ -328,7 +324,6 @@ class Rewritten(Node):
         self._workers = TableWorkers(max(node.num_processes for node in parent.walk()))
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.rewrite(self._workers.rows_of(stream), run))
 
@@ -345,7 +340,6 @@ class SyncWait(Node):
         self.gate = gate
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         stream = self.parent.build(run)
         return Flow(lambda: self.gate.passing(rows_of(stream)))
 
@@ -439,7 +433,6 @@ class Zip(Node):
         super().__init__(columns, parents)
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table)]
         if len(tables) == len(streams):
@@ -464,7 +457,6 @@ class Concat(Node):
         self.sampler = sampler
 
     def build(self, run: Pass) -> Stream:
-        """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
         if len(tables) == len(streams):
@@ -472,7 +464,7 @@ class Concat(Node):
             return joined if self.sampler is None else Reordered(joined, self.sampler.order(joined.size, run))
         if self.sampler is not None:
             raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
-        return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
+        return Flow(lambda: chained([rows_of(stream) for stream in streams]))
 
     def _count(self) -> int:
         total = sum(parent.num_rows() for parent in self.parents)

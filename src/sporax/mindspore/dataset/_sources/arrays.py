@@ -234,9 +234,7 @@ def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
 class SemeionDataset(
     FormatDataset,
     format=Format(
-        (arguments.folder("folder that holds the file."), *arguments.SAMPLED),
-        columns=("image", "label"),
-        read=_semeion,
+        (arguments.folder("folder that holds the file."), *arguments.SAMPLED), columns=("image", "label"), read=_semeion
     ),
 ):
     """Semeion from its text file semeion.data.

@@ -51,7 +51,7 @@ def _waveform(where: str, content: bytes, path: Path) -> Array:
                 channels, width, _, count, *_ = file.getparams()
                 data = file.readframes(count)
         except (wave.Error, EOFError) as error:
-            raise ValueError(str(error) or "the file is cut off") from error
+            raise ValueError(str(error) or "the file is truncated") from error
         # `wave` gives what is there without a word.
         if len(data) != count * channels * width:
             raise ValueError(
@@ -382,10 +382,7 @@ class TedliumDataset(
                 doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
             ),
             arguments.optional(
-                "extensions",
-                str,
-                'must be ".sph" or None.',
-                functools.partial(_checks.check_choice, choices=(".sph",)),
+                "extensions", str, 'must be ".sph" or None.', functools.partial(_checks.check_choice, choices=(".sph",))
             ),
             *arguments.SAMPLED,
         ),

@@ -30,10 +30,7 @@ _CLUE: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"id": "id", "sentence": "sentence"},
     ),
     "CMNLI": ({**_PAIR, "label": "label"}, {**_PAIR, "id": "id"}),
-    "WSC": (
-        {**_SPANS, "idx": "idx", "label": "label", "text": "text"},
-        {**_SPANS, "idx": "idx", "text": "text"},
-    ),
+    "WSC": ({**_SPANS, "idx": "idx", "label": "label", "text": "text"}, {**_SPANS, "idx": "idx", "text": "text"}),
     "CSL": (
         {"id": "id", "abst": "abst", "keyword": "keyword", "label": "label"},
         {"id": "id", "abst": "abst", "keyword": "keyword"},

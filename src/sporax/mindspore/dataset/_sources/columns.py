@@ -51,7 +51,6 @@ class Texts(StoredColumn):
         return len(self._values)
 
     def gather(self, indices: Indices) -> Column:
-        """See StoredColumn."""
         # One array per row: each string has its own length in the dtype.
         return [np.array(self._values[index], np.str_) for index in indices]
 
@@ -74,7 +73,6 @@ class Files(StoredColumn):
         return len(self._paths)
 
     def gather(self, indices: Indices) -> Column:
-        """See StoredColumn."""
         # Read when requested: a data set of images does not fit into memory.
         values = []
         for index in indices:
@@ -86,7 +84,6 @@ class Files(StoredColumn):
         return values
 
     def origin(self, index: int) -> str:
-        """See StoredColumn."""
         return str(self._paths[index])
 
     def _one(self, path: Path) -> Array:
@@ -114,7 +111,6 @@ class Computed(StoredColumn):
         return self._size
 
     def gather(self, indices: Indices) -> Column:
-        """See StoredColumn."""
         return [np.asarray(self._value(int(index))) for index in indices]
 
 
@@ -144,11 +140,9 @@ class ArrayTable(Table):
         self.size = len(next(iter(columns.values())))
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return {name: _rows_of(column, indices) for name, column in self.columns.items()}
 
     def origin(self, index: int) -> str:
-        """See Table."""
         # Only files can say where a row comes from.
         files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
         return ", ".join(filter(None, files)) or f"number {index} of the source"

@@ -72,16 +72,21 @@ class FileSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
         order = np.arange(num_rows)
-        if self.shuffle is Shuffle.FILES and labels is not None and num_rows:
+        limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
+        if (self.shuffle is Shuffle.FILES or limited) and labels is not None and num_rows:
             # `shared`: all ranks must agree on the order before it is split into shards.
             files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:
-            count, rank = self.shards
-            rank = run.rank if self.num_shares else rank
+            count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
             # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]
+        if limited:
+            # MindSpore shuffles the rows that it has read, which are the first ones.
+            order = (order if labels is None else _taken_in_turn(order, labels[order], self._workers))[
+                : self.num_samples
+            ]
         if self.shuffle is Shuffle.GLOBAL:
             # Ranks with shards shuffle by the shared seed: their shares must come from one permutation.
             return run.shuffler(shared=self.shards is not None).permutation(order)

@@ -279,12 +279,10 @@ class _ObjectTable(Table):
         return _ObjectTable, (self._source, self._form, self._parallel)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         with self._lock:
             return block_of([self._one(int(index)) for index in indices])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return f"number {index} of the source"
 
     def _one(self, index: SupportsIndex) -> Row:

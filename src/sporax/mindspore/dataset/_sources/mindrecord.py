@@ -59,11 +59,9 @@ class MindRecordTable(Table):
         return MindRecordTable, (self._shards, self._columns, self._padding, self._num_padded)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return block_of([self._row(int(index)) for index in indices])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         if index >= self._starts[-1]:
             return "the padded sample"
         shard, number = self._place(index)
@@ -315,7 +313,4 @@ class MindDataset(
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
-        MappableDataset.__init__(
-            self,
-            Source(columns, table, sampler, labels=labels, workers=workers, cache=cache),
-        )
+        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))

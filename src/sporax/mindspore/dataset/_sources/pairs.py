@@ -55,9 +55,7 @@ class DIV2KDataset(
             arguments.choice("usage", "train", "valid", "all", default="train"),
             arguments.choice("downgrade", *_SCALES, default="bicubic"),
             arguments.integer(
-                "scale",
-                2,
-                '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".',
+                "scale", 2, '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".'
             ),
             *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
         ),
@@ -248,10 +246,7 @@ def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
     paths = [folder / "sbu_images" / name for name in names]
     # Many addresses are dead by now, so a missing image is no error.
     pairs = [(path, text) for path, text in zip(paths, texts, strict=True) if path.is_file()]
-    return {
-        "image": images(where, [path for path, _ in pairs], decoded),
-        "caption": Texts([text for _, text in pairs]),
-    }
+    return {"image": images(where, [path for path, _ in pairs], decoded), "caption": Texts([text for _, text in pairs])}
 
 
 class SBUDataset(

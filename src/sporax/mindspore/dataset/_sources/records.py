@@ -154,11 +154,9 @@ class RecordTable(Table):
         return RecordTable, self._arguments
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return block_of([self._row(int(index)) for index in indices])
 
     def origin(self, index: int) -> str:
-        """See Table."""
         file = int(self.files[index])
         return f"record {index - self._starts[file]} of {self._arguments[1][file]}"
 

@@ -155,5 +155,9 @@ def as_schema(where: str, schema: Any) -> Schema | None:
     if schema is None or isinstance(schema, Schema):
         return schema
     if isinstance(schema, (str, Path)):
-        return Schema(str(schema))
+        found = Schema(str(schema))
+        # MindSpore's reader of files orders the names of a JSON object; the order of a list stays.
+        if isinstance(json.loads(Path(schema).read_text(encoding="utf-8"))["columns"], dict):
+            found.columns.sort(key=lambda column: column.name)
+        return found
     raise _checks.type_error(where, "schema", "a Schema or the name of a JSON file", schema)

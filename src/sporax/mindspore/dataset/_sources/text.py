@@ -98,11 +98,7 @@ def _line_table(where: str, paths: Sequence[Path]) -> Table:
 
 class TextFileDataset(
     FileDataset,
-    format=Format(
-        (arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES),
-        columns=("text",),
-        read=_line_table,
-    ),
+    format=Format((arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES), columns=("text",), read=_line_table),
 ):
     """The lines of text files (UTF-8), without empty ones.
 

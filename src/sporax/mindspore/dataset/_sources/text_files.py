@@ -54,7 +54,6 @@ class FileTable(ArrayTable):
         super().__init__({name: _joined([part[name] for part in parts if len(part[name])]) for name in parts[0]})
 
     def origin(self, index: int) -> str:
-        """See Table."""
         file = int(self.files[index])
         return f"number {index - self._starts[file]} of {self._paths[file]}"
 
@@ -91,11 +90,9 @@ class LineTable(Table):
         self.size = len(self._starts)
 
     def gather(self, indices: Indices) -> Block:
-        """See Table."""
         return {"text": [np.array(self._line(int(index))) for index in indices]}
 
     def origin(self, index: int) -> str:
-        """See Table."""
         return f"the line at offset {self._starts[index]} of {self._paths[self.files[index]]}"
 
     def _line(self, index: int) -> str:

@@ -214,7 +214,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     # 64 bits are at most ten groups of seven.
     for shift in range(0, 70, 7):
         if at >= len(message):
-            raise ValueError("a number is cut off")
+            raise ValueError("a number is truncated")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -165,11 +165,7 @@ class _Shelf(_Biquad):
             self._sign * 2 * level * (minus - plus * turn),
             level * (plus - minus * turn - slope),
         )
-        self._a = (
-            plus + minus * turn + slope,
-            self._sign * -2 * (minus + plus * turn),
-            plus + minus * turn - slope,
-        )
+        self._a = (plus + minus * turn + slope, self._sign * -2 * (minus + plus * turn), plus + minus * turn - slope)
 
 
 class BassBiquad(_Shelf):

@@ -1,7 +1,5 @@
 """Enumerations of the transforms of sound."""
 
-from __future__ import annotations
-
 import enum
 
 

@@ -66,7 +66,6 @@ class BasicTokenizer(Tokenizer):
         self._preserve = check_bool(self.name, "preserve_unused_token", preserve_unused_token)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
         return self._tokenized(self._prepared(check_string(self.name, values[0])))

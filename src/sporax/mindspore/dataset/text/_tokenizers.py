@@ -43,7 +43,6 @@ class Tokenizer(Transform):
         self._with_offsets = check_bool(self.name, "with_offsets", with_offsets)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
         text = check_string(self.name, values[0])
@@ -152,11 +151,7 @@ class WordpieceTokenizer(OneToOne):
     """
 
     def __init__(
-        self,
-        vocab: Vocab,
-        suffix_indicator: str = "##",
-        max_bytes_per_token: int = 100,
-        unknown_token: str = "[UNK]",
+        self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]"
     ) -> None:
         if not isinstance(vocab, Vocab):
             raise type_error("WordpieceTokenizer", "vocab", "a Vocab", vocab)

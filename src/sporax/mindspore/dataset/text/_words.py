@@ -154,7 +154,6 @@ class TruncateSequencePair(Transform):
         self._length = check_int("TruncateSequencePair", "max_length", max_length, 1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 2 or any(value.ndim != 1 for value in values):
             raise SporaxRuntimeError(
                 f"For 'TruncateSequencePair', the input must be two columns (n,), but got {[v.shape for v in values]}."

@@ -83,7 +83,6 @@ class _RandomFlipWithBBox(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     _flip: OneToOne
@@ -93,7 +92,6 @@ class _RandomFlipWithBBox(Transform):
         self._prob = check_probability(self.name, "prob", prob)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         image, boxes = _columns(self.name, values)
         if rng.random() >= self._prob:
             return image, boxes
@@ -123,7 +121,6 @@ class ResizeWithBBox(Transform):
         self._resize = Resize(size, interpolation)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         image, boxes = _columns(self.name, values)
         result = self._resize._one(image)
         return result, _scaled(boxes, sides(image), sides(result))
@@ -134,13 +131,11 @@ class _RandomWithBBox(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     _random: RandomTransform
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         image, boxes = _columns(self.name, values)
         choice = self._random._draw(image, rng)
         result = self._random._apply(image, choice)
@@ -209,7 +204,6 @@ class BoundingBoxAugment(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
@@ -217,7 +211,6 @@ class BoundingBoxAugment(Transform):
         self._ratio = check_probability("BoundingBoxAugment", "ratio", ratio)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         image, boxes = _columns("BoundingBoxAugment", values)
         result = image.copy()
         # Rounded up, as in MindSpore: at least one box for any positive share.

@@ -48,7 +48,6 @@ class FiveCrop(Transform):
         self._size = check_size(self.name, size)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
         return self._parts(values[0])

@@ -62,7 +62,6 @@ class Decode(OneToOne):
 
     # Row by row, to name the row in messages.
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        """See Operation."""
         if len(columns) != 1:
             return super().on_block(columns, rows, key)
         return [[self._pixels(value, int(row)) for value, row in zip(columns[0], rows, strict=True)]]

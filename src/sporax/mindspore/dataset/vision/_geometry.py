@@ -13,13 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    check_bool,
-    check_int,
-    check_probability,
-    type_error,
-)
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (

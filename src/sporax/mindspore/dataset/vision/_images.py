@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    check_int,
-    check_number,
-    check_probability,
-    type_error,
-)
+from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_number, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._rows import Array
 
@@ -130,7 +124,6 @@ class ByPillow(Transform):
     by_pillow = False
 
     def for_pillow(self) -> Transform:
-        """See Transform."""
         # A copy: the same transform may be applied to arrays at the same time.
         other = copy.copy(self)
         other.by_pillow = True

@@ -53,7 +53,6 @@ class MixUp(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
@@ -65,7 +64,6 @@ class MixUp(Transform):
             )
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         images, labels = _columns("MixUp", values)
         # The weights are drawn for a fixed number.
         if len(images) != self._batch_size:
@@ -92,14 +90,12 @@ class MixUpBatch(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, alpha: float = 1.0) -> None:
         self._alpha = check_number("MixUpBatch", "alpha", alpha, 0, open_low=True)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         images, labels = _columns("MixUpBatch", values)
         # float32: weights of double precision would promote the images.
         share = np.float32(rng.beta(self._alpha, self._alpha))
@@ -121,7 +117,6 @@ class CutMixBatch(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
@@ -132,7 +127,6 @@ class CutMixBatch(Transform):
         self._prob = check_probability("CutMixBatch", "prob", prob)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         images, labels = _columns("CutMixBatch", values)
         result, targets = images.copy(), labels.astype(np.float32)
         # Views with channels last; writing to `target` changes `result`.

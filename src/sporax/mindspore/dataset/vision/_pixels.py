@@ -139,7 +139,6 @@ class ToTensor(OneToOne):
         self._dtype = numpy_dtype("ToTensor", "output_type", output_type)
 
     def __call__(self, *inputs: Any) -> Any:
-        """See Transform."""
         if len(inputs) != 1 or not is_pillow(inputs[0]):
             return super().__call__(*inputs)
         pixels = np.array(inputs[0])
@@ -204,7 +203,6 @@ class SlicePatches(Transform):
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(
                 f"For 'SlicePatches', exactly one input column is accepted, but got {len(values)}."
@@ -216,9 +214,7 @@ class SlicePatches(Transform):
         missing = (height * self._num_height - image.shape[0], width * self._num_width - image.shape[1])
         if self._pad and any(missing):
             image = np.pad(
-                image,
-                [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2),
-                constant_values=self._fill,
+                image, [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2), constant_values=self._fill
             )
         return tuple(
             # Contiguous: patches leave the row one by one.

@@ -208,7 +208,6 @@ class UniformAugment(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
@@ -223,7 +222,6 @@ class UniformAugment(Transform):
             )
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         for index in rng.choice(len(self.operations), self._count, replace=False):
             # Drawn against a drawn probability, as UniformAugment's paper does.
             if rng.random() < rng.random():
@@ -240,7 +238,6 @@ class RandomSelectSubpolicy(Transform):
 
     @property
     def draws(self) -> bool:
-        """See Operation."""
         return True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
@@ -252,7 +249,6 @@ class RandomSelectSubpolicy(Transform):
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        """See Operation."""
         for operation, prob in self._policy[int(rng.integers(len(self._policy)))]:
             if rng.random() < prob:
                 values = operation.on_row(values, rng)

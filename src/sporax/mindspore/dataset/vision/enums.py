@@ -1,7 +1,5 @@
 """Enumerations of the vision transforms."""
 
-from __future__ import annotations
-
 import enum
 
 

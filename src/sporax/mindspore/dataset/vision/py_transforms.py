@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore._names.missing import LISTED, missing_name
 from sporax.mindspore.dataset import vision
 
 
@@ -22,6 +22,6 @@ class Normalize(vision.Normalize):
 
 def __getattr__(name: str) -> Any:
     # Dunder names are asked by tools and must not be looked up in `vision`.
-    if name.startswith("__") or name not in vision.__all__:
+    if name.startswith("__") or name not in LISTED[vision.__name__]:
         return missing_name(__name__, name)
     return getattr(vision, name)

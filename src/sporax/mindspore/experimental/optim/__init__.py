@@ -3,30 +3,21 @@
 `lr_scheduler` has the schedules that change their learning rates between steps.
 """
 
-from typing import TYPE_CHECKING
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes, homes_in
 
-from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.experimental.optim import lr_scheduler
-from sporax.mindspore.experimental.optim._adam import Adam, Adamax, AdamW, NAdam, RAdam
-from sporax.mindspore.experimental.optim._scaled import Adadelta, Adagrad, RMSprop
-from sporax.mindspore.experimental.optim._steps import ASGD, SGD, Rprop
-from sporax.mindspore.mint.optim._optimizer import Optimizer
+_HOMES = {
+    "lr_scheduler": f"{__name__}.lr_scheduler",
+    **homes("sporax.mindspore.mint.optim._optimizer", "Optimizer"),
+    **homes_in(
+        __name__,
+        """
+        _adam: Adam Adamax AdamW NAdam RAdam
+        _scaled: Adadelta Adagrad RMSprop
+        _steps: ASGD SGD Rprop
+        """,
+    ),
+}
 
-__all__ = [
-    "ASGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SGD",
-    "lr_scheduler",
-]
-
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot, with_decay
+from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint import optim as mint
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep
 from sporax.mindspore.mint.optim._optimizers import bias_correction
 
 _NESTEROV_BASE = 0.96
@@ -52,11 +53,9 @@ class Adam(mint.Adam):
 
     # A scalar int, as in MindSpore's checkpoints.
     def counter(self) -> Tensor:
-        """See `mint.optim.Adam`."""
         return Tensor(0, dtypes.int32)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
-        """See the class."""
         # Before bias correction, so the correction divides eps, too.
         return (spread + eps) / correction
 
@@ -85,7 +84,6 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
-        """See the class."""
         return spread / correction + eps
 
 
@@ -113,23 +111,13 @@ class Adamax(CountingOptimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "maximize": maximize})
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, largest = slots
-        beta1, beta2 = group["betas"]
-        gradient = with_decay(group, gradient, parameter)
+        beta1, beta2 = at.group["betas"]
         first = beta1 * first + (1 - beta1) * gradient
         # eps inside of the maximum, as in PyTorch.
-        largest = jnp.maximum(beta2 * largest, jnp.abs(gradient) + group["eps"])
-        return parameter - rate / bias_correction(beta1, shared) * first / largest, first, largest
+        largest = jnp.maximum(beta2 * largest, jnp.abs(gradient) + at.group["eps"])
+        return parameter - at.rate / bias_correction(beta1, at.shared) * first / largest, first, largest
 
 
 class NAdam(CountingOptimizer):
@@ -160,30 +148,21 @@ class NAdam(CountingOptimizer):
         """Zeros, and 1 for the product of all momenta so far."""
         return scalar_slot(slot, parameter, 1.0) if slot == "mu_product" else super().new_slot(slot, parameter)
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second, product = slots
-        beta1, beta2 = group["betas"]
-        gradient = with_decay(group, gradient, parameter)
+        beta1, beta2 = at.group["betas"]
         # Momenta of this step and the next (Dozat 2016).
         momentum, following = (
-            beta1 * (1.0 - 0.5 * _NESTEROV_BASE ** (step * group["momentum_decay"])) for step in (shared, shared + 1)
+            beta1 * (1.0 - 0.5 * _NESTEROV_BASE ** (step * at.group["momentum_decay"]))
+            for step in (at.shared, at.shared + 1)
         )
         product = product * momentum
         first = beta1 * first + (1 - beta1) * gradient
         second = beta2 * second + (1 - beta2) * jnp.square(gradient)
-        denominator = jnp.sqrt(second / bias_correction(beta2, shared)) + group["eps"]
-        along = rate * (1.0 - momentum) / (1.0 - product) * gradient
+        denominator = jnp.sqrt(second / bias_correction(beta2, at.shared)) + at.group["eps"]
+        along = at.rate * (1.0 - momentum) / (1.0 - product) * gradient
         # The part that looks ahead uses the next momentum.
-        ahead = rate * following / (1.0 - product * following) * first
+        ahead = at.rate * following / (1.0 - product * following) * first
         return parameter - (along + ahead) / denominator, first, second, product
 
 
@@ -206,27 +185,17 @@ class RAdam(CountingOptimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second = slots
-        beta1, beta2 = group["betas"]
-        gradient = with_decay(group, gradient, parameter)
+        beta1, beta2 = at.group["betas"]
         first = beta1 * first + (1 - beta1) * gradient
         second = beta2 * second + (1 - beta2) * jnp.square(gradient)
-        rest = bias_correction(beta2, shared)
+        rest = bias_correction(beta2, at.shared)
         limit = 2 / (1 - beta2) - 1
-        length = limit - 2 * shared * (1 - rest) / rest
+        length = limit - 2 * at.shared * (1 - rest) / rest
         is_scaled = length > _LEAST_LENGTH
         # The formula must not take the root of a negative number on the way that is not taken.
         safe = jnp.where(is_scaled, length, _LEAST_LENGTH)
         rectified = jnp.sqrt((safe - 4) * (safe - 2) * limit / ((limit - 4) * (limit - 2) * safe))
-        scale = jnp.where(is_scaled, rectified * jnp.sqrt(rest) / (jnp.sqrt(second) + group["eps"]), 1.0)
-        return parameter - rate * first / bias_correction(beta1, shared) * scale, first, second
+        scale = jnp.where(is_scaled, rectified * jnp.sqrt(rest) / (jnp.sqrt(second) + at.group["eps"]), 1.0)
+        return parameter - at.rate * first / bias_correction(beta1, at.shared) * scale, first, second

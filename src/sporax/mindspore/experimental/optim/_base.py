@@ -30,7 +30,6 @@ class LimitedOptimizer(Optimizer):
         super().__init__(params, settings)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         name = type(self).__name__
         for what in self.positive:
@@ -58,11 +57,6 @@ class CountingOptimizer(LimitedOptimizer):
 def scalar_slot(slot: str, parameter: Parameter, value: float) -> Parameter:
     """A state of one number per Parameter."""
     return Parameter(Tensor(value, dtypes.float32), name=f"{slot}_{parameter.name}")
-
-
-def with_decay(group: dict[str, Any], gradient: jax.Array, parameter: jax.Array) -> jax.Array:
-    """The gradient with the L2 penalty of its group."""
-    return gradient + group["weight_decay"] * parameter if group["weight_decay"] else gradient
 
 
 def _positive(name: str, what: str, value: Any) -> None:

@@ -81,7 +81,6 @@ class CyclicLR(LRScheduler):
         self.base_lrs = self._lowest
 
     def get_lr(self) -> list[Any]:
-        """See `LRScheduler`."""
         epoch = self.last_epoch.array
         cycle = jnp.floor(1 + epoch / self.total_step_size)
         place = 1.0 + epoch / self.total_step_size - cycle
@@ -110,7 +109,6 @@ class CosineAnnealingLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         lowest, angle = self.eta_min, math.pi / self.T_max
         # From the lowest rate on the recurrence would divide by zero.
         upwards = rate + (base - lowest) * (1 - math.cos(angle)) / 2
@@ -120,7 +118,6 @@ class CosineAnnealingLR(ClosedSchedule):
         return jnp.where(epoch == 0, rate, jnp.where(is_lowest, upwards, following))
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         return self.eta_min + (base - self.eta_min) * (1 + jnp.cos(math.pi * epoch / self.T_max)) / 2
 
 
@@ -156,7 +153,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        """See `LRScheduler`."""
         share = (1 + jnp.cos(math.pi * self.T_cur.array / self.T_i.array)) / 2
         return [wrap(self.eta_min + (base.array - self.eta_min) * share) for base in self.base_lrs]
 

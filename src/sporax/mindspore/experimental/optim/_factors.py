@@ -39,11 +39,9 @@ class StepLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         return jnp.where((epoch == 0) | (epoch % self.step_size != 0), rate, rate * self.gamma)
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         return base * self.gamma ** (epoch // self.step_size)
 
 
@@ -69,13 +67,11 @@ class MultiStepLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         for milestone, times in self.milestones.items():
             rate = jnp.where(epoch == milestone, rate * self.gamma**times, rate)
         return rate
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         for milestone, times in self.milestones.items():
             base = jnp.where(epoch >= milestone, base * self.gamma**times, base)
         return base
@@ -100,13 +96,11 @@ class ConstantLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         # Nothing is left of a rate that was multiplied by 0.
         restored = base if self.factor == 0 else rate / self.factor
         return jnp.where(epoch == 0, rate * self.factor, jnp.where(epoch != self.total_iters, rate, restored))
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         return jnp.where(epoch >= self.total_iters, base, base * self.factor)
 
 
@@ -137,7 +131,6 @@ class LinearLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         change = self.end_factor - self.start_factor
         # The factor of the epoch before, by which the present rate was multiplied.
         before = self.total_iters * self.start_factor + (epoch - 1) * change
@@ -145,7 +138,6 @@ class LinearLR(ClosedSchedule):
         return jnp.where(epoch == 0, rate * self.start_factor, following)
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         done = jnp.minimum(self.total_iters, epoch) / self.total_iters
         return base * (self.start_factor + (self.end_factor - self.start_factor) * done)
 
@@ -164,11 +156,9 @@ class ExponentialLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         return jnp.where(epoch == 0, rate, rate * self.gamma)
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         return base * self.gamma**epoch
 
 
@@ -191,7 +181,6 @@ class PolynomialLR(ClosedSchedule):
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ChainedSchedule`."""
         is_over = (epoch == 0) | (epoch > self.total_iters)
         # No division by zero where the result is not used.
         present = jnp.where(is_over, 1.0, epoch)
@@ -199,7 +188,6 @@ class PolynomialLR(ClosedSchedule):
         return jnp.where(is_over, rate, rate * (left / before) ** self.power)
 
     def rate_at(self, epoch: jax.Array, base: jax.Array) -> jax.Array:
-        """See `ClosedSchedule`."""
         return base * (1.0 - jnp.minimum(self.total_iters, epoch) / self.total_iters) ** self.power
 
 
@@ -216,7 +204,6 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        """See `LRScheduler`."""
         epoch = self.last_epoch.value()
         return [base * factor(epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
@@ -234,7 +221,6 @@ class MultiplicativeLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        """See `LRScheduler`."""
         epoch = self.last_epoch.value()
         # The first rate stays.
         if epoch <= 0:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.experimental.optim._base import CountingOptimizer, LimitedOptimizer, with_decay
-from sporax.mindspore.mint.optim._optimizer import filled_like, flag
+from sporax.mindspore.experimental.optim._base import CountingOptimizer, LimitedOptimizer
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like, flag
 
 
 class Adagrad(CountingOptimizer):
@@ -54,21 +53,11 @@ class Adagrad(CountingOptimizer):
         """Filled with `initial_accumulator_value`."""
         return filled_like(parameter, f"{slot}.{parameter.name}", self.defaults["initial_accumulator_value"])
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
-        gradient = with_decay(group, gradient, parameter)
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         total = slots[0] + jnp.square(gradient)
         # The step number is 1 in the first step, which has the whole rate.
-        rate = rate / (1 + (shared - 1) * group["lr_decay"])
-        return parameter - rate * gradient / (jnp.sqrt(total) + group["eps"]), total
+        rate = at.rate / (1 + (at.shared - 1) * at.group["lr_decay"])
+        return parameter - rate * gradient / (jnp.sqrt(total) + at.group["eps"]), total
 
 
 class Adadelta(LimitedOptimizer):
@@ -98,27 +87,16 @@ class Adadelta(LimitedOptimizer):
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         if settings["rho"] > 1:
             raise SporaxValueError(f"For 'Adadelta', 'rho' must be in [0, 1], but got {settings['rho']}.")
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         squares, changes = slots
-        rho, eps = group["rho"], group["eps"]
-        gradient = with_decay(group, gradient, parameter)
+        rho, eps = at.group["rho"], at.group["eps"]
         squares = rho * squares + (1 - rho) * jnp.square(gradient)
         change = jnp.sqrt(changes + eps) / jnp.sqrt(squares + eps) * gradient
-        return parameter - rate * change, squares, rho * changes + (1 - rho) * jnp.square(change)
+        return parameter - at.rate * change, squares, rho * changes + (1 - rho) * jnp.square(change)
 
 
 class RMSprop(LimitedOptimizer):
@@ -152,30 +130,19 @@ class RMSprop(LimitedOptimizer):
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         flag("RMSprop", "centered", settings["centered"])
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         squares, mean, moment = slots
-        alpha = group["alpha"]
-        gradient = with_decay(group, gradient, parameter)
+        alpha = at.group["alpha"]
         squares = alpha * squares + (1 - alpha) * jnp.square(gradient)
         spread = squares
-        if group["centered"]:
+        if at.group["centered"]:
             mean = alpha * mean + (1 - alpha) * gradient
             spread = squares - jnp.square(mean)
-        change = gradient / (jnp.sqrt(spread) + group["eps"])
+        change = gradient / (jnp.sqrt(spread) + at.group["eps"])
         # The sum of changes without the rate, so that a new rate acts at once.
-        if group["momentum"]:
-            change = moment = group["momentum"] * moment + change
-        return parameter - rate * change, squares, mean, moment
+        if at.group["momentum"]:
+            change = moment = at.group["momentum"] * moment + change
+        return parameter - at.rate * change, squares, mean, moment

@@ -84,7 +84,6 @@ class ChainedSchedule(LRScheduler):
     """A schedule that gives every group's next rate by the same formula."""
 
     def get_lr(self) -> list[Any]:
-        """See `LRScheduler`."""
         epoch = self.last_epoch.array
         return [
             wrap(self.next_rate(epoch, rate.array, base.array))

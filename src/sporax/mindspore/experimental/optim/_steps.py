@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot, with_decay
+from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint import optim as mint
-from sporax.mindspore.mint.optim._optimizer import filled_like
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like
 
 
 class SGD(mint.SGD):
@@ -48,20 +48,11 @@ class SGD(mint.SGD):
         """Zeros; ones for ``stat``."""
         return filled_like(parameter, f"{slot}.{parameter.name}", 1.0 if slot == "stat" else 0.0)
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See `mint.optim.SGD`."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         velocity, is_new = slots
-        moved, velocity = super().step(group, rate, is_new, gradient, parameter, velocity)
+        moved, velocity = super().step(replace(at, shared=is_new), gradient, parameter, velocity)
         # Without momentum MindSpore's `stat` never changes.
-        return moved, velocity, jnp.zeros_like(is_new) if group["momentum"] else is_new
+        return moved, velocity, jnp.zeros_like(is_new) if at.group["momentum"] else is_new
 
 
 class ASGD(CountingOptimizer):
@@ -99,7 +90,6 @@ class ASGD(CountingOptimizer):
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("lambd", "t0"):
             if not isinstance(settings[what], float):
@@ -111,24 +101,14 @@ class ASGD(CountingOptimizer):
             return super().new_slot(slot, parameter)
         return scalar_slot(slot, parameter, 1.0 if slot == "mu" else 0.0)
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         share, eta, average = slots
-        gradient = with_decay(group, gradient, parameter)
         # The rate is known only at the first step.
-        eta = jnp.where(shared == 1, rate, eta)
-        parameter = parameter * (1.0 - group["lambd"] * eta) - eta * gradient
+        eta = jnp.where(at.shared == 1, at.rate, eta)
+        parameter = parameter * (1.0 - at.group["lambd"] * eta) - eta * gradient
         average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
-        eta = rate / (1.0 + group["lambd"] * rate * shared) ** group["alpha"]
-        return parameter, 1.0 / jnp.maximum(1.0, shared - group["t0"]), eta, average
+        eta = at.rate / (1.0 + at.group["lambd"] * at.rate * at.shared) ** at.group["alpha"]
+        return parameter, 1.0 / jnp.maximum(1.0, at.shared - at.group["t0"]), eta, average
 
 
 class Rprop(CountingOptimizer):
@@ -156,7 +136,6 @@ class Rprop(CountingOptimizer):
         super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("etas", "step_sizes"):
             if not isinstance(settings[what], tuple | list) or len(settings[what]) != 2:
@@ -168,21 +147,12 @@ class Rprop(CountingOptimizer):
         if settings["weight_decay"]:
             raise SporaxValueError(f"For 'Rprop', 'weight_decay' must be 0, but got {settings['weight_decay']}.")
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         before, length = slots
         agreement = gradient * before
-        shrink, grow = group["etas"]
+        shrink, grow = at.group["etas"]
         factor = jnp.where(agreement > 0, grow, jnp.where(agreement < 0, shrink, 1.0))
         # Every element starts with the learning rate.
-        length = jnp.clip(jnp.where(shared == 1, rate, length) * factor, *group["step_sizes"])
+        length = jnp.clip(jnp.where(at.shared == 1, at.rate, length) * factor, *at.group["step_sizes"])
         gradient = jnp.where(agreement < 0, 0.0, gradient)
         return parameter - jnp.sign(gradient) * length, gradient, length

@@ -80,12 +80,7 @@ class GroupNorm(Cell):
     """
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        dtype: DType | None = None,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DType | None = None
     ) -> None:
         super().__init__()
         self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,11 +21,27 @@ from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.optim._optimizer import Array as Array
 from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
 """Where the schedules of `experimental.optim.lr_scheduler` keep the rate that a group started with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """What `Optimizer.step` may use besides gradient, Parameter and state.
+
+    Attributes:
+        group: settings.
+        rate: learning rate, a scalar array.
+        shared: what `Optimizer.prepare` returned.
+    """
+
+    group: dict[str, Any]
+    rate: jax.Array
+    shared: Any
 
 
 class ParameterGroup(dict[str, Any]):
@@ -164,7 +181,7 @@ class Optimizer(StepOptimizer):
         return filled_like(parameter, f"{slot}.{parameter.name}", 0.0)
 
     def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the state arrays that `move` takes for the Parameters of a group."""
+        """Names of the state arrays that `step` takes for the Parameters of a group."""
         return self.slots
 
     def check_settings(self, settings: dict[str, Any]) -> None:
@@ -193,39 +210,31 @@ class Optimizer(StepOptimizer):
     # ---------------------------------------------------------------------------------------------------- one step
 
     def construct(self, gradients: Any) -> bool:
-        """See `__call__`."""
         grads = self._checked(gradients)
         shared = self.prepare()
         for group, first in zip(self.param_groups, self.group_start_id, strict=False):
-            rate = group["lr"].array
+            at = GroupStep(group, group["lr"].array, shared)
             for index, parameter in enumerate(group["params"], first):
                 holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
                 values = [holder.array for holder in holders]
                 gradient = grads[index].astype(values[0].dtype)
                 # Going up is going down along the negated gradient.
                 gradient = -gradient if group.get("maximize") else gradient
-                moved = self.step(group, rate, shared, gradient, *values)
+                if group["weight_decay"] and not self.decoupled_decay:
+                    gradient = gradient + group["weight_decay"] * values[0]
+                moved = self.step(at, gradient, *values)
                 for holder, old, new in zip(holders, values, moved, strict=True):
                     # A float32 rate must not widen a float16 Parameter.
                     frames.write(holder, new.astype(old.dtype))
         return True
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         """New values of one Parameter and its state.
 
         Args:
-            group: settings.
-            rate: learning rate, a scalar.
-            shared: what `prepare` returned.
-            gradient, parameter, slots: arrays of one shape; the gradient points upwards already when maximizing.
+            at: settings, learning rate and the like.
+            gradient, parameter, slots: arrays of one shape; the gradient points upwards already when maximizing, and includes
+                weight decay unless `decoupled_decay`.
         """
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.mint.optim._optimizer import Optimizer, check_betas, flag, not_negative
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, Optimizer, check_betas, flag, not_negative
 from sporax.runtime.state import frames
 
 
@@ -59,7 +59,6 @@ class SGD(Optimizer):
         self.step_t = Parameter(Tensor(0, dtypes.int32), name="step_t", requires_grad=False)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         for what in ("momentum", "dampening"):
             not_negative("SGD", what, settings[what])
@@ -76,24 +75,13 @@ class SGD(Optimizer):
         frames.write(self.step_t, done + 1)
         return 1 - done
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         (velocity,) = slots
-        if group["weight_decay"]:
-            gradient = gradient + group["weight_decay"] * parameter
         # Without momentum there is no velocity to keep.
-        if not group["momentum"]:
-            return update_rules.plain_sgd(gradient, parameter, rate=rate), velocity
-        rule = {name: group[name] for name in ("momentum", "dampening", "nesterov")}
-        return update_rules.sgd(jnp, gradient, parameter, velocity, shared, rate=rate, **rule)[:2]
+        if not at.group["momentum"]:
+            return update_rules.plain_sgd(gradient, parameter, rate=at.rate), velocity
+        rule = {name: at.group[name] for name in ("momentum", "dampening", "nesterov")}
+        return update_rules.sgd(jnp, gradient, parameter, velocity, at.shared, rate=at.rate, **rule)[:2]
 
 
 class Adam(Optimizer):
@@ -118,7 +106,6 @@ class Adam(Optimizer):
     slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
     is_strict = True
     beta_types: Any = float
-    decoupled_decay = False
     first_count = 0.0
     """What `state_step` starts from; checkpoints hold it."""
 
@@ -142,7 +129,6 @@ class Adam(Optimizer):
         return Tensor([self.first_count], dtypes.float32)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """See `Optimizer`."""
         super().check_settings(settings)
         name, betas = type(self).__name__, settings["betas"]
         not_negative(name, "eps", settings["eps"])
@@ -160,31 +146,20 @@ class Adam(Optimizer):
         # The counter starts at `first_count`, the step number at 1.
         return count.reshape(()).astype(jnp.float32) - self.first_count
 
-    def step(
-        self,
-        group: dict[str, Any],
-        rate: jax.Array,
-        shared: Any,
-        gradient: jax.Array,
-        parameter: jax.Array,
-        *slots: Any,
-    ) -> tuple[jax.Array, ...]:
-        """See the class."""
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second, *largest = slots
-        decay, (beta1, beta2) = group["weight_decay"], group["betas"]
+        decay, (beta1, beta2) = at.group["weight_decay"], at.group["betas"]
         # Decoupled: not part of the moments.
         if decay and self.decoupled_decay:
-            parameter = parameter - rate * decay * parameter
-        elif decay:
-            gradient = gradient + decay * parameter
+            parameter = parameter - at.rate * decay * parameter
         first = beta1 * first + (1 - beta1) * gradient
         second = beta2 * second + (1 - beta2) * jnp.square(gradient)
-        if group["amsgrad"]:
+        if at.group["amsgrad"]:
             largest = [jnp.maximum(largest[0], second)]
-        spread = jnp.sqrt(largest[0] if group["amsgrad"] else second)
+        spread = jnp.sqrt(largest[0] if at.group["amsgrad"] else second)
         # The correction is of the second moment, so its root divides the root.
-        denominator = self.denominator(spread, jnp.sqrt(bias_correction(beta2, shared)), group["eps"])
-        return parameter - rate / bias_correction(beta1, shared) * first / denominator, first, second, *largest
+        denominator = self.denominator(spread, jnp.sqrt(bias_correction(beta2, at.shared)), at.group["eps"])
+        return parameter - at.rate / bias_correction(beta1, at.shared) * first / denominator, first, second, *largest
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
         """What the step is divided by, of √v and its bias correction."""

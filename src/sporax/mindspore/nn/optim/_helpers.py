@@ -17,7 +17,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.nn.optim import _dealt
+from sporax.mindspore.nn.optim import _sharded_updates
 from sporax.runtime.ranks import groups
 
 
@@ -142,7 +142,7 @@ class OptimizerHelpers:
     def optim_filter(self: Any) -> tuple[bool, ...]:
         """For each Parameter whether this rank updates it."""
         owners = self._owners
-        return tuple(_dealt.is_mine(owners, index) for index in range(len(self.parameters)))
+        return tuple(_sharded_updates.is_mine(owners, index) for index in range(len(self.parameters)))
 
     def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
         if self.is_group:
@@ -214,7 +214,7 @@ class OptimizerHelpers:
             The Parameters of each rank.
         """
         if self._owners is not None:
-            _dealt.take_over(self._owners, self.parameters)
+            _sharded_updates.take_over(self._owners, self.parameters)
             owned = list(zip(self.parameters, self._owners, strict=True))
             return [tuple(parameter for parameter, owner in owned if owner == rank) for rank in groups.find(None).ranks]
         return [tuple(self.parameters)]

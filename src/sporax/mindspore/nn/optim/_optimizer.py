@@ -29,12 +29,13 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.mindspore.nn.optim import _dealt, _served
+from sporax.mindspore.nn.optim import _served, _sharded_updates
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
 from sporax.runtime.program import postponed
 from sporax.runtime.ranks import first_values
 from sporax.runtime.state import frames
 
+Array = jax.Array
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
 
 
@@ -168,9 +169,9 @@ class Optimizer(OptimizerHelpers, Cell):
             settings[id(parameter)] = Setting(rate, 0.0 if exempt else own, centralize)
 
     @property
-    def _owners(self) -> _dealt.Owners | None:
+    def _owners(self) -> _sharded_updates.Owners | None:
         """Who updates which Parameter, by the parallel settings as they are when a step is compiled."""
-        return _dealt.owners(type(self).__name__, self.may_be_dealt, self.parameters)
+        return _sharded_updates.owners(type(self).__name__, self.may_be_dealt, self.parameters)
 
     @property
     def target(self) -> str:
@@ -304,7 +305,6 @@ class Optimizer(OptimizerHelpers, Cell):
         return super()._run(*args, **kwargs)
 
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
-        """See `__call__`."""
         grads = self._checked(gradients)
         if context.starts_from_first_rank():
             first_values.request(self.get_parameters())
@@ -317,7 +317,7 @@ class Optimizer(OptimizerHelpers, Cell):
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
             if self._served is not None and index in self._served.indices:
                 continue
-            if not _dealt.is_mine(owners, index):
+            if not _sharded_updates.is_mine(owners, index):
                 continue
             parameter.moved_here = True
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
@@ -332,7 +332,7 @@ class Optimizer(OptimizerHelpers, Cell):
                 # A rate in float32 must not widen a float16 Parameter.
                 frames.write(holder, new.astype(old.dtype))
         if owners is not None:
-            _dealt.take_over(owners, self.parameters)
+            _sharded_updates.take_over(owners, self.parameters)
         frames.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)
 
@@ -340,7 +340,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """What all Parameters of a step share, e.g. powers of decay rates; updates it."""
         return None
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """New values of one Parameter and its state.
 
         Args:

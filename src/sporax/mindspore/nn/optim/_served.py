@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,47 +16,9 @@ from sporax.runtime.ranks import server_exchange
 from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
+    from sporax.mindspore.nn.optim._optimizer import Optimizer
     from sporax.ps.worker.row_cache import RowCache
     from sporax.ps.worker.server_connection import ServerConnection
-
-
-class ParameterSetting(Protocol):
-    """How an optimizer treats one Parameter."""
-
-    @property
-    def rate(self) -> int:
-        """The position of its learning rate."""
-        ...
-
-    @property
-    def decay(self) -> Any:
-        """Weight decay: a number or a schedule."""
-        ...
-
-    @property
-    def centralize(self) -> bool:
-        """Whether the mean is subtracted from the gradient."""
-        ...
-
-
-class ServedOptimizer(Protocol):
-    """What servers need to know of an optimizer."""
-
-    loss_scale: float
-
-    @property
-    def parameters(self) -> Sequence[Parameter]:
-        """What it moves."""
-        ...
-
-    @property
-    def settings(self) -> Sequence[ParameterSetting]:
-        """Of each of them."""
-        ...
-
-    def server_rule(self) -> tuple[str, dict[str, float]]:
-        """The rule by which servers move Parameters in its place, with its constants."""
-        ...
 
 
 class ServedParameters:
@@ -70,7 +32,7 @@ class ServedParameters:
         SporaxRuntimeError: an optimizer, or a setting of it, that servers do not offer.
     """
 
-    def __init__(self, optimizer: ServedOptimizer, servers: ServerConnection) -> None:
+    def __init__(self, optimizer: Optimizer, servers: ServerConnection) -> None:
         self._servers = servers
         # Whole Parameters and tables are sent differently.
         self.dense, tables = _dense_and_tables(optimizer.parameters)
@@ -121,7 +83,7 @@ def is_outdated(part: ServedParameters | None, parameters: Sequence[Parameter]) 
     return marked != (0 if part is None else len(part.indices))
 
 
-def served(optimizer: ServedOptimizer) -> ServedParameters | None:
+def served(optimizer: Optimizer) -> ServedParameters | None:
     """What of an optimizer is done by servers; None without such Parameters."""
     if not any(parameter.is_param_ps for parameter in optimizer.parameters):
         return None
@@ -156,7 +118,7 @@ def _cache_of(parameter: Parameter) -> RowCache | None:
     return cache
 
 
-def _kind(optimizer: ServedOptimizer, index: int) -> tuple[int, float]:
+def _kind(optimizer: Optimizer, index: int) -> tuple[int, float]:
     """Which learning rate a Parameter has, and its weight decay."""
     name, setting = type(optimizer).__name__, optimizer.settings[index]
     if not isinstance(setting.decay, float):

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class Adadelta(Optimizer):
@@ -43,7 +43,7 @@ class Adadelta(Optimizer):
         self.add_slot("accum")
         self.add_slot("accum_update")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         squares, updates = slots
         squares = self.rho * squares + (1 - self.rho) * jnp.square(gradient)

@@ -15,7 +15,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step, is_zero
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, is_zero
 from sporax.runtime.state import frames
 
 
@@ -113,7 +113,7 @@ class AdaFactor(Optimizer):
         rate = jnp.minimum(slowest, 1.0 / jnp.sqrt(step))[0] if self.relative_step else None
         return rate, 1.0 - step[0] ** -self.decay_rate
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         rate, decay = at.shared
         rate = at.rate if rate is None else rate

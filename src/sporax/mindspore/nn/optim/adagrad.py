@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sporax.base import update_rules
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class Adagrad(Optimizer):
@@ -40,7 +40,7 @@ class Adagrad(Optimizer):
         self.accum_value = argument.exactly_float("Adagrad", "accum", accum, 0.0, math.inf)
         self.add_slot("accum", self.accum_value)
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         return update_rules.adagrad(jnp, gradient, parameter, slots[0], rate=at.rate, update_slots=self.update_slots)
 
@@ -86,7 +86,7 @@ class ProximalAdagrad(Optimizer):
         argument.boolean(name, "use_locking", use_locking)
         self.add_slot("accum", argument.exactly_float(name, "accum", accum, 0.0, math.inf))
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         squares = slots[0] + jnp.square(gradient)
         rate = at.rate / jnp.sqrt(squares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from inspect import signature
 from typing import Any
 
 import jax
@@ -12,10 +13,11 @@ import numpy as np
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.suggestions import did_you_mean
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 from sporax.runtime.state import frames
 
 
@@ -60,7 +62,8 @@ class Adam(Optimizer):
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         for name, value in kwargs.items():
             if name not in ("use_lazy", "use_offload"):
-                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
+                names = signature(Adam.__init__).parameters
+                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.{did_you_mean(name, names)}")
             # MindSpore refuses both together.
             if value and use_amsgrad:
                 raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
@@ -90,7 +93,7 @@ class Adam(Optimizer):
         factor: jax.Array = update_rules.adam_factor(jnp, first, second)
         return factor.reshape(())
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         return update_rules.adam(
             jnp,
@@ -204,7 +207,7 @@ class AdamWeightDecay(Optimizer):
         self.add_slot("adam_m")
         self.add_slot("adam_v")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         first, second = slots
         first = self.beta1 * first + self.rest1 * gradient

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 from sporax.mindspore.nn.optim.adam import check_betas, complement
 from sporax.runtime.state import frames
 
@@ -55,7 +55,7 @@ class AdaMax(Optimizer):
         # Of shape (1,) in checkpoints, a scalar in the rule.
         return (1.0 / (1.0 - power))[0]
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         first, largest = slots
         first = self.beta1 * first + self.rest1 * gradient

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class ASGD(Optimizer):
@@ -46,7 +46,7 @@ class ASGD(Optimizer):
         self.add_slot("eta_", lambda _: jnp.zeros((), jnp.float32), joint="")
         self.add_slot("ax_")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         share, eta, average = slots
         step = (at.number + 1).astype(jnp.float32)

@@ -11,7 +11,7 @@ from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class FTRL(Optimizer):
@@ -68,7 +68,7 @@ class FTRL(Optimizer):
         """FTRL decays every Parameter."""
         return False
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         squares, linear = slots
         return update_rules.ftrl(

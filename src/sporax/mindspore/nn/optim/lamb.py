@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 from sporax.mindspore.nn.optim.adam import check_betas, complement
 
 
@@ -44,7 +44,7 @@ class Lamb(Optimizer):
         self.add_slot("lamb_m")
         self.add_slot("lamb_v")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         first, second = slots
         step = (at.number + 1).astype(jnp.float32)

@@ -12,7 +12,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class SGD(Optimizer):
@@ -60,7 +60,7 @@ class SGD(Optimizer):
         # 1 until the first step, which starts the velocity with the whole gradient.
         self.add_slot("stat", 1.0)
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         velocity, first = slots
         if not self.has_momentum:
@@ -117,7 +117,7 @@ class Momentum(Optimizer):
         self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
         self.add_slot("moments")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         (velocity,) = slots
         return update_rules.momentum(

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class RMSProp(Optimizer):
@@ -56,7 +56,7 @@ class RMSProp(Optimizer):
         self.add_slot("mean_square", 1.0)
         self.add_slot("moment")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         squares, velocity, *means = slots
         squares = self.decay * squares + (1 - self.decay) * jnp.square(gradient)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import Optimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
 
 class Rprop(Optimizer):
@@ -54,7 +54,7 @@ class Rprop(Optimizer):
         self.add_slot("prev")
         self.add_slot("step_size")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         before, size = slots
         # Every element starts with the learning rate.

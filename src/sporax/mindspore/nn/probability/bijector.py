@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
@@ -17,8 +17,7 @@ from sporax.mindspore.nn.cell import Cell
 
 __all__ = ["Bijector", "PowerTransform", "Exp", "ScalarAffine", "Softplus", "GumbelCDF", "Invert"]
 
-if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = missing_names(__name__)
+answer_missing_names(__name__)
 
 _FUNCTIONS = ("forward", "inverse", "forward_log_jacobian", "inverse_log_jacobian")
 

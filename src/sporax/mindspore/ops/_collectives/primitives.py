@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marks import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
@@ -32,6 +33,10 @@ class ReduceOp:
     MAX = "max"
     MIN = "min"
     PROD = "prod"
+
+
+_WITHOUT_SIZE = ("Barrier", "Broadcast")
+"""Results that do not depend on the number of ranks, where all have the same values."""
 
 
 class CommunicationPrimitive(Primitive):
@@ -65,8 +70,8 @@ class CommunicationPrimitive(Primitive):
             for place, shape in enumerate(check_list(self.name, name, value)):
                 if any(size < 0 for size in check_ints(self.name, f"{name}[{place}]", shape)):
                     raise SporaxValueError(f"For '{self.name}', the sizes in '{name}' must be >= 0, but got {shape}.")
-        if name in self.dtype_names and value is None:  # to numpy None is float64
-            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got None.")
+        if name in self.dtype_names and not isinstance(value, DType):  # to numpy None and "float" are float64
+            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a dtype, but got {value!r}.")
         if name == "op" and not isinstance(value, str):
             raise SporaxTypeError(f"For '{self.name}', 'op' must be a string, but got {type(value).__name__}.")
 
@@ -94,7 +99,8 @@ class CommunicationPrimitive(Primitive):
     @property
     def members(self) -> Group:
         """The group, as it is now."""
-        return groups.find(self.group, self.name)
+        find = groups.find if self.name in _WITHOUT_SIZE else groups.find_counted
+        return find(self.group, self.name)
 
     def world_rank(self, group_rank: int) -> int:
         """The world rank of a member.

@@ -31,7 +31,7 @@ def _natural(operator: str, mark: str, value: Any) -> None:
 def _target(operator: str, mark: str, value: Any) -> None:
     if value not in ("CPU", "GPU", "Ascend"):
         raise SporaxRuntimeError(
-            f"For '{operator}', 'device_target' must be 'CPU', 'GPU' or 'Ascend', but got {value!r}."
+            f"For '{operator}', '{mark}' ('device_target' of set_device) must be 'CPU', 'GPU' or 'Ascend', but got {value!r}."
         )
 
 

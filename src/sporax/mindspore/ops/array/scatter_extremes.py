@@ -68,10 +68,7 @@ def _shares(target: Array, index: Index, updates: Array, result: Array, upwards:
         further = jnp.maximum(value - least, 0)
         return jnp.where(use, jnp.exp(-SHARPNESS * further / scale) + LEAST_WEIGHT, 0)
 
-    close = [
-        near(measured[0], distance[0], nearest, mean),
-        near(measured[1], distance[1], seen(nearest), seen(mean)),
-    ]
+    close = [near(measured[0], distance[0], nearest, mean), near(measured[1], distance[1], seen(nearest), seen(mean))]
     # Equal elements share alone; near ones only where rounding left none equal.
     divisor = jnp.where(count > 0, count, total(*close))
     own = jnp.where(count > 0, equal[0], close[0]) / divisor

@@ -204,11 +204,7 @@ def searchsorted(
 
 @operator("SearchSorted(dtype, right)", function="")
 def _search_sorted_primitive(
-    sorted_sequence: Array,
-    values: Array,
-    sorter: Array | None = None,
-    dtype: DType = dtypes.int64,
-    right: bool = False,
+    sorted_sequence: Array, values: Array, sorter: Array | None = None, dtype: DType = dtypes.int64, right: bool = False
 ) -> Array:
     """As `ops.searchsorted`, with positions in `dtype`."""
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)

@@ -250,10 +250,7 @@ def constexpr(
 
 
 def _primexpr(
-    fn: Callable[..., Any] | None = None,
-    get_instance: bool = True,
-    name: str | None = None,
-    reuse_result: bool = True,
+    fn: Callable[..., Any] | None = None, get_instance: bool = True, name: str | None = None, reuse_result: bool = True
 ) -> Any:
     """As `constexpr`, for functions of values that need not be constant."""
     return constexpr(fn)

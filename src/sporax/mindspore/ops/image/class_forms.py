@@ -34,9 +34,7 @@ def _upsample_trilinear(x: Any, output_size: Any = None, scales: Any = None, ali
 
 @operator("ResizeLinear1D(coordinate_transformation_mode)", function="", composed=True)
 def _resize_linear(
-    x: Any,
-    size: Any,
-    coordinate_transformation_mode: Literal["align_corners", "half_pixel"] = "align_corners",
+    x: Any, size: Any, coordinate_transformation_mode: Literal["align_corners", "half_pixel"] = "align_corners"
 ) -> Any:
     """Signals (n, c, w) resized to `size`, interpolated linearly."""
     sizes = known("ResizeLinear1D", "size", size).reshape(-1).tolist() if isinstance(size, Tensor) else size

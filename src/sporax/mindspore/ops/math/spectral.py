@@ -93,10 +93,7 @@ for _name, (*_, _doc) in _TRANSFORMS.items():
     _register(_name, _doc)
 
 
-@operator(
-    "FFTWithSize(signal_ndim, inverse, real, norm, onesided, signal_sizes)",
-    function="",
-)
+@operator("FFTWithSize(signal_ndim, inverse, real, norm, onesided, signal_sizes)", function="")
 def _fft_with_size(
     x: Array,
     signal_ndim: int,
@@ -195,12 +192,7 @@ def blackman_window(window_length: Any, periodic: bool = True, *, dtype: DType |
 
 
 def hamming_window(
-    window_length: Any,
-    periodic: bool = True,
-    alpha: float = 0.54,
-    beta: float = 0.46,
-    *,
-    dtype: DType | None = None,
+    window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *, dtype: DType | None = None
 ) -> Tensor:
     """``alpha - beta · cos``. Other arguments as for `bartlett_window`."""
 

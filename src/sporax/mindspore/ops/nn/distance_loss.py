@@ -150,12 +150,7 @@ def _multi_margin(x: Array, target: Array, weight: Array | None, p: int, margin:
 
 @operator("MultiMarginLoss(p, margin, reduction)", function="", dims=labels)
 def _multi_margin_primitive(
-    x: Array,
-    target: Array,
-    weight: Array | None = None,
-    p: int = 1,
-    margin: float = 1.0,
-    reduction: Reduction = "mean",
+    x: Array, target: Array, weight: Array | None = None, p: int = 1, margin: float = 1.0, reduction: Reduction = "mean"
 ) -> Array:
     """Mean over the other classes of ``max(0, margin - x[target] + x[i]) ** p``, weighted by the true class."""
     return _multi_margin(x, target, weight, p, margin, reduction)

@@ -11,66 +11,25 @@ the parts of a block · ``_blocks``, ``_stacks``: blocks, encoders, decoders · 
 Not offered: ``use_past`` (incremental inference) and `FixedSparseAttention`.
 """
 
-from typing import TYPE_CHECKING
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes_in
 
-from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.parallel._transformer._attention import AttentionMask, MultiHeadAttention
-from sporax.mindspore.parallel._transformer._blocks import TransformerDecoderLayer, TransformerEncoderLayer
-from sporax.mindspore.parallel._transformer._configs import (
-    EmbeddingOpParallelConfig,
-    MoEConfig,
-    MoEParallelConfig,
-    OpParallelConfig,
-    TransformerOpParallelConfig,
-    TransformerRecomputeConfig,
-    default_dpmp_config,
-    default_embedding_parallel_config,
-    default_moe_config,
-    default_moeparallel_config,
-    default_transformer_config,
-    default_transformer_recompute_config,
-)
-from sporax.mindspore.parallel._transformer._embedding import VocabEmbedding
-from sporax.mindspore.parallel._transformer._feed_forward import FeedForward
-from sporax.mindspore.parallel._transformer._layers import _LayerNorm, _Linear
-from sporax.mindspore.parallel._transformer._loss import CrossEntropyLoss
-from sporax.mindspore.parallel._transformer._moe import MoE, Router
-from sporax.mindspore.parallel._transformer._stacks import (
-    Transformer,
-    TransformerDecoder,
-    TransformerEncoder,
-    _get_lambda_func,
+_HOMES = homes_in(
+    __name__,
+    """
+    _attention: AttentionMask MultiHeadAttention
+    _blocks: TransformerDecoderLayer TransformerEncoderLayer
+    _configs: EmbeddingOpParallelConfig MoEConfig MoEParallelConfig OpParallelConfig TransformerOpParallelConfig
+        TransformerRecomputeConfig default_dpmp_config default_embedding_parallel_config default_moe_config
+        default_moeparallel_config default_transformer_config default_transformer_recompute_config
+    _embedding: VocabEmbedding
+    _feed_forward: FeedForward
+    _layers: _LayerNorm _Linear
+    _loss: CrossEntropyLoss
+    _moe: MoE Router
+    _stacks: Transformer TransformerDecoder TransformerEncoder _get_lambda_func
+    """,
 )
 
-__all__ = [
-    "AttentionMask",
-    "CrossEntropyLoss",
-    "EmbeddingOpParallelConfig",
-    "FeedForward",
-    "MoE",
-    "MoEConfig",
-    "MoEParallelConfig",
-    "MultiHeadAttention",
-    "OpParallelConfig",
-    "Router",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TransformerOpParallelConfig",
-    "TransformerRecomputeConfig",
-    "VocabEmbedding",
-    "_LayerNorm",
-    "_Linear",
-    "_get_lambda_func",
-    "default_dpmp_config",
-    "default_embedding_parallel_config",
-    "default_moe_config",
-    "default_moeparallel_config",
-    "default_transformer_config",
-    "default_transformer_recompute_config",
-]
-
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TextIO
 
+from sporax.base.progress import DELAY_SECONDS
 from sporax.mindspore import context
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
@@ -25,7 +26,7 @@ FIGURE_SECONDS = 10.0
 
 
 class ProgressLines(Progress):
-    """A line with epoch, step, loss, time per step and samples per second, every `LINE_SECONDS`.
+    """A line with epoch, step, loss, time per step and samples per second, every `LINE_SECONDS` and at the end.
 
     Args:
         file: where to print it.
@@ -41,26 +42,33 @@ class ProgressLines(Progress):
     def on_train_begin(self, run_context: RunContext) -> None:
         """Only the time is noted: there is no bar."""
         self._speaks = rank() == 0
-        self._told = time.perf_counter()
-        self._last_epoch = 0
+        self._begun = self._told = time.perf_counter()
+        self._line = 0
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Print a line, if the last one is long ago."""
         super().on_train_step_end(run_context)
-        self._tell(run_context)
+        if time.perf_counter() - self._told >= LINE_SECONDS:
+            self._tell(run_context)
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         """Nothing more: the last step has told of the epoch."""
 
+    def on_train_end(self, run_context: RunContext) -> None:
+        """Print the last line, unless the run was short."""
+        is_told = self._line == run_context.original_args().cur_step_num
+        if time.perf_counter() - self._begun >= DELAY_SECONDS and not is_told:
+            self._tell(run_context)
+
     def _tell(self, run_context: RunContext) -> None:
-        now = time.perf_counter()
-        if not self._speaks or now - self._told < LINE_SECONDS:
+        if not self._speaks:
             return
-        self._told = now
+        self._told = time.perf_counter()
         facts = run_context.original_args()
-        self._last_epoch = self._last_epoch or facts.cur_epoch_num + facts.epoch_num - 1
-        done = facts.cur_step_num - self._first_step
-        where = f"epoch {facts.cur_epoch_num}/{self._last_epoch}, step {done}/{facts.batch_num}"
+        self._line = facts.cur_step_num
+        where = (
+            f"epoch {facts.cur_epoch_num}/{self._last_epoch}, step {self._line - self._first_step}/{facts.batch_num}"
+        )
         print(f"sporax: {where}: {self._status(facts)}", file=self._file, flush=True)
 
 

@@ -112,19 +112,20 @@ class ModelCheckpoint(Callback):
             return
         path, (epoch, step) = newest
         # Another callback may know of a later step.
-        if (epoch - 1) * facts.batch_num + step > facts.get("resume_step", 0):
-            facts.resume_step = self._last_step = resume_from(path, facts.train_network)
+        total = (epoch - 1) * facts.batch_num + step
+        if step > facts.batch_num:
+            raise SporaxValueError(
+                f"For 'ModelCheckpoint', an epoch must have at least {step} steps, as when '{path}' was written, but the data "
+                f"set has {facts.batch_num}."
+            )
+        if total > facts.get("resume_step", 0):
+            facts.resume_step = self._last_step = resume_from(path, facts.train_network, total)
             self._latest = str(path)
 
     def _why_not_resumed(self) -> str:
         """Why a run cannot go on from what is saved; "" if it can."""
         if callable(self._name_prefix) or callable(self._name_directory):
             return "'prefix' and 'directory' must be strings in a run that is resumed, but one is a function."
-        if self._config.saved_network is not None:
-            return (
-                "'saved_network' must be None in a run that is resumed, since the optimizer's state is "
-                f"needed as well, but it is {type(self._config.saved_network).__name__}."
-            )
         return ""
 
     def step_end(self, run_context: RunContext) -> None:

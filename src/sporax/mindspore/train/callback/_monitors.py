@@ -41,15 +41,15 @@ class LossMonitor(Callback):
     def __init__(self, per_print_times: int = 1) -> None:
         check_count("LossMonitor", "per_print_times", per_print_times, minimum=0)
         self._per_print_times = per_print_times
-        self._last_print_step = 0
+        self._last_print_step = math.inf  # before the first step
 
     def step_end(self, run_context: RunContext) -> None:
         """Print the loss when it is time to."""
         facts = run_context.original_args()
         # In sink mode and after a rollback steps do not grow by one.
         step = facts.cur_step_num
-        if step <= self._last_print_step:  # a new run, or one that was rolled back
-            self._last_print_step = 0
+        if step <= self._last_print_step and self._per_print_times:  # a new run, one that is resumed or was rolled back
+            self._last_print_step = (step - 1) // self._per_print_times * self._per_print_times
         loss = scalar_loss(facts.net_outputs)
         epoch, step_in_epoch = facts.get("cur_epoch_num", 1), (step - 1) % facts.batch_num + 1
         # MindSpore ends training here, too.

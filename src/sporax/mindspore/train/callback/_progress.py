@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Ten times a second is enough for people.
 _REFRESH_SECONDS = 0.1
 _WORTH_SECONDS = 0.05  # of compiling
+# Columns of epoch, bar, steps and time left.
+_BESIDE_STATUS = 56
 
 
 class Progress(Callback):
@@ -44,13 +46,21 @@ class Progress(Callback):
         """Open the bar."""
         # Lines of several ranks would mix.
         self._speaks = rank() == 0
-        self._last_epoch = 0  # known once the first epoch has a number
         if self._speaks and self._console.is_terminal:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
-            columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"))
-            self._bar = Bar(*columns, TimeRemainingColumn(), console=self._console, transient=False)
+            # On narrow terminals the end of the status is left out.
+            room = Column(no_wrap=True, overflow="ellipsis", max_width=max(self._console.width - _BESIDE_STATUS, 8))
+            self._bar = Bar(
+                "{task.description}",
+                BarColumn(bar_width=16),
+                MofNCompleteColumn(table_column=Column(no_wrap=True)),
+                TimeRemainingColumn(table_column=Column(no_wrap=True)),
+                TextColumn("{task.fields[status]}", table_column=room),
+                console=self._console,
+            )
             self._bar.start()
 
     def on_train_epoch_begin(self, run_context: RunContext) -> None:
@@ -59,8 +69,9 @@ class Progress(Callback):
         self._reported = time.perf_counter()
         self._first_step = facts.cur_step_num
         self._count.begin(facts)
+        # Epochs before those of a run that is resumed are among `epoch_num`.
+        self._last_epoch = facts.cur_epoch_num + facts.epoch_num - 1 - facts.cur_step_num // facts.batch_num
         if self._bar is not None:
-            self._last_epoch = self._last_epoch or facts.cur_epoch_num + facts.epoch_num - 1
             title = f"epoch {facts.cur_epoch_num}/{self._last_epoch}"
             self._task = self._bar.add_task(title, total=facts.batch_num, status="")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME
 from sporax.ir.variables import read
 from sporax.mindspore.common import seed
@@ -79,26 +80,45 @@ def _written(path: Path) -> int:
         return 0
 
 
-def resume_from(path: Path, network: Any) -> int:
-    """Load a file into the training network, with the random numbers of that moment.
+def resume_from(path: Path, network: Any, step: int = 0) -> int:
+    """Load a file into the training network, with the random numbers of that moment; a line says what is not in it.
+
+    Args:
+        path: the file.
+        network: the training network.
+        step: after which it was written, where it does not say so itself.
 
     Returns:
         The step after which it was written.
-
-    Raises:
-        SporaxValueError: the file does not say where it was written: its run was not one that can be resumed.
     """
-    parameters = load_checkpoint(str(path), network)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Parameters that are not in the file are told below
+        parameters = load_checkpoint(str(path), network)
     stored = parameters.get(POSITION)
-    if stored is None:
-        raise SporaxValueError(
-            f"For 'ModelCheckpoint', '{path}' must have been written with Model.train(resume=True) or {RECOVERY_VARIABLE}=1 to "
-            "be resumed from, but it has no random numbers and no step; delete it, or load it with load_checkpoint."
+    missing = [item.name for _, item in network.parameters_and_names() if item.name not in parameters]
+    if stored is not None:
+        values = stored.asnumpy()
+        # Behind the step are the words of the random state.
+        frames.put(seed.operators, values[1:].astype(np.uint32))
+        step = int(values[0])
+    if (missing or stored is None) and _ranks.rank() == 0:
+        states = (
+            [f"{len(missing)} Parameters such as '{missing[0]}' (state of the optimizer), which begin again"]
+            if missing
+            else []
         )
-    values = stored.asnumpy()
-    # Behind the step are the words of the random state.
-    frames.put(seed.operators, values[1:].astype(np.uint32))
-    return int(values[0])
+        states += (
+            ["random numbers, so dropout and shuffles differ from those of a run without a stop"]
+            if stored is None
+            else []
+        )
+        print(
+            f"sporax: training goes on after step {step}, from '{path}'. Not in this file: {'; '.join(states)}. "
+            "Checkpoints from now on have them.",
+            file=sys.stderr,
+            flush=True,
+        )
+    return step
 
 
 def saved_step(path: Path) -> int:

@@ -8,33 +8,25 @@
 | `transform` | `transform_checkpoints` and its parts |
 | `merging` | `merge_sliced_parameter` |
 | `unified` | `unified_safetensors` |
-| `directory` | a directory of slices for each step, for resuming |
-| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: such a directory, or Orbax |
+| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: a directory of slices for each step, or Orbax |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 
 Files of tensors, slices and blocks know nothing of Parameters: they are in `sporax.runtime.storage`.
 """
 
 from sporax.mindspore._names.doors import door
-from sporax.mindspore._names.missing import homes
+from sporax.mindspore._names.missing import homes_in
 
-_HOMES = {
-    **homes("sporax.mindspore.train.checkpoint.loading", "load_distributed_checkpoint load_segmented_checkpoints"),
-    **homes("sporax.mindspore.train.checkpoint.merging", "merge_sliced_parameter"),
-    **homes(
-        "sporax.mindspore.train.checkpoint.strategy",
-        """
-        build_searched_strategy merge_pipeline_strategys restore_group_info_list
-        """,
-    ),
-    **homes(
-        "sporax.mindspore.train.checkpoint.transform",
-        """
-        rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
-        """,
-    ),
-    **homes("sporax.mindspore.train.checkpoint.unified", "unified_safetensors"),
-}
+_HOMES = homes_in(
+    __name__,
+    """
+    loading: load_distributed_checkpoint load_segmented_checkpoints
+    merging: merge_sliced_parameter
+    strategy: build_searched_strategy merge_pipeline_strategys restore_group_info_list
+    transform: rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
+    unified: unified_safetensors
+    """,
+)
 
 __all__ = [*_HOMES]
 __getattr__, __dir__ = door(__name__, _HOMES)

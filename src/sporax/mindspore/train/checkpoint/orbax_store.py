@@ -117,8 +117,7 @@ class OrbaxStore:
                 else self._orbax.ArrayRestoreArgs(sharding=sharding, global_shape=spec.shape, dtype=spec.dtype)
             )
         restored = self._managed().restore(
-            step,
-            args=arguments.Composite(**{_STATE: arguments.PyTreeRestore(item=shapes, restore_args=how)}),
+            step, args=arguments.Composite(**{_STATE: arguments.PyTreeRestore(item=shapes, restore_args=how)})
         )
         for name, target in targets.items():
             target.set_data(wrap(jax.numpy.asarray(restored[_STATE][name])))
@@ -136,9 +135,7 @@ class OrbaxStore:
         tree = {parameter.name: _stored(parameter) for parameter in network.get_parameters()}
         saved = self._managed().save(
             step,
-            args=arguments.Composite(
-                **{_STATE: arguments.PyTreeSave(tree), _FACTS: arguments.JsonSave(dict(facts))},
-            ),
+            args=arguments.Composite(**{_STATE: arguments.PyTreeSave(tree), _FACTS: arguments.JsonSave(dict(facts))}),
             # `force`: Orbax would skip steps at which its own schedule does not save.
             force=True,
         )

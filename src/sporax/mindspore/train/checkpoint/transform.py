@@ -258,7 +258,4 @@ def _region(source: ShardedCheckpoint, target: Strategy, spec: StoredTensor, ran
 
 
 def _strategies(where: str, source: str | None, target: str | None) -> tuple[Strategy, Strategy]:
-    return (
-        read_strategy(where, "src_strategy_file", source),
-        read_strategy(where, "dst_strategy_file", target),
-    )
+    return (read_strategy(where, "src_strategy_file", source), read_strategy(where, "dst_strategy_file", target))

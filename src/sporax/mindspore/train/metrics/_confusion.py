@@ -116,10 +116,7 @@ def _matthews(tp: Array, fp: Array, tn: Array, fn: Array) -> Array:
 
 # Short name -> (other names, formula over true and false positives, true and false negatives).
 _RATES: dict[str, tuple[tuple[str, ...], Callable[..., Array]]] = {
-    "tpr": (
-        ("sensitivity", "recall", "hit_rate", "true_positive_rate"),
-        lambda tp, fp, tn, fn: _share(tp, tp + fn),
-    ),
+    "tpr": (("sensitivity", "recall", "hit_rate", "true_positive_rate"), lambda tp, fp, tn, fn: _share(tp, tp + fn)),
     "tnr": (("specificity", "selectivity", "true_negative_rate"), lambda tp, fp, tn, fn: _share(tn, tn + fp)),
     "ppv": (("precision", "positive_predictive_value"), lambda tp, fp, tn, fn: _share(tp, tp + fp)),
     "npv": (("negative_predictive_value",), lambda tp, fp, tn, fn: _share(tn, tn + fn)),
@@ -130,16 +127,10 @@ _RATES: dict[str, tuple[tuple[str, ...], Callable[..., Array]]] = {
     "pt": (("prevalence_threshold",), _threshold),
     "ts": (("threat_score", "critical_success_index", "csi"), lambda tp, fp, tn, fn: _share(tp, tp + fn + fp)),
     "acc": (("accuracy",), lambda tp, fp, tn, fn: _share(tp + tn, tp + fp + tn + fn)),
-    "ba": (
-        ("balanced_accuracy",),
-        lambda tp, fp, tn, fn: (_share(tp, tp + fn) + _share(tn, tn + fp)) / 2,
-    ),
+    "ba": (("balanced_accuracy",), lambda tp, fp, tn, fn: (_share(tp, tp + fn) + _share(tn, tn + fp)) / 2),
     "f1": (("f1_score",), lambda tp, fp, tn, fn: _share(2 * tp, 2 * tp + fp + fn)),
     "mcc": (("matthews_correlation_coefficient",), _matthews),
-    "fm": (
-        ("fowlkes_mallows_index",),
-        lambda tp, fp, tn, fn: np.sqrt(_share(tp, tp + fp) * _share(tp, tp + fn)),
-    ),
+    "fm": (("fowlkes_mallows_index",), lambda tp, fp, tn, fn: np.sqrt(_share(tp, tp + fp) * _share(tp, tp + fn))),
     "bm": (
         ("informedness", "bookmaker_informedness"),
         lambda tp, fp, tn, fn: _share(tp, tp + fn) + _share(tn, tn + fp) - 1,

@@ -30,6 +30,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.base.text_tables import limit_text
 from sporax.planner.memory.peak import MemoryUse, Use
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
@@ -310,22 +311,17 @@ def nothing_fits(limit: int, least: MemoryUse) -> PlanTooLargeError:
         least: memory of the smallest plan that was found.
     """
     return PlanTooLargeError(
-        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but "
-        f"{_kilobytes(least.peak_bytes) / 1e3:.3f} MB is the smallest plan that was found ({_usage_text(least)}). "
+        f"For 'memory', the plan must fit into {limit_text(limit)} per device, but {limit_text(least.peak_bytes)} is the "
+        f"smallest plan that was found ({_usage_text(least)}). "
         f"{_advice(least)}",
         least.peak_bytes,
     )
 
 
-def _kilobytes(num_bytes: int) -> int:
-    """Rounded up, so that a limit of as much as the message says is enough."""
-    return -(-num_bytes // 1000)
-
-
 def _usage_text(memory: MemoryUse) -> str:
     """What the memory at the peak is for, the most first."""
     uses = sorted(memory.by_use.items(), key=lambda entry: -entry[1])
-    return ", ".join(f"{use.value} {size / 1e6:.3f} MB" for use, size in uses if size)
+    return ", ".join(f"{use.value} {limit_text(size)}" for use, size in uses if size)
 
 
 _HELP = {

@@ -112,6 +112,7 @@ class _BundleQuery(NamedTuple):
     root_placements: tuple[Placement, ...]
     fixed: Placement | None
     base: Base
+    free: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -166,7 +167,7 @@ class Catalogue:
         self._structure_list: list[_Structure] = []
         self._instances: dict[int, _BundleInstance] = {}
         self._bundles: dict[_BundleQuery, Choices] = {}
-        self._seen: dict[tuple[int, ByIdentity, bool, Placement | None, Base], Choices] = {}
+        self._seen: dict[tuple[int, ByIdentity, bool, Placement | None, Base, tuple[int, ...]], Choices] = {}
         """The same by the object that says where the root is made, which equal layers share: quick to look up."""
         self._operands: dict[int, list[int]] = {}
         self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
@@ -277,6 +278,7 @@ class Catalogue:
         root_placements: Sequence[Placement] = (),
         fixed: Placement | None = None,
         base: Base = None,
+        free: tuple[int, ...] = (),
     ) -> Choices:
         """Choices of a bundle.
 
@@ -286,18 +288,19 @@ class Catalogue:
             root_placements: where its root may be when it is made; partial sums and relays may stay there.
             fixed: the placement that its root must have.
             base: what was decided before.
+            free: dimensions of the root that `fixed` leaves open.
         """
         node = decisions.nodes[number]
         instance = self._instances.get(number)
         if instance is None:
             instance = self._instances[number] = self._instance(decisions, number)
-        key = instance.structure, ByIdentity(root_placements), node.is_relay, fixed, base
+        key = instance.structure, ByIdentity(root_placements), node.is_relay, fixed, base, free
         shared = self._seen.get(key)
         if shared is None:
             # Partial results may stay partial: the reduction is then left to the readers.
             remaining = [entry for entry in root_placements if entry.partial or node.is_relay]
             remaining += [entry.complete() for entry in root_placements] if self.follow else []
-            task = _BundleQuery(instance.structure, tuple(dict.fromkeys(remaining)), fixed, base)
+            task = _BundleQuery(instance.structure, tuple(dict.fromkeys(remaining)), fixed, base, free)
             if task not in self._bundles:
                 self._bundles[task] = self._enumerate_bundle(task)
             shared = self._seen[key] = self._bundles[task]
@@ -375,10 +378,10 @@ class Catalogue:
         )
 
     def _candidates(self, task: _BundleQuery) -> list[Placement]:
-        if task.fixed is not None:
-            return [task.fixed]
         structure = self._structure_list[task.structure]
         assert task.base is None or isinstance(task.base, Placement)
+        if task.fixed is not None:
+            return self._opened(task.fixed, task.free, task.base, structure.specs[0])
         extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
         extended = with_partial_sums(extended, self.units) if structure.summed else extended
         # As made, as long as that agrees with what earlier rounds decided.
@@ -388,6 +391,18 @@ class Catalogue:
             entry for entry in task.root_placements if task.base is None or restricted(entry, decided) == task.base
         )
         return [*dict.fromkeys([*extended, *as_made])]
+
+    def _opened(
+        self, fixed: Placement, free: Sequence[int], base: Placement | None, spec: TensorSpec
+    ) -> list[Placement]:
+        """The given placement; with dimensions that it leaves open sharded in every way."""
+        if not free:
+            return [fixed]
+        closed = Placement(tuple(() if dim in free else axes for dim, axes in enumerate(fixed.dims)))
+        units = tuple(tuple(axis for axis in unit if axis not in closed.used) for unit in self.units)
+        extended = placements_of(spec.shape, self.mesh, tuple(filter(None, units)), closed.opened(free, base))
+        closed_dims = [dim for dim in range(spec.num_dims) if dim not in free]
+        return [entry for entry in extended if all(entry.dims[dim] == closed.dims[dim] for dim in closed_dims)]
 
     def _outcome(self, shape: _Structure, root: Placement) -> _CandidateOutcome:
         """Everything that follows when the root is at `root`."""

@@ -63,7 +63,7 @@ def is_linear(operator: Operator) -> bool:
 def signature(operation: Operation) -> Signature:
     """A key that is equal for operations that can be sharded equally. Unhashable objects equal only themselves."""
     params = tuple((name, _hashable(value)) for name, value in operation.params.items())
-    return operation.name, operation.operands, operation.results, params
+    return operation.name, operation.operands, operation.results, operation.fused, params
 
 
 def _hashable(value: Any) -> Hashable:

@@ -16,6 +16,7 @@ from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.rules import Rule, placements, unsharded
+from sporax.planner.rules.islands import only_assignment
 from sporax.planner.search.space.decisions import Decisions
 from sporax.planner.search.space.operator_rules import is_identity, rule_of
 from sporax.planner.search.space.problem import Problem
@@ -31,10 +32,11 @@ def replicated_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
 
     def planned(operator: Operator) -> OperatorPlan:
         rule = rule_of(operator)
+        assignment = only_assignment(operator.operation, rule, mesh) or unsharded(rule)
         # Bodies of loops that no search looked into run whole on every device.
-        operands, results = placements(rule, unsharded(rule))
+        operands, results = placements(rule, assignment)
         bodies = tuple(replicated_plan(body, mesh) for body in operator.bodies)
-        return OperatorPlan(unsharded(rule), operands, results, bodies)
+        return OperatorPlan(assignment, operands, results, bodies)
 
     return Plan(
         mesh,

@@ -28,7 +28,7 @@ from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
 from sporax.planner.search.space.operator_rules import is_identity
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, check_units, natural_units, restricted
+from sporax.planner.search.space.shardings import Units, check_units, natural_units, refined, restricted
 from sporax.planner.solver.graph.cost_graph import CostGraph
 
 NANOSECONDS = 1e9
@@ -46,6 +46,7 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
+        free: their dimensions that are left open, where there are some.
         assignments: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         platform: JAX's name of the devices, which decides how much a plan is predicted to need.
@@ -59,6 +60,7 @@ class SearchOptions:
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+    free: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
     assignments: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
     platform: str = "cpu"
@@ -165,7 +167,8 @@ class ProblemBuilder:
         self.decisions = find_decisions(graph, options.fixed)
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
-        self.units = options.units or natural_units(mesh, model.links)
+        strategies = itertools.chain(*options.assignments.values())
+        self.units = options.units or refined(natural_units(mesh, model.links), strategies)
         approximate = len(mesh.device_axes) > MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
@@ -206,7 +209,8 @@ class ProblemBuilder:
                 # A bundle's candidates depend on where its root is made, which an earlier decision says.
                 root_placements = self._root_placements(number, choices)
                 pinned = None if node.is_relay else self._fixed(node.root, units, base)
-                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base))
+                free = () if pinned is None else self.options.free.get(node.root, ())
+                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base, free))
             else:
                 fixed_assignment = self.options.assignments.get(node.producer)
                 choices.append(self.catalogue.heavy(self.decisions, node.producer, base, fixed_assignment))

@@ -17,6 +17,8 @@ from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.rules import Assignment, FactorKind, Rule, is_legal
 
 Units = tuple[Axes, ...]
+_MOST_UNITS = 4
+"""Units into which strategies may divide the mesh."""
 
 
 def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
@@ -54,6 +56,23 @@ def natural_units(mesh: DeviceMatrix, links: LinkCosts) -> Units:
     if len(runs) < 2:
         return default_units(mesh)
     return tuple(itertools.chain(*runs[:-1])), runs[-1]
+
+
+def refined(units: Units, used: Iterable[Axes]) -> Units:
+    """Units divided where runs of axes that strategies use begin or end, so that other operators can follow these.
+
+    Example:
+        >>> refined(((0, 1, 2), (3, 4, 5)), [(0, 1, 2, 3, 4), (5,)])
+        ((0, 1, 2), (3, 4), (5,))
+    """
+    runs = [frozenset(run) for run in dict.fromkeys(used)]
+    pieces = [
+        tuple(piece)
+        for unit in units
+        for _, piece in itertools.groupby(unit, key=lambda axis: tuple(axis in run for run in runs))
+    ]
+    # Candidates grow with the power of the units.
+    return tuple(pieces) if len(pieces) <= _MOST_UNITS else units
 
 
 def _split(axes: Sequence[int], boundaries: Sequence[int]) -> Units:

@@ -1,7 +1,7 @@
-"""What only the IOPDDL contest needs: its file format, graphs that resemble its instances, and ``sporax solve``.
+"""What only the IOPDDL contest needs: its file format and ``sporax solve``.
 
-`reader` reads and checks files, `synthetic` makes graphs, `solve_command` is the command. Nothing that makes a plan needs this
-package; the solver's face offers `read_graph` to people.
+`reader` reads and checks files, `solve_command` is the command. Nothing that makes a plan needs this package; the solver's face
+offers `read_graph` to people.
 
 Methods of the solver, and who needs them:
 

@@ -42,16 +42,8 @@ _DERIVED: Mapping[str, tuple[tuple[str, Formula], ...]] = {
     "log_prob": (("prob", ops.log),),
     "sd": (("var", ops.sqrt),),
     "var": (("sd", ops.square),),
-    "cdf": (
-        ("log_cdf", ops.exp),
-        ("survival_function", _without),
-        ("log_survival", lambda x: 1.0 - ops.exp(x)),
-    ),
-    "survival_function": (
-        ("log_survival", ops.exp),
-        ("cdf", _without),
-        ("log_cdf", lambda x: 1.0 - ops.exp(x)),
-    ),
+    "cdf": (("log_cdf", ops.exp), ("survival_function", _without), ("log_survival", lambda x: 1.0 - ops.exp(x))),
+    "survival_function": (("log_survival", ops.exp), ("cdf", _without), ("log_cdf", lambda x: 1.0 - ops.exp(x))),
     "log_cdf": (
         ("cdf", ops.log),
         ("survival_function", lambda x: ops.log(1.0 - x)),

@@ -184,12 +184,7 @@ class LogNormal(TransformedDistribution):
     """
 
     def __init__(
-        self,
-        loc: Any = None,
-        scale: Any = None,
-        seed: int = 0,
-        dtype: DType = dtypes.float32,
-        name: str = "LogNormal",
+        self, loc: Any = None, scale: Any = None, seed: int = 0, dtype: DType = dtypes.float32, name: str = "LogNormal"
     ) -> None:
         super().__init__(Exp(), Normal(loc, scale, dtype=dtype), seed, name)
         self.parameter_names = ()

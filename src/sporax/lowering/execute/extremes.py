@@ -1,0 +1,51 @@
+"""Maxima and minima across devices that keep NaN, as they do on one device.
+
+Problem: the all-reduces of some compilers (XLA's for CPUs) drop NaN, so that a check for overflow would see nothing.
+
+Method: floats are sent as integers in the order of IEEE 754 (its totalOrder predicate), with NaN beyond the infinity that wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array
+"""A jax.Array or a tracer."""
+_INTEGERS = {4: (np.int32, 2**31 - 1), 8: (np.int64, 2**63 - 1)}
+"""What all compilers combine and its largest value, by bytes; smaller floats are sent as float32."""
+
+
+def _extreme(
+    x: Array,
+    names: str | tuple[str, ...],
+    *,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    largest: bool,
+) -> Array:
+    """The largest (or least) element at each place of the arrays along `names`, or NaN where one of them has it."""
+    combine: Callable[..., Array] = jax.lax.pmax if largest else jax.lax.pmin
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return combine(x, names, axis_index_groups=axis_index_groups)
+    wide = x if x.dtype.itemsize in _INTEGERS else x.astype(jnp.float32)
+    dtype, highest = _INTEGERS[wide.dtype.itemsize]
+    ordered = _turned(jax.lax.bitcast_convert_type(wide, dtype), highest)
+    ordered = jnp.where(jnp.isnan(wide), highest if largest else -highest - 1, ordered)
+    extreme = _turned(combine(ordered, names, axis_index_groups=axis_index_groups), highest)
+    return jax.lax.bitcast_convert_type(extreme, wide.dtype).astype(x.dtype)
+
+
+def _turned(bits: Array, highest: int) -> Array:
+    """The bits of negative floats, which count downwards, in the order of integers; and back."""
+    return jnp.where(bits < 0, bits ^ highest, bits)
+
+
+EXTREMES: dict[str, Callable[..., Array]] = {
+    "max": partial(_extreme, largest=True),
+    "min": partial(_extreme, largest=False),
+}
+"""All-reduces by reduction: of an array, names of mesh axes and, if not all are one group, `axis_index_groups`."""

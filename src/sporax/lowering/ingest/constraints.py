@@ -1,0 +1,147 @@
+"""Shardings that users write into programs, as marks: the planner keeps what marks say.
+
+`jax.lax.with_sharding_constraint`, `jax.reshard` and `jax.device_put` are identities that place a tensor; an inner `jax.jit`
+places its arguments and results; on a mesh with explicit axes an operator says where its result is (``out_sharding``). All of
+them name axes of a mesh, which must be those of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import JaxprEqn
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sporax.base.errors import SporaxValueError
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.layout import Layout
+from sporax.ir.marks import LayoutMark
+from sporax.lowering.marks.numbers import next_number
+
+_IDENTITIES = {"sharding_constraint": "with_sharding_constraint", "reshard": "reshard", "device_put": "device_put"}
+"""Primitives that place tensors and do nothing else, and the functions that users call."""
+_IN_DEVICES = (None, "device", "unpinned_host")
+"""Kinds of memory that are the device's own; CPUs say the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Makes marks of the shardings in a program.
+
+    Attributes:
+        axes: the axes of the plan by name, with their sizes; none where they have no names, and any mesh of as many devices does.
+        ranks: the devices of the plan, by their places among all; none where nothing is known of them.
+    """
+
+    axes: Mapping[str, int] = field(default_factory=dict)
+    ranks: Sequence[int] = ()
+
+    def mark(self, sharding: NamedSharding, num_dims: int, requester: str) -> LayoutMark:
+        """The mark of a tensor.
+
+        Args:
+            sharding: what the user says.
+            num_dims: of the tensor.
+            requester: what messages call the constraint.
+
+        Raises:
+            SporaxValueError: it is about another mesh than the plan's, or about partial sums.
+        """
+        matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
+        if getattr(spec, "unreduced", None):
+            raise SporaxValueError(
+                f"For '{requester}', the array must be complete, since plans decide where sums are partial, but got {spec}."
+            )
+        entries = [*spec, *[None] * (num_dims - len(spec))]
+        # A type says nothing of automatic axes next to explicit ones.
+        is_partial = AxisType.Explicit in sharding.mesh.axis_types and AxisType.Auto in sharding.mesh.axis_types
+        open_ones = (PartitionSpec.UNCONSTRAINED, *([None] if is_partial else []))
+        free = tuple(dim for dim, entry in enumerate(entries) if entry in open_ones)
+        names = [() if entry is None or dim in free else entry for dim, entry in enumerate(entries)]
+        dims = tuple(
+            tuple(matrix.axis(name) for name in ((entry,) if isinstance(entry, str) else entry) if name in matrix.names)
+            for entry in names
+        )
+        return LayoutMark(requester, next_number(), (Layout(matrix, dims),), free, is_stored=False)
+
+    def matrix(self, mesh: Mesh | AbstractMesh, requester: str, any_names: bool = False) -> DeviceMatrix:
+        """A mesh with its axes in the order of the plan's, those of one device left out.
+
+        Args:
+            mesh: what the user says.
+            requester: what messages call who says it.
+            any_names: whether it may have other axes than the plan.
+
+        Raises:
+            SporaxValueError: it is another mesh than the plan's.
+        """
+        there, own = _sizes(mesh.shape), _sizes(self.axes)
+        devices, count = _ranks_of(mesh), len(self.ranks) or mesh.size
+        for expected, received, agrees in (
+            (_text(own), _text(there), any_names or not self.axes or own == there),
+            (f"of {count} devices", f"{mesh.size} devices", mesh.size == count),
+            (
+                f"of the devices {sorted(self.ranks)}",
+                sorted(devices),
+                not (devices and self.ranks) or devices == {*self.ranks},
+            ),
+        ):
+            if not agrees:
+                raise SporaxValueError(
+                    f"For '{requester}', the mesh must be that of the plan, {expected}, but got {received}. "
+                    "Plan with `devices=` this mesh, or constrain on the mesh of the plan."
+                )
+        order = tuple(own if own == there else there)
+        return DeviceMatrix(tuple(there[name] for name in order) or (1,), order)
+
+
+ANY_MESH = Constraints()
+"""Those of programs that no plan with names is made of."""
+
+
+def _sizes(axes: Mapping[Any, int]) -> dict[str, int]:
+    """The axes of more than one device."""
+    return {str(name): size for name, size in axes.items() if size > 1}
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "one device"
+
+
+def _ranks_of(mesh: Mesh | AbstractMesh) -> set[int]:
+    """The places of a mesh's devices among all; none of an abstract mesh."""
+    ranks = {device: rank for rank, device in enumerate(jax.devices())}
+    return {ranks.get(device, -1) for device in mesh.devices.flat} if isinstance(mesh, Mesh) else set()
+
+
+def placed_by(eqn: JaxprEqn) -> tuple[str, Sequence[NamedSharding | None]]:
+    """What users call an identity that places tensors on devices, and the sharding of each; ("", ()) for other equations."""
+    name = _IDENTITIES.get(str(eqn.primitive.name), "")
+    found = [value for value in _values(eqn.params) if isinstance(value, NamedSharding)] if name else []
+    # What goes to host memory is a transfer.
+    if len(found) != len(eqn.outvars) or any(sharding.memory_kind not in _IN_DEVICES for sharding in found):
+        return "", ()
+    return name, [_if_typed(sharding) for sharding in found] if name == "reshard" else found
+
+
+def without_shardings(eqn: JaxprEqn) -> tuple[JaxprEqn, NamedSharding | None]:
+    """An operator that does not say where its result is, and where it said so: slices are computed on meshes of their own."""
+    for name in ("out_sharding", "sharding"):
+        sharding = eqn.params.get(name)
+        if isinstance(sharding, NamedSharding):
+            return eqn.replace(params={**eqn.params, name: None}), _if_typed(sharding)
+    return eqn, None
+
+
+def _if_typed(sharding: NamedSharding) -> NamedSharding | None:
+    """The sharding of a type; of automatic axes it says nothing."""
+    return sharding if AxisType.Explicit in sharding.mesh.axis_types else None
+
+
+def _values(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The values of parameters, those of tuples one by one."""
+    for value in params.values():
+        yield from value if isinstance(value, tuple | list) else (value,)

@@ -1,0 +1,106 @@
+"""Made by tools/make_type_stubs.py; do not edit."""
+# Operators and Tensors say more precisely than their bases what they take.
+# mypy: disable-error-code="override"
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from sporax.mindspore.common.dtype import DType as _DType
+from sporax.mindspore.common.tensor import Tensor as Tensor
+from sporax.mindspore.dataset.vision._boxes import BoundingBoxAugment as BoundingBoxAugment
+from sporax.mindspore.dataset.vision._boxes import RandomCropWithBBox as RandomCropWithBBox
+from sporax.mindspore.dataset.vision._boxes import RandomHorizontalFlipWithBBox as RandomHorizontalFlipWithBBox
+from sporax.mindspore.dataset.vision._boxes import RandomResizeWithBBox as RandomResizeWithBBox
+from sporax.mindspore.dataset.vision._boxes import RandomResizedCropWithBBox as RandomResizedCropWithBBox
+from sporax.mindspore.dataset.vision._boxes import RandomVerticalFlipWithBBox as RandomVerticalFlipWithBBox
+from sporax.mindspore.dataset.vision._boxes import ResizeWithBBox as ResizeWithBBox
+from sporax.mindspore.dataset.vision._color import AdjustBrightness as AdjustBrightness
+from sporax.mindspore.dataset.vision._color import AdjustContrast as AdjustContrast
+from sporax.mindspore.dataset.vision._color import AdjustGamma as AdjustGamma
+from sporax.mindspore.dataset.vision._color import AdjustHue as AdjustHue
+from sporax.mindspore.dataset.vision._color import AdjustSaturation as AdjustSaturation
+from sporax.mindspore.dataset.vision._color import AutoContrast as AutoContrast
+from sporax.mindspore.dataset.vision._color import Equalize as Equalize
+from sporax.mindspore.dataset.vision._color import Invert as Invert
+from sporax.mindspore.dataset.vision._color import Posterize as Posterize
+from sporax.mindspore.dataset.vision._color import RandomAutoContrast as RandomAutoContrast
+from sporax.mindspore.dataset.vision._color import RandomColor as RandomColor
+from sporax.mindspore.dataset.vision._color import RandomColorAdjust as RandomColorAdjust
+from sporax.mindspore.dataset.vision._color import RandomEqualize as RandomEqualize
+from sporax.mindspore.dataset.vision._color import RandomInvert as RandomInvert
+from sporax.mindspore.dataset.vision._color import RandomLighting as RandomLighting
+from sporax.mindspore.dataset.vision._color import RandomPosterize as RandomPosterize
+from sporax.mindspore.dataset.vision._color import RandomSolarize as RandomSolarize
+from sporax.mindspore.dataset.vision._color import Solarize as Solarize
+from sporax.mindspore.dataset.vision._colorspace import ConvertColor as ConvertColor
+from sporax.mindspore.dataset.vision._colorspace import Grayscale as Grayscale
+from sporax.mindspore.dataset.vision._colorspace import HsvToRgb as HsvToRgb
+from sporax.mindspore.dataset.vision._colorspace import RandomGrayscale as RandomGrayscale
+from sporax.mindspore.dataset.vision._colorspace import RgbToHsv as RgbToHsv
+from sporax.mindspore.dataset.vision._crops import FiveCrop as FiveCrop
+from sporax.mindspore.dataset.vision._crops import PadToSize as PadToSize
+from sporax.mindspore.dataset.vision._crops import RandomCropDecodeResize as RandomCropDecodeResize
+from sporax.mindspore.dataset.vision._crops import ResizedCrop as ResizedCrop
+from sporax.mindspore.dataset.vision._crops import TenCrop as TenCrop
+from sporax.mindspore.dataset.vision._decode import Decode as Decode
+from sporax.mindspore.dataset.vision._decode import ToNumpy as ToNumpy
+from sporax.mindspore.dataset.vision._decode import ToPIL as ToPIL
+from sporax.mindspore.dataset.vision._erase import CutOut as CutOut
+from sporax.mindspore.dataset.vision._erase import Erase as Erase
+from sporax.mindspore.dataset.vision._erase import RandomErasing as RandomErasing
+from sporax.mindspore.dataset.vision._files import encode_jpeg as encode_jpeg
+from sporax.mindspore.dataset.vision._files import encode_png as encode_png
+from sporax.mindspore.dataset.vision._files import get_image_num_channels as get_image_num_channels
+from sporax.mindspore.dataset.vision._files import get_image_size as get_image_size
+from sporax.mindspore.dataset.vision._files import read_file as read_file
+from sporax.mindspore.dataset.vision._files import read_image as read_image
+from sporax.mindspore.dataset.vision._files import write_file as write_file
+from sporax.mindspore.dataset.vision._files import write_jpeg as write_jpeg
+from sporax.mindspore.dataset.vision._files import write_png as write_png
+from sporax.mindspore.dataset.vision._filters import AdjustSharpness as AdjustSharpness
+from sporax.mindspore.dataset.vision._filters import GaussianBlur as GaussianBlur
+from sporax.mindspore.dataset.vision._filters import RandomAdjustSharpness as RandomAdjustSharpness
+from sporax.mindspore.dataset.vision._filters import RandomSharpness as RandomSharpness
+from sporax.mindspore.dataset.vision._geometry import CenterCrop as CenterCrop
+from sporax.mindspore.dataset.vision._geometry import Crop as Crop
+from sporax.mindspore.dataset.vision._geometry import HorizontalFlip as HorizontalFlip
+from sporax.mindspore.dataset.vision._geometry import Pad as Pad
+from sporax.mindspore.dataset.vision._geometry import RandomCrop as RandomCrop
+from sporax.mindspore.dataset.vision._geometry import RandomHorizontalFlip as RandomHorizontalFlip
+from sporax.mindspore.dataset.vision._geometry import RandomResize as RandomResize
+from sporax.mindspore.dataset.vision._geometry import RandomResizedCrop as RandomResizedCrop
+from sporax.mindspore.dataset.vision._geometry import RandomVerticalFlip as RandomVerticalFlip
+from sporax.mindspore.dataset.vision._geometry import Resize as Resize
+from sporax.mindspore.dataset.vision._geometry import VerticalFlip as VerticalFlip
+from sporax.mindspore.dataset.vision._linear import LinearTransformation as LinearTransformation
+from sporax.mindspore.dataset.vision._linear import NormalizePad as NormalizePad
+from sporax.mindspore.dataset.vision._mixing import CutMixBatch as CutMixBatch
+from sporax.mindspore.dataset.vision._mixing import MixUp as MixUp
+from sporax.mindspore.dataset.vision._mixing import MixUpBatch as MixUpBatch
+from sporax.mindspore.dataset.vision._pixels import HWC2CHW as HWC2CHW
+from sporax.mindspore.dataset.vision._pixels import Normalize as Normalize
+from sporax.mindspore.dataset.vision._pixels import Rescale as Rescale
+from sporax.mindspore.dataset.vision._pixels import SlicePatches as SlicePatches
+from sporax.mindspore.dataset.vision._pixels import ToTensor as ToTensor
+from sporax.mindspore.dataset.vision._pixels import ToType as ToType
+from sporax.mindspore.dataset.vision._policies import AutoAugment as AutoAugment
+from sporax.mindspore.dataset.vision._policies import RandAugment as RandAugment
+from sporax.mindspore.dataset.vision._policies import RandomSelectSubpolicy as RandomSelectSubpolicy
+from sporax.mindspore.dataset.vision._policies import TrivialAugmentWide as TrivialAugmentWide
+from sporax.mindspore.dataset.vision._policies import UniformAugment as UniformAugment
+from sporax.mindspore.dataset.vision._rotate import Affine as Affine
+from sporax.mindspore.dataset.vision._rotate import Perspective as Perspective
+from sporax.mindspore.dataset.vision._rotate import RandomAffine as RandomAffine
+from sporax.mindspore.dataset.vision._rotate import RandomPerspective as RandomPerspective
+from sporax.mindspore.dataset.vision._rotate import RandomRotation as RandomRotation
+from sporax.mindspore.dataset.vision._rotate import Rotate as Rotate
+from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy as AutoAugmentPolicy
+from sporax.mindspore.dataset.vision.enums import Border as Border
+from sporax.mindspore.dataset.vision.enums import ConvertMode as ConvertMode
+from sporax.mindspore.dataset.vision.enums import ImageBatchFormat as ImageBatchFormat
+from sporax.mindspore.dataset.vision.enums import ImageReadMode as ImageReadMode
+from sporax.mindspore.dataset.vision.enums import Inter as Inter
+from sporax.mindspore.dataset.vision.enums import SliceMode as SliceMode
+
+

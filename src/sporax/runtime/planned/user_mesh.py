@@ -1,0 +1,149 @@
+"""Meshes of the user around a plan: that of the context, those that types of arrays name, and the way back to them.
+
+Problem: users set a mesh for a whole program (`jax.set_mesh`, ``with mesh:``), and arrays on meshes with explicit axes have
+their sharding in their type, while a planned function runs on a mesh of its own, with axes of prime sizes. Method: a plan
+takes the mesh of the context, under which the function is traced; in the compiled function arguments lose their types, and
+results get theirs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import Input, OperatorGraph
+from sporax.ir.layout import Layout
+from sporax.ir.marks import LayoutMark
+from sporax.ir.placement import Placement, prime_mesh
+from sporax.lowering.ingest.constraints import Constraints
+from sporax.planner.pins.strategies import layout_placement
+from sporax.runtime.planned.named_mesh import NamedAxes
+
+
+def context_mesh() -> Mesh | AbstractMesh | None:
+    """The mesh of `jax.set_mesh`, `jax.sharding.use_abstract_mesh` or ``with mesh:``; None outside of them."""
+    abstract = jax.sharding.get_abstract_mesh()
+    if not abstract.empty:
+        mesh = jax.sharding.get_mesh()
+        return mesh if mesh.abstract_mesh == abstract else abstract
+    try:
+        # The mesh of ``with mesh:`` has no other public way to it than a constraint that is made there.
+        made = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()))(0.0)
+    except RuntimeError:
+        return None
+    mesh = made.eqns[0].params["sharding"].mesh
+    return None if mesh.empty else mesh
+
+
+def mesh_around(args: Any) -> Mesh | AbstractMesh | None:
+    """The mesh that a plan is for where the user names none: that of the context, or of arguments whose types say one."""
+    typed = (leaf.sharding.mesh for leaf in jax.tree.leaves(args) if typed_sharding(leaf) is not None)
+    return context_mesh() or next(typed, None)
+
+
+def typed_sharding(leaf: Any) -> NamedSharding | None:
+    """The sharding that the type of an array says, or a struct in its place; None where it says none."""
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        return None
+    return sharding if isinstance(leaf, jax.ShapeDtypeStruct) or is_explicit(sharding) else None
+
+
+def is_explicit(sharding: NamedSharding | None) -> bool:
+    """Whether it is on axes that are a part of the type of arrays."""
+    return sharding is not None and AxisType.Explicit in sharding.mesh.axis_types
+
+
+def with_types(
+    placements: Mapping[int, Placement],
+    marks: Sequence[LayoutMark | None],
+    inputs: Sequence[Input],
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+) -> dict[int, Placement]:
+    """The placements of fixed inputs, and of those arguments whose types say how they are sharded.
+
+    Raises:
+        SporaxValueError: a type says something else than what is fixed.
+    """
+    found = {**placements}
+    for entry, mark in zip(inputs, marks, strict=True):
+        if mark is None:
+            continue
+        (layout,) = mark.layouts
+        assert isinstance(layout, Layout)
+        placement = layout_placement(mark.requester, 0, layout, graph.tensors[entry.tensor].shape, mesh)
+        if found.setdefault(entry.tensor, placement) != placement:
+            raise SporaxValueError(
+                f"For 'plan', {mark.requester} must be sharded as its type says, {layout}, but 'fixed' or 'in_shardings' has "
+                f"{found[entry.tensor].on(mesh)}."
+            )
+    return found
+
+
+def types_of(args: Any, constraints: Constraints) -> list[LayoutMark | None]:
+    """What the types of arguments say, by array.
+
+    Raises:
+        SporaxValueError: one is of another mesh than the plan's.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(args)[0]
+    typed = [(typed_sharding(leaf), leaf, f"args{jax.tree_util.keystr(path)}") for path, leaf in leaves]
+    return [None if one is None else constraints.mark(one, len(leaf.shape), name) for one, leaf, name in typed]
+
+
+def traced_under(axes: NamedAxes | None, trace: Callable[[], ClosedJaxpr]) -> ClosedJaxpr:
+    """A trace under the user's mesh; where there is none, under the axes of the plan, so that constraints may name them."""
+    if axes is None or context_mesh() is not None:
+        return trace()
+    try:
+        with jax.sharding.use_abstract_mesh(axes.abstract):
+            return trace()
+    except ValueError as error:
+        # An island on another mesh cannot be in this context.
+        if "mesh" not in str(error):
+            raise
+        return trace()
+
+
+def on_typed_arrays(
+    program: Callable[..., list[Any]],
+    leaves: Sequence[Any],
+    results: Sequence[Placement],
+    plan: DeviceMatrix,
+    axes: NamedAxes | None,
+) -> list[Any]:
+    """The results of a program of all devices; they have types where the arguments, or the mesh of the context, have them.
+
+    Args:
+        program: takes and gives arrays without such types.
+        leaves: its arguments, while it is traced.
+        results: where its results are. A part of an axis is no type: such a result is whole along the axis.
+        plan: the devices, with axes of prime sizes.
+        axes: of the plan, where they have names.
+
+    Raises:
+        SporaxTypeError: the types are of a mesh that is not the plan's.
+    """
+    meshes = [jax.typeof(leaf).sharding.mesh for leaf in leaves]
+    explicit = (mesh for mesh in (*meshes, jax.sharding.get_abstract_mesh()) if AxisType.Explicit in mesh.axis_types)
+    mesh = next(explicit, None)
+    if mesh is None:
+        return program(*leaves)
+    there = NamedAxes(tuple(mesh.shape.items()))
+    named = axes if axes is not None and dict(axes.sizes) == dict(there.sizes) else there
+    if named is there and prime_mesh(DeviceMatrix(mesh.axis_sizes)).shape != plan.shape:
+        raise SporaxTypeError(
+            f"For 'plan', arrays must be on the mesh of the plan, {axes or plan}, but got one on {mesh}. "
+            "`jax.device_put(args, planned.in_shardings)` brings them there."
+        )
+    typing = [name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind is AxisType.Explicit]
+    shardings = [NamedSharding(mesh, named.on_axes(place, typing)) for place in results]
+    typed: list[Any] = jax.sharding.auto_axes(program, out_sharding=shardings)(*leaves)
+    return typed

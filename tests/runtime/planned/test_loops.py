@@ -1,0 +1,162 @@
+"""Loops and branches, differentiated, in every search and for every profile: the matrix of what plans must take.
+
+The two compilers of the planner's memory model, searches and questions meet loops in different ways: a plan, a summary, a
+report, explanations and alternatives are asked of each.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+import sporax
+from sporax.ir.hardware import load_profile
+
+PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910", "own")
+MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return jnp.asarray(RNG.normal(size=shape) * 0.3, jnp.float32)
+
+
+STACKED, SQUARE, X = floats(4, 16, 16), floats(16, 16), floats(32, 16)
+KEY = jax.random.key(0)
+
+
+def descent(loss):
+    """A step of gradient descent."""
+    return lambda w, *data: jax.tree.map(lambda p, g: p - 0.1 * g, w, jax.grad(loss)(w, *data))
+
+
+def layer(h, q):
+    return jnp.tanh(h @ q), None
+
+
+def named(h, q):
+    return checkpoint_name(jnp.tanh(h @ q), "hidden"), None
+
+
+def through(body, *, made=0, **options):
+    """The mean square of what a scan over stacked weights makes: 0 of its last carry, 1 of its stack."""
+    return descent(lambda w, x: (lax.scan(body, x, w, **options)[made] ** 2).mean())
+
+
+def dropped(w, x, key):
+    def body(carry, q):
+        h, key = carry
+        key, used = jax.random.split(key)
+        return (jnp.tanh(h @ q) * jax.random.bernoulli(used, 0.9, h.shape), key), None
+
+    return lax.scan(body, (x, key), w)[0][0].mean()
+
+
+def recurrent(w, x):
+    def cell(h, row):
+        h = jnp.tanh(row @ w["in"] + h @ w["hidden"])
+        return h, h
+
+    return (lax.scan(cell, jnp.zeros((8, 16)), x.reshape(4, 8, 16))[1] ** 2).mean()
+
+
+def accumulated(w, x):
+    def micro(total, rows):
+        return total + jax.grad(lambda w: (jnp.tanh(rows @ w) ** 2).mean())(w), None
+
+    return w - 0.1 * lax.scan(micro, jnp.zeros_like(w), x.reshape(4, 8, 16))[0]
+
+
+def until_large(w, x):
+    limit = jnp.abs(w).sum() + 3
+    return jax.vmap(lambda row: lax.while_loop(lambda h: jnp.abs(h).sum() < limit, lambda h: h * 2 + 1, row))(x)
+
+
+def branching(h, q):
+    return lax.cond(h.sum() > 0, lambda h: jnp.tanh(h @ q), lambda h: 2 * h, h), None
+
+
+def nested(h, q):
+    return lax.scan(lambda g, i: (jnp.tanh(g @ q) + i, None), h, jnp.arange(2, dtype="float32"))[0], None
+
+
+def steps_of_a_filter(w, x):
+    decay = jax.nn.sigmoid(x @ w)
+    return (lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (decay, x))[1] ** 2).mean()
+
+
+def swapped(w, x):
+    return lax.scan(lambda pair, q: ((pair[1], pair[0] + 1), (q.sum(), 1.0)), (x, 2 * x), w)[1][0].sum()
+
+
+POLICIES = jax.checkpoint_policies
+PROGRAMS = {
+    "layers": (through(layer), STACKED, X),
+    "what is stacked": (through(lambda h, q: (jnp.tanh(h @ q), h.sum()), made=1), STACKED, X),
+    "what enters is made before": (
+        descent(lambda w, x: lax.scan(layer, jnp.sin(x), 2 * jnp.tanh(w))[0].sum()),
+        STACKED,
+        X,
+    ),
+    "checkpoint": (through(jax.checkpoint(layer)), STACKED, X),
+    "a policy": (through(jax.checkpoint(layer, policy=POLICIES.dots_saveable)), STACKED, X),
+    "names": (through(jax.checkpoint(named, policy=POLICIES.save_only_these_names("hidden"))), STACKED, X),
+    "reversed and unrolled": (through(layer, reverse=True, unroll=2), STACKED, X),
+    "a branch in a loop": (through(branching), STACKED, X),
+    "a loop in a loop": (through(nested), STACKED, X),
+    "a loop in a branch": (
+        descent(lambda w, x: lax.cond(x.sum() > 0, lambda h: lax.scan(layer, h, w)[0], lambda h: 2 * h, x).sum()),
+        STACKED,
+        X,
+    ),
+    "sliced weights": (descent(lambda w, x: lax.fori_loop(0, 4, lambda i, h: jnp.tanh(h @ w[i]), x).sum()), STACKED, X),
+    "carries that are swapped": (descent(swapped), STACKED, X),
+    "over time": (descent(recurrent), {"in": SQUARE, "hidden": SQUARE}, X),
+    "micro batches": (accumulated, SQUARE, X),
+    "map": (descent(lambda w, x: (lax.map(lambda row: jnp.tanh(row @ w), x, batch_size=8) ** 2).mean()), SQUARE, X),
+    "associative scan": (descent(steps_of_a_filter), SQUARE, X[:8]),
+    "keys": (descent(dropped), STACKED, X, KEY),
+    "while": (
+        lambda w, x: lax.while_loop(lambda h: jnp.abs(h).max() > 0.1, lambda h: 0.5 * jnp.tanh(h @ w), x),
+        SQUARE,
+        X,
+    ),
+    "a batch of whiles": (until_large, SQUARE, X),
+}
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """The names of profiles: one is a file."""
+    path = tmp_path_factory.mktemp("profiles") / "own.json"
+    path.write_text(load_profile("h100").to_json())
+    return [*PROFILES[:-1], str(path)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_search_plans_loops_for_every_profile(program, profiles, tmp_path):
+    function, *args = PROGRAMS[program]
+    compilers, others = ("cpu", "tpu-v5p"), [name for name in profiles if name not in ("cpu", "tpu-v5p")]
+    # Profiles of one compiler differ in numbers alone: each of them has one mode, which is another for each program.
+    turns = zip(others, MODES[list(PROGRAMS).index(program) % 3 :], strict=False)
+    for number, (hardware, mode) in enumerate([*itertools.product(compilers, MODES), *turns]):
+        planned = sporax.plan(function, *args, devices=8, hardware=hardware, mode=mode)
+        assert "peak memory" in str(planned.summary())
+        assert 0 < planned.search.cost_seconds < 1
+        # Questions depend on the compiler and not on the search: one of each is enough.
+        if number in (0, len(MODES)):
+            assert str(planned.explain("[0]"))
+            planned.report(tmp_path / "plan.html")
+            assert all(str(other.summary()) for other in planned.alternatives(count=1, seconds=0))
+
+
+@pytest.mark.parametrize("program", ["layers", "a branch in a loop", "keys", "a batch of whiles", "over time"])
+def test_eight_devices_compute_what_one_does(program):
+    function, *args = PROGRAMS[program]
+    planned = sporax.plan(function, *args, devices=8, hardware="h100", fixed={1: (8, 1)})
+    got, expected = planned.function()(*jax.device_put(tuple(args), planned.in_shardings)), function(*args)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), got, expected)

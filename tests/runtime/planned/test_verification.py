@@ -1,0 +1,101 @@
+"""A planned step next to the step on one device."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sporax
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.execute import redistribute
+from sporax.planner.communication.moves import MoveKind
+from sporax.runtime.planned.verification import VerifiedFirst
+from sporax.runtime.session import SESSION
+
+RANDOM = np.random.default_rng(0)
+PARAMS = {
+    name: jnp.asarray(RANDOM.normal(size=shape), jnp.float32) for name, shape in (("up", (16, 32)), ("down", (32, 16)))
+}
+BATCH = jnp.asarray(RANDOM.normal(size=(16, 16)), jnp.float32)
+
+
+def train_step(params, batch):
+    def loss(params):
+        with jax.named_scope("net"):
+            hidden = jax.nn.relu(batch @ params["up"])
+        return ((hidden @ params["down"] - batch) ** 2).mean() + 1.0
+
+    value, slopes = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, slopes), value, batch.argmax()
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return sporax.plan(train_step, PARAMS, BATCH, carry={0: 0}, fixed={1: (8, 1)})
+
+
+@pytest.fixture
+def wrong_sums(monkeypatch):
+    """All-reduces give a little too much."""
+    right = redistribute._MOVES[MoveKind.ALL_REDUCE]
+    monkeypatch.setitem(redistribute._MOVES, MoveKind.ALL_REDUCE, lambda x, *other: right(x, *other) * 1.01)
+
+
+def test_steps_that_are_equal_are_listed(planned):
+    found = planned.verify(PARAMS, BATCH, steps=2)
+    assert [leaf.name for leaf in found.leaves] == ["result[0]['down']", "result[0]['up']", "result[1]", "result[2]"]
+    assert str(found).startswith(
+        "2 steps are equal to one device in 4 results\n  result[0]['down'] (float32[32, 16]): "
+    )
+    assert all(leaf.difference < 1e-4 for leaf in found.leaves)
+    assert found.leaves[3].limit == 0  # integers are not rounded
+
+
+@pytest.mark.usefixtures("wrong_sums")
+def test_the_first_operator_that_differs_is_named(planned):
+    with pytest.raises(SporaxRuntimeError, match="3 of 4 differ beyond rounding: result") as raised:
+        planned.verify(PARAMS, BATCH)
+    first = re.search(r"first operator that differs is number (\d+)", str(raised.value))[1]
+    assert planned.graph.operators[int(first)].name == "reduce_sum"  # of the loss: products before it are complete
+    assert "sum over" in str(raised.value)
+
+
+@pytest.mark.usefixtures("wrong_sums")
+def test_the_first_run_is_verified_where_that_is_asked_for(planned, monkeypatch):
+    monkeypatch.setenv("SPORAX_VERIFY_PLAN", "1")
+    monkeypatch.setattr(SESSION, "verified_plan", False)
+    step = planned.function()
+    with pytest.raises(SporaxRuntimeError, match="those of one device"):
+        step(PARAMS, BATCH)
+    assert SESSION.verified_plan
+    step(PARAMS, BATCH)  # the first run only
+
+
+def test_a_verified_run_is_told_of_once(planned, monkeypatch, capsys):
+    monkeypatch.setenv("SPORAX_VERIFY_PLAN", "1")
+    step = planned.function()
+    for _ in range(2):
+        step(PARAMS, BATCH)
+    assert capsys.readouterr().err.count("sporax: verified: 1 step is equal to one device in 4 results") == 1
+    assert VerifiedFirst(step, None).__name__ == step.__name__
+
+
+def test_special_values_and_keys_are_compared_as_they_are():
+    planned = sporax.plan(lambda x, key: (x, 1 / x, jax.random.split(key)), BATCH, jax.random.key(1), fixed={0: (8, 1)})
+    found = planned.verify(BATCH.at[0, :2].set(np.nan).at[1, 1].set(0), jax.random.key(3))
+    assert [leaf.difference for leaf in found.leaves] == [0, 0, 0]
+
+
+def test_an_argument_that_does_not_fit_is_refused(planned):
+    with pytest.raises(SporaxTypeError, match="must have the structure"):
+        planned.verify(PARAMS)
+    with pytest.raises(SporaxValueError, match="'steps' must be 1 or more, but got 0"):
+        planned.verify(PARAMS, BATCH, steps=0)
+
+
+def test_half_precision_rounds_more():
+    x = jnp.linspace(0, 1, 64, dtype=jnp.bfloat16).reshape(8, 8)
+    found = sporax.plan(lambda x: (x @ x).sum(), x, fixed={0: (8, 1)}).verify(x)
+    assert found.leaves[0].limit > 1

@@ -1,0 +1,145 @@
+"""The session's own rules: what is sampled, what stays together, what folders cost, and which tests follow a change."""
+
+import importlib.util
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import session_order
+from compiled_files import remove_damaged
+from session_costs import BUDGET, folder, over_budget
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("changed_tests", ROOT / "tools" / "changed_tests.py")
+changed_tests = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(changed_tests)
+
+
+class Item:
+    """A test as pytest collects it, with `sampled(count)` or without."""
+
+    def __init__(self, nodeid: str, count: int | None = None) -> None:
+        self.nodeid, self.count, self.marks = nodeid, count, []
+
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return SimpleNamespace(args=(self.count,)) if name == "sampled" and self.count else None
+
+    def add_marker(self, name: str) -> None:
+        self.marks.append(name)
+
+
+def test_parameter_sets_that_are_left_out_are_spread_evenly():
+    items = [Item(f"tests/a/test_b.py::test_c[{number}]", 3) for number in range(7)] + [
+        Item("tests/a/test_b.py::test_d")
+    ]
+    session_order.mark_further_samples(items)
+    assert [number for number, item in enumerate(items) if not item.marks] == [0, 2, 4, 7]
+    assert {mark for item in items for mark in item.marks} == {"full"}
+
+
+def test_tests_of_a_file_stay_together_and_long_files_come_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_order, "MEASURED", tmp_path / "seconds.json")
+    names = [
+        "tests/ir/test_a.py::test_1",
+        "tests/base/test_b.py::test_1",
+        "tests/ps/test_c.py::test_1",
+        "tests/base/test_b.py::test_2",
+    ]
+    items = [Item(name) for name in names]
+    session_order.order(items)  # the first run: by the number of tests
+    assert [item.nodeid for item in items] == [names[1], names[3], names[0], names[2]]
+    session_order.MEASURED.write_text('{"tests/ir/test_a.py": 9.5, "tests/base/test_b.py": 1.0}')
+    session_order.order(items)
+    assert [item.nodeid for item in items] == [names[0], names[1], names[3], names[2]]
+
+
+class Node:
+    """A worker, to whom tests are sent."""
+
+    def send_runtest_some(self, tests: list[int]) -> None: ...
+
+
+def test_two_workers_wait_and_the_others_compute():
+    scheduling = pytest.importorskip("xdist.scheduler")
+    config = SimpleNamespace(option=SimpleNamespace(loadscopereorder=True), getvalue=lambda name: ["popen"] * 4)
+    made = session_order.scheduler(config, None)
+    assert isinstance(made, scheduling.LoadScopeScheduling) and config.option.loadscopereorder is False
+    nodes = [Node() for _ in range(4)]
+    names = [
+        *(f"tests/ps/test_{number}.py" for number in range(3)),
+        *(f"tests/ir/test_{number}.py" for number in range(3)),
+    ]
+    made.workqueue.update({name: {f"{name}::test": False} for name in names})
+    for node in nodes:
+        made.assigned_work[node] = {}
+        made.registered_collections[node] = [f"{name}::test" for name in names]
+        made._assign_work_unit(node)
+    taken = [name for node in nodes for name in made.assigned_work[node]]
+    assert taken == [names[0], names[1], names[3], names[4]]
+    made.assigned_work[nodes[0]][names[0]][f"{names[0]}::test"] = True  # it has waited to its end
+    made._assign_work_unit(nodes[0])
+    assert names[2] in made.assigned_work[nodes[0]]
+
+
+@pytest.mark.parametrize("file", session_order.PARTS)
+def test_long_files_are_divided_and_are_there(file):
+    assert (ROOT / file).is_file()
+    assert len({session_order.scope(f"{file}::test_x[{number}]") for number in range(100)}) == session_order.PARTS[file]
+
+
+def test_files_that_look_at_the_same_jobs_are_one_scope():
+    scopes = {session_order.scope(f"{session_order.TOGETHER}{name}::test_x") for name in session_order.TOGETHER_FILES}
+    assert scopes == {session_order.TOGETHER}
+    assert all((ROOT / session_order.TOGETHER / name).is_file() for name in session_order.TOGETHER_FILES)
+
+
+def test_a_folder_is_compared_with_the_others_and_not_with_a_clock():
+    budget = {"a": 100.0, "b": 50.0, "c": 50.0}
+    assert not over_budget({"a": 300.0, "b": 160.0, "c": 140.0}, budget)  # a slow machine
+    (line,) = over_budget({"a": 100.0, "b": 50.0, "c": 170.0}, budget)
+    assert line.startswith("c: 170.0 CPU seconds") and "at most 1.5 × 50.0" in line
+    assert over_budget({"a": 1.0, "new": 1.0}, {"a": 1.0}) == ["new: no budget in tests/cpu_budget.json"]
+
+
+def test_every_folder_of_tests_has_a_budget_and_all_together_take_twenty_minutes():
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {folder(file) for file in files} == set(BUDGET)
+    assert sum(BUDGET.values()) <= 1200
+
+
+def test_unfinished_files_of_compiled_programs_are_removed(tmp_path):
+    good = zlib.compress(b"program" * 100)
+    for name, content in {"good": good, "unfinished": good[:-5], "empty": b"", "other": b"\x28\xb5\x2f\xfd..."}.items():
+        (tmp_path / f"{name}-cache").write_bytes(content)
+    remove_damaged(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good-cache", "other-cache"]
+    remove_damaged(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("changed", "runs", "leaves_out"),
+    [
+        (
+            ["src/sporax/planner/rules/x.py"],
+            {"planner", "lowering", "report", "runtime", "mindspore", "k8s", "docs"},
+            {"base", "ir", "ps"},
+        ),
+        (["src/sporax/base/x.py"], {"base", "ir", "planner", "ps", "several_machines"}, set()),
+        (["src/sporax/mindspore/nn/x.py"], {"mindspore", "examples", "docs"}, {"launch", "k8s", "runtime"}),
+        (["tests/k8s/test_image.py"], {"k8s", "docs"}, {"launch", "mindspore", "runtime"}),
+        (["tests/conftest.py"], {"base", "planner", "mindspore", "security"}, set()),
+        (["tests/security/test_files.py"], {"security"}, {"base", "mindspore", "docs"}),
+        (["docs/planner.md"], set(), {"base", "mindspore"}),
+    ],
+)
+def test_a_change_concerns_its_package_and_those_above(changed, runs, leaves_out):
+    folders = {name.removeprefix("tests/") for name in changed_tests.folders_of(changed)}
+    assert runs <= folders
+    assert not leaves_out & folders
+
+
+def test_floors_are_those_of_the_contract():
+    assert changed_tests.floors()[0] == ["launch", "mindspore", "k8s"]
+    assert changed_tests.floors()[-1] == ["base"]

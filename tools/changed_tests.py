@@ -1,0 +1,83 @@
+"""Print the folders of tests whose packages, or packages on floors below them, changed since the last release or merge base.
+
+The floors are those of the first contract of `pyproject.toml`. What belongs to no package (tests of pages or several machines)
+stands above all of them. Where nothing can be compared (no tag, no other branch, no history), all folders are printed.
+
+Run: python tools/changed_tests.py [--since COMMIT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def floors() -> list[list[str]]:
+    """Packages by floor, the highest first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("1. Floors"))
+    return [[name.strip().removeprefix("sporax.") for name in layer.split("|")] for layer in layers]
+
+
+def folders_of(changed: Iterable[str]) -> list[str]:
+    """The folders of tests that changed files concern.
+
+    Args:
+        changed: paths of files, from the root of the repository.
+    """
+    by_floor = floors()
+    packages = {path.split("/")[2] for path in changed if path.startswith("src/sporax/") and path.count("/") > 2}
+    packages |= {path.split("/")[1] for path in changed if path.startswith("tests/") and path.count("/") > 1}
+    known = {name for floor in by_floor for name in floor}
+    # Files beside the packages (settings, the fixtures of all tests) concern everything.
+    if any(
+        path in ("pyproject.toml", "Makefile") or (path.startswith("tests/") and path.count("/") == 1)
+        for path in changed
+    ):
+        packages |= set(by_floor[-1])
+    lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
+    above = {name for floor in by_floor[: max(lowest, 0)] for name in floor} | (packages & known)
+    others = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in known}
+    others = others if lowest >= 0 else others & packages
+    return sorted(f"tests/{name}" for name in above | others if any((ROOT / "tests" / name).rglob("test_*.py")))
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def base() -> str:
+    """The commit to compare with: the last release, or where this branch left the main one; empty where neither is known."""
+    head = _git("rev-parse", "HEAD")
+    candidates = [
+        _git("describe", "--tags", "--abbrev=0", "HEAD^"),
+        *(_git("merge-base", "HEAD", name) for name in ("origin/main", "main")),
+    ]
+    return next((commit for commit in candidates if commit and commit != head), "")
+
+
+def main() -> None:
+    """Print the folders, separated by spaces; `tests` stands for all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--since", help="the commit to compare with")
+    commit = parser.parse_args().since or base()
+    if not commit:
+        print("No release and no other branch to compare with: all folders.", file=sys.stderr)
+        print("tests")
+        return
+    changed = [
+        *_git("diff", "--name-only", commit).split(),
+        *_git("ls-files", "--others", "--exclude-standard").split(),
+    ]
+    print(*folders_of(changed) or ["tests/test_house.py"])
+
+
+if __name__ == "__main__":
+    main()
