@@ -128,3 +128,43 @@ def test_names_in_second_places():
     copied = ms.numpy.copy(Tensor([1.0]))
     assert copied.dtype == ms.float32
     assert ms.numpy.copy([1, 2]).dtype == ms.int32
+
+
+def test_operators_of_layers_and_steps_that_published_models_mark():
+    from sporax.mindspore.nn.wrap.cell_wrapper import _VirtualDatasetCell
+
+    net = nn.Dense(2, 2)
+    parts = nn.PipelineCell(net, 3).micro_inputs
+    embedding = nn.Embedding(4, 2)
+    marked = [
+        *(part.strided_slice for part in parts),
+        embedding.expand,
+        embedding.reshape,
+        _VirtualDatasetCell(net)._virtual_dataset,
+    ]
+    assert len(parts) == 3
+    assert all(operator.add_prim_attr("recompute", False) is operator for operator in marked)
+
+
+def test_pooling_keeps_the_sizes_that_it_was_given():
+    assert (nn.MaxPool2d(3, 2).kernel_size, nn.AvgPool2d((3, 2), 1).kernel_size, nn.AvgPool2d(2).stride) == (
+        3,
+        (3, 2),
+        1,
+    )
+
+
+def test_checks_of_the_core():
+    from sporax.mindspore._c_expression import security
+    from sporax.mindspore._checkparam import twice
+
+    assert not security.enable_security()
+    assert (twice(3), twice((1, 2))) == ((3, 3), (1, 2))
+    with pytest.raises(TypeError, match="must be an int or 2 ints, but got 1.5"):
+        twice(1.5)
+
+
+def test_a_parameter_describes_an_input():
+    net = nn.Dense(2, 2)
+    net.set_inputs(Parameter(Tensor(np.ones((3, 2), np.float32)), name="x"))
+    assert len(net.get_inputs()) == 1

@@ -13,7 +13,7 @@ The statement stands where the operator is defined; marks (`ir.marks`) carry it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from sporax.base.made_later import dataclass
 from sporax.ir.operation import Shape
@@ -37,6 +37,11 @@ class Call(Protocol):
     @property
     def where(self) -> str:
         """What messages call the operator."""
+        ...
+
+    @property
+    def in_strategy(self) -> tuple[Any, ...] | None:
+        """The user's strategy: an entry for each input, a tuple of ints or a Layout."""
         ...
 
 

@@ -76,6 +76,9 @@ _MODULES = {
         set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config shard
         sync_pipeline_shared_parameters
     """,
+    "sporax.mindspore.parallel.function": """
+        reshard
+    """,
     "sporax.mindspore.train": """
         Model data_sink DatasetHelper ConvertModelUtils ConvertNetUtils connect_network_with_dataset
         build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager

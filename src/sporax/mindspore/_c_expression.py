@@ -6,7 +6,7 @@ from sporax.mindspore._names.missing import answer_missing_names
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
-__all__ = ["MSContext"]
+__all__ = ["MSContext", "security"]
 
 answer_missing_names(__name__)
 
@@ -29,4 +29,13 @@ class MSContext:
 
     def is_ascend_plugin_loaded(self) -> bool:
         """Whether operators of Ascend can run: they cannot."""
+        return False
+
+
+class security:  # noqa: N801 - a module of MindSpore's
+    """How MindSpore was built."""
+
+    @staticmethod
+    def enable_security() -> bool:
+        """Whether summaries and dumps are left out for security: they are not."""
         return False

@@ -312,6 +312,20 @@ def check_integer(arg_name: str, arg_value: Any, value: int, rel: int, prim_name
     return check_int(arg_value, value, rel, arg_name, prim_name)
 
 
+def twice(value: Any) -> tuple[int, ...]:
+    """An int as a pair of it, and a pair of ints as it is.
+
+    Raises:
+        SporaxTypeError: neither.
+    """
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2 or any(isinstance(item, bool) or not isinstance(item, int) for item in pair):
+        raise SporaxTypeError(
+            f"When expanding an int number to tuple, the input must be an int or 2 ints, but got {value!r}."
+        )
+    return pair
+
+
 def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator that sees that arguments, unless they are None, have the types given for them.
 

@@ -11,7 +11,7 @@ from sporax.ir.graph import Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation
-from sporax.lowering.pipeline.flat import Phase, invariant_tensors, part_of_identity
+from sporax.lowering.pipeline.flat import BARRIER, Phase, invariant_tensors, part_of_identity
 
 
 def test_what_depends_on_variables_alone_depends_on_no_micro_batch():
@@ -82,12 +82,13 @@ HALVES = (2, 1)
     [
         (DerivativeMark(CALL, (0, 1), True), DerivativeMark(CALL, (1,), True)),
         (LayoutMark("reshard", 2, (None, HALVES)), LayoutMark("reshard", 2, (HALVES,))),
-        (CALL, CALL),
+        (CALL, None),  # a barrier is left
     ],
 )
 def test_what_a_mark_says_of_each_tensor_stays_with_it(mark, part):
     spec = TensorSpec((2, 2), "float32", 4)
     whole = Operator(Operation("mark", (spec, spec), (spec, spec), {"mark": mark}), (0, 1), (2, 3))
     operator, equation = part_of_identity(whole, Equation(None, {"mark": mark}), [1])
-    assert operator.mark == equation.params["mark"] == part
+    assert operator.mark == equation.params.get("mark") == part
+    assert part or (equation.primitive, operator.name) == (BARRIER, BARRIER.name)
     assert (operator.operands, operator.results) == ((1,), (3,))

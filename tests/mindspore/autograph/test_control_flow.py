@@ -215,6 +215,17 @@ def extremes_of_a_vector(x):
     return max(x), min(x)
 
 
+@case((X,), (-X,))
+def the_common_part_of_lists(x):
+    found = []
+    for factor in range(3):
+        found.append(x * factor)
+        if (x * factor).sum() > 1:
+            break
+        found.extend([x])
+    return found[0] + 1, found[:1]
+
+
 @case((X,))
 def try_and_with_around(x):
     try:
@@ -380,6 +391,20 @@ def only_inside_a_loop(x):
     return inner
 
 
+def the_length_of_lists(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    return len(found)
+
+
+def the_last_of_lists(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    return found[-1]
+
+
 def cells_by_tensor(x):
     return [nn.ReLU(), nn.Tanh()][x[0].astype(ms.int32)](x)
 
@@ -393,6 +418,8 @@ ERRORS = [
     (bounds_by_tensor, TypeError, "the bounds of a slice must be known while the step is being compiled"),
     (one_branch_only, UnboundLocalError, "'z'"),
     (only_inside_a_loop, UnboundLocalError, "'inner'"),
+    (the_length_of_lists, TypeError, "'found' has different lengths .* only its first 1 elements can be read"),
+    (the_last_of_lists, TypeError, "'found' has different lengths .* only its first 1 elements can be read"),
     (two_shapes, TypeError, r"one type and shape.*\[2\].*\[3\]"),
     (two_dtypes, TypeError, r"'z' must have one type and shape.*float16.*float32"),
     (many_elements, ValueError, r"shape is \(\) or \(1,\).*\(3,\)"),

@@ -11,6 +11,7 @@ from sporax.mindspore import Tensor
 SHAPE = (3, 2, 4)
 VALUES = np.arange(24, dtype=np.float32).reshape(SHAPE)
 MASK = np.array([True, False, True])
+X = Tensor(VALUES)
 
 # an index for Tensors, and the same for numpy
 FORMS = [
@@ -97,6 +98,74 @@ def test_inside_compiled_functions():
         ms.jit(lambda x: x[x > 0])(Tensor([1.0]))
 
 
+ROWS, CUBE = Tensor(MASK), VALUES > 8
+WRITES_THROUGH_MASKS = [
+    ((MASK,), 5.0),
+    ((CUBE,), 0.0),
+    ((VALUES[..., 0] > 8,), 7.0),
+    ((MASK, 1), 4.0),
+    ((1, np.array([False, True]), slice(None, None, 2)), 3.0),
+    ((slice(1, None), np.array([True, False]), -1), 3.0),
+    ((..., np.array([True, False, True, True])), 2.0),
+    ((MASK, slice(None), 1), 6.0),
+    ((None, MASK), 6.0),
+    ((np.array(True),), 1.0),
+    ((MASK,), np.arange(4.0)),  # a row for each hit
+    ((MASK,), np.arange(16.0).reshape(2, 2, 4)),  # one for all hits together
+    ((MASK, 0), np.arange(8.0).reshape(2, 4)),
+    ((MASK, np.array([0, 1])), 9.0),
+    ((MASK, np.array(1)), 9.0),
+    ((MASK, np.array([True, True]), 0), 9.0),  # pairs of hits
+]
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize(("index", "value"), WRITES_THROUGH_MASKS, ids=str)
+def test_writes_through_masks_that_are_computed_in_a_step(index, value, mode):
+    expected, hit = VALUES.copy(), np.zeros(SHAPE, bool)
+    expected[index], hit[index] = value, True
+    weight = np.cos(VALUES)
+
+    def written(x, v, *masks):
+        arrays, y = iter(masks), x * 1
+        y[tuple(next(arrays) if isinstance(part, np.ndarray) else part for part in index)] = v
+        return (y * Tensor(weight)).sum(), y
+
+    masks = [Tensor(part) for part in index if isinstance(part, np.ndarray)]
+    before = ms.get_context("mode")
+    ms.set_context(mode=mode)
+    (_, result), (by_x, by_v) = ms.value_and_grad(
+        ms.jit(written) if mode == ms.GRAPH_MODE else written, (0, 1), has_aux=True
+    )(Tensor(VALUES), Tensor(np.float32(value)), *masks)
+    ms.set_context(mode=before)
+    np.testing.assert_array_equal(result.asnumpy(), expected)
+    np.testing.assert_allclose(by_x.asnumpy(), np.where(hit, 0, weight), rtol=1e-6)
+    np.testing.assert_allclose(by_v.asnumpy().sum(), weight[hit].sum(), rtol=1e-5)
+
+
+def test_a_value_of_the_full_shape_is_chosen_element_by_element():
+    @ms.jit
+    def chosen(x, mask):
+        x[mask] = x * 2
+        return x
+
+    np.testing.assert_array_equal(chosen(X, ROWS).asnumpy(), np.where(MASK[:, None, None], VALUES * 2, VALUES))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(np.ones((3, 1, 1)), "mask must have 3 hits"), (np.ones(3), r"shape \(3,\) cannot be broadcast")],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_the_hits_is_an_error_when_the_step_has_run(value, message):
+    def written(x, mask, v):
+        x[mask] = v
+        return x
+
+    with pytest.raises(ValueError, match=message):
+        ms.jit(written)(Tensor(VALUES), ROWS, Tensor(value.astype(np.float32))).asnumpy()
+
+
 def test_gradients_of_reads_and_writes_by_index():
     grad = ms.grad(lambda x: x[Tensor([0, 0, 2])] * Tensor([1.0, 2.0, 3.0]))(Tensor([5.0, 6.0, 7.0]))
     np.testing.assert_array_equal(grad.asnumpy(), [3, 0, 3])
@@ -111,7 +180,6 @@ def test_gradients_of_reads_and_writes_by_index():
     assert float(by_v) == 1
 
 
-X = Tensor(VALUES)
 ERRORS = [
     (3, IndexError, r"index 3 is out of range \[-3, 2\] at dim 0"),
     ((0, Tensor([0, 5])), IndexError, r"index 5 is out of range \[-2, 1\] at dim 1"),

@@ -88,6 +88,14 @@ def test_copies_keep_the_marks(weight, duplicate):
     assert float(weight[0]) == 1
 
 
+@pytest.mark.parametrize("what", [Tensor([1.0]), Parameter(Tensor([1.0])), Parameter(initializer("ones", (1,)))])
+def test_it_takes_attributes_of_the_user(what):
+    what.is_expert = True
+    assert what.is_expert
+    with pytest.raises(AttributeError, match="has no attribute 'is_experts'"):
+        what.is_experts  # noqa: B018 - the reading is what is tested
+
+
 def test_lazy_values_are_those_made_at_once():
     make = lambda: Parameter(initializer("normal", (4, 4)), name="w")
     ms.set_seed(5)

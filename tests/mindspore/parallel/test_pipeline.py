@@ -7,6 +7,8 @@ from pipeline_cases import (
     IDS,
     LABELS,
     ClippedStep,
+    Loss,
+    RowLoss,
     assert_same_training,
     folded,
     interleaved,
@@ -82,6 +84,18 @@ def test_interleaved_segments(stages, micro):
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
 
 
+@pytest.mark.parametrize("more", [{"interleave": True}, {"pipeline_segments": 2}], ids=str)
+def test_segments_that_only_the_order_of_stages_says(more):
+    in_turn = [(stage, 0) for stage, _ in interleaved(2, 2)]
+    assert_as_on_one_device(in_turn, 2, 4, settings_=more)
+
+
+def test_a_number_of_segments_that_the_network_does_not_have_is_refused():
+    settings(2, pipeline_segments=3)
+    with pytest.raises(SporaxRuntimeError, match=r"'pipeline_segments' is 3, but the Cells .* are in 2 segment\(s\)"):
+        losses(interleaved(2, 2), 4, steps=1)
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("stages", "micro"), [(2, 4), pytest.param(2, 8, marks=SOAK), (4, 8)])
 def test_zero_bubble_v(stages, micro):
@@ -97,8 +111,9 @@ def scaled(cell, optimizer):
     return nn.TrainOneStepWithLossScaleCell(cell, optimizer, manager)
 
 
-def test_dynamic_loss_scale():
-    assert_as_on_one_device(straight(2), 2, 4, make=scaled, optimizer=nn.SGD)
+@pytest.mark.parametrize("loss", [Loss, RowLoss])
+def test_dynamic_loss_scale(loss):
+    assert_as_on_one_device(straight(2), 2, 4, make=scaled, optimizer=nn.SGD, loss=loss)
 
 
 @SOAK

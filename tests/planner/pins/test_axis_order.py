@@ -1,5 +1,7 @@
 """The prime axes of a mesh stand so that the strategies of a step find their runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from operator_marks import operator_mark
@@ -9,6 +11,7 @@ from sporax.ir.graph import MARK, Operator, OperatorGraph
 from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, Side
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.ir.operator_dims import Dims, OperatorDims
 from sporax.ir.placement import prime_mesh
 from sporax.planner.pins.axis_order import arranged, arranged_for
 from sporax.planner.pins.strategies import placements_for
@@ -85,6 +88,15 @@ def test_layouts_of_reshard_count_as_well():
 
 def test_a_strategy_that_does_not_fit_leaves_the_order_alone():
     assert arranged_for(graph(matmul((5, 1), (1, 1))), MESH, "full_batch") == MESH
+
+
+def test_the_exit_of_an_operator_says_nothing():
+    def three(call, shapes):
+        assert len(shapes) == 3
+        return Dims((("a", "b"),) * 3)
+
+    mark = replace(matmul((3, 1)), side=Side.OUT, dims=OperatorDims(three))
+    assert arranged_for(graph(mark), MESH, "full_batch") == MESH
 
 
 def test_the_ranks_stay_where_they_are():

@@ -33,6 +33,22 @@ def stage_of_cell(operator: Operator) -> tuple[int, int] | None:
     return None if operator.stage is None else (operator.stage, operator.segment or 0)
 
 
+def in_order(micro: MicroStep, num_stages: int) -> StageOf:
+    """Segments where Cells say their stages alone: data that comes back to an earlier stage begins the next segment."""
+    replicable = _replicable(micro, invariant_tensors(micro))
+    positions: dict[int, int] = {}  # by tensor, in a route through all stages again and again
+    found: dict[int, tuple[int, int]] = {}
+    for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True):
+        if phase is not Phase.FORWARD or replicable.issuperset(operator.results):
+            continue
+        position = max((positions[tensor] for tensor in operator.operands if tensor in positions), default=0)
+        if operator.stage is not None:
+            position += (operator.stage - position) % num_stages
+            found[operator.results[0]] = operator.stage, position // num_stages
+        positions.update((tensor, position) for tensor in operator.results if tensor not in replicable)
+    return lambda operator: next((found[tensor] for tensor in operator.results if tensor in found), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """A step whose operators know their chunks.

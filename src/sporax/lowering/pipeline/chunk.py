@@ -8,15 +8,13 @@ input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import OperatorMark, WeightMark
-from sporax.ir.operation import Operation
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
-from sporax.lowering.pipeline.flat import BARRIER, Carry, Phase, part_of_identity
+from sporax.lowering.pipeline.flat import Carry, Phase, part_of_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,6 @@ def chunk_graphs(assigned: Assigned) -> tuple[ChunkGraph, ...]:
             # Two receivers of one tensor read it in the same phase: it is made in one.
             sender.sent[tensor] = phase
     return tuple(chunks)
-
-
-def _made_again(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
-    """A mark or barrier in a chunk that makes only some of its tensors: weights that an operator of another chunk reads."""
-    part, how = part_of_identity(operator, equation, positions)
-    # A strategy is of all tensors of an operator, and this chunk does not run it.
-    if len(positions) < len(operator.results) and isinstance(operator.mark, OperatorMark | WeightMark):
-        operation = Operation(str(BARRIER.name), part.operation.operands, part.operation.results)
-        return replace(part, operation=operation), Equation(BARRIER, {}, how.literals)
-    return part, how
 
 
 class _Cutter:
@@ -175,7 +163,7 @@ class _Cutter:
                 if not positions:
                     continue
                 if operator.name in IDENTITIES:
-                    operator, equation = _made_again(operator, equation, positions)
+                    operator, equation = part_of_identity(operator, equation, positions)
             entries.append((operator, equation, self._phase(position, operator)))
         return entries
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, OperatorMark, WeightMark
 from sporax.ir.operation import Operation
 from sporax.lowering.ingest.ingest import Equation, Ingested
 
@@ -134,16 +134,14 @@ def computed_from(micro: MicroStep, start: Set[int]) -> set[int]:
 
 
 def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
-    """A mark or barrier for some of its tensors only. What the mark of an operator says, it says of all of them together."""
+    """A mark or barrier for some of its tensors only; of an operator's mark, which speaks of all together, a barrier is left."""
     operation, mark = operator.operation, _part_of_mark(operator.mark, positions)
-    params = dict(equation.params)
-    if mark is not None:
-        params["mark"] = mark
+    says = {} if mark is None else {"mark": mark}
     changed = replace(
         operation,
         operands=tuple(operation.operands[place] for place in positions),
         results=tuple(operation.results[place] for place in positions),
-        params={**operation.params, **({"mark": mark} if mark is not None else {})},
+        params={**operation.params, **says},
     )
     part = replace(
         operator,
@@ -154,7 +152,10 @@ def part_of_identity(operator: Operator, equation: Equation, positions: Sequence
     literals = {
         number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
     }
-    return part, replace(equation, params=params, literals=literals)
+    if len(positions) < len(operator.results) and isinstance(mark, OperatorMark | WeightMark):
+        barrier = Operation(str(BARRIER.name), changed.operands, changed.results)
+        return replace(part, operation=barrier), Equation(BARRIER, {}, literals)
+    return part, replace(equation, params={**equation.params, **says}, literals=literals)
 
 
 def _part_of_mark(mark: Any, positions: Sequence[int]) -> Any:

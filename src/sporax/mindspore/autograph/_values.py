@@ -17,6 +17,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph._rewriter import PREFIX
+from sporax.mindspore.autograph._uneven import shortened
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 
@@ -239,7 +240,8 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
         SporaxTypeError: the two cannot be joined.
     """
     (one, one_arrays), (two, two_arrays) = first, second
-    if one.tree != two.tree:
+    tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
+    if tree is None:
         raise SporaxTypeError(
             f"For '{where}', '{what}' must have one structure whichever way is taken, but got {_form(*first)} and "
             f"{_form(*second)}."
@@ -247,7 +249,7 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []
     left, right = iter(enumerate(one_arrays)), iter(enumerate(two_arrays))
-    for a, b in zip(one.leaves, two.leaves, strict=True):
+    for a, b in zip(one.leaves[: tree.num_leaves], two.leaves[: tree.num_leaves], strict=True):
         here = next(left) if a is ARRAY else (None, None)
         there = next(right) if b is ARRAY else (None, None)
         if a is not ARRAY and b is not ARRAY and same(a, b):
@@ -266,7 +268,7 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
             )
         leaves.append(ARRAY)
         sources.append(joined)
-    return Value(one.tree, tuple(leaves)), sources
+    return Value(tree, tuple(leaves)), sources
 
 
 def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:

@@ -2,7 +2,8 @@
 
 MindSpore's forms are numpy's, plus lists that stand for integer arrays, plus Tensors; JAX clamps indices that are out of
 range where a user expects an error. So an index is normalised first: Tensors and lists become arrays, integers known in
-advance are checked, and boolean masks known in advance become integer arrays (their number of hits is a shape).
+advance are checked, and boolean masks known in advance become integer arrays (their number of hits is a shape). A mask that is
+computed in a compiled step can be assigned through, as the shape of the result is known (`_put_masked`), but not be read through.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
-from sporax.runtime.state import trace_constants
+from sporax.runtime.state import trace_constants, value_checks
 
 
 def get(array: jax.Array, index: Any) -> jax.Array:
@@ -28,7 +29,18 @@ def get(array: jax.Array, index: Any) -> jax.Array:
     # The usual case, without the work of the general one.
     if type(index) is int and array.ndim and -array.shape[0] <= index < array.shape[0]:
         return array[index]
-    return array[normalise(index, array.shape)]
+    where = normalise(index, array.shape)
+    # Shapes are fixed in a compiled step, and the number of hits is one.
+    if any(map(_is_unknown_mask, where)):
+        raise _unknown_shape()
+    return array[where]
+
+
+def _unknown_shape() -> SporaxTypeError:
+    return SporaxTypeError(
+        "For 'Tensor.__getitem__', a mask computed inside a compiled step would give a result of unknown shape; "
+        "use ops.where or ops.masked_fill instead."
+    )
 
 
 def put(array: jax.Array, index: Any, value: Any) -> jax.Array:
@@ -41,20 +53,106 @@ def put(array: jax.Array, index: Any, value: Any) -> jax.Array:
 
     Raises:
         SporaxTypeError: `value` is none of these.
-        SporaxValueError: it cannot be broadcast to the part that is written.
+        SporaxValueError: it cannot be broadcast to the part that is written; where a mask is computed in a compiled step, this
+            is raised when the step has run.
         SporaxIndexError: as `get`.
     """
     where = normalise(index, array.shape)
     update = _value(value).astype(array.dtype)
-    # Only the shape is needed; nothing is computed.
-    target = jax.eval_shape(lambda a: a[where], array).shape
     # Leading dimensions of size 1 may be left over, as in numpy.
-    spare = 0 if isinstance(value, list | tuple) else max(update.ndim - len(target), 0)
-    if any(size != 1 for size in update.shape[:spare]) or not _broadcasts(update.shape[spare:], target):
-        raise SporaxValueError(
-            f"For 'Tensor.__setitem__', the value of shape {update.shape} cannot be broadcast to the part of shape {target}."
-        )
-    return array.at[where].set(update.reshape(update.shape[spare:]))
+    while update.ndim and update.shape[0] == 1 and not isinstance(value, list | tuple):
+        update = update[0]
+    if any(map(_is_unknown_mask, where)):
+        return _put_masked(array, where, update)
+    target = _part_shape(array, where)
+    if not _broadcasts(update.shape, target):
+        raise _does_not_fit(update, target)
+    return array.at[where].set(update)
+
+
+def _put_masked(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> jax.Array:
+    """`put` through masks whose hits are not known: a choice between old and new values, or else a scatter."""
+    arrays = [part for part in where if hasattr(part, "dtype")]
+    masks = [part for part in arrays if _is_mask(part)]
+    if len(arrays) == 1:
+        one_hit = _part_shape(array, _positions(where, 1))
+        if _broadcasts(update.shape, one_hit):
+            return _chosen(array, where, jnp.broadcast_to(update, one_hit))
+        # A value of the array's own shape: MindSpore chooses element by element.
+        if len(where) == 1 and update.shape == array.shape:
+            return jnp.where(masks[0].reshape(masks[0].shape + (1,) * (array.ndim - masks[0].ndim)), update, array)
+    return _scattered(array, where, masks, update)
+
+
+def _scattered(array: jax.Array, where: tuple[Any, ...], masks: list[Any], update: jax.Array) -> jax.Array:
+    """`array` with rows of `update` at the hits of masks, whose number is checked when the step has run."""
+    if any(mask.ndim == 0 for mask in masks):
+        raise _unknown_shape()
+    hits = _hits(array, where, update)
+    found = _positions(where, hits or max(mask.size for mask in masks))
+    if not _broadcasts(update.shape, target := _part_shape(array, found)):
+        raise _does_not_fit(update, target)
+    counts = jnp.stack([jnp.count_nonzero(mask) for mask in masks])
+    value_checks.fail_when(
+        jnp.any(counts != (hits or counts[0])),
+        SporaxValueError(
+            f"For 'Tensor.__setitem__', the mask must have {hits or 'as many'} hits as the value and other indices have."
+        ),
+    )
+    return array.at[found].set(update, mode="drop")
+
+
+def _chosen(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> jax.Array:
+    """`array` with `update` where the only mask says so, in the region of the other parts: integers and slices."""
+    at = next(place for place, part in enumerate(where) if _is_mask(part))
+    mask, head, tail = where[at], where[:at], where[at + 1 :]
+    region = (*head, *[slice(None)] * mask.ndim, *tail)
+    old = array[region]
+    # An integer leaves no dim of the region.
+    after = sum(not isinstance(part, int) for part in tail)
+    before = sum(not isinstance(part, int) for part in head)
+    if Ellipsis in head:
+        before = old.ndim - mask.ndim - after
+    update = update.reshape(*old.shape[:before], *[1] * mask.ndim, *old.shape[before + mask.ndim :])
+    return array.at[region].set(
+        jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - before - mask.ndim)), update, old)
+    )
+
+
+def _hits(array: jax.Array, where: tuple[Any, ...], update: jax.Array) -> int:
+    """How many hits the masks must have, by arrays of integers or by the value; 0 where neither says."""
+    together = np.broadcast_shapes(
+        (1,), *(np.shape(part) for part in where if hasattr(part, "dtype") and not _is_mask(part))
+    )
+    if together[-1] > 1:
+        return int(together[-1])
+    one, two = (_part_shape(array, _positions(where, hits)) for hits in (1, 2))
+    # All masks and arrays have one dim of the part in common.
+    dim = next(dim for dim, sizes in enumerate(zip(one, two, strict=True)) if sizes[0] != sizes[1])
+    dim += update.ndim - len(one)
+    return update.shape[dim] if dim >= 0 and update.shape[dim] > 1 else 0
+
+
+def _positions(where: tuple[Any, ...], hits: int) -> tuple[Any, ...]:
+    """`where` with positions in place of masks, as many as `hits`; those that are missing are out of range."""
+    parts: list[Any] = []
+    for part in where:
+        if _is_mask(part):
+            parts += jnp.nonzero(part, size=hits, fill_value=part.shape) if part.ndim else (None,)
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _part_shape(array: jax.Array, where: tuple[Any, ...]) -> tuple[int, ...]:
+    # Nothing is computed.
+    return jax.eval_shape(lambda a: a[where], array).shape
+
+
+def _does_not_fit(update: jax.Array, target: tuple[int, ...]) -> SporaxValueError:
+    return SporaxValueError(
+        f"For 'Tensor.__setitem__', the value of shape {update.shape} cannot be broadcast to the part of shape {target}."
+    )
 
 
 def _value(value: Any) -> jax.Array:
@@ -186,6 +284,10 @@ def _is_mask(part: Any) -> bool:
     return hasattr(part, "dtype") and part.dtype == np.bool_
 
 
+def _is_unknown_mask(part: Any) -> bool:
+    return isinstance(part, jax.core.Tracer) and _is_mask(part)
+
+
 def _width(part: Any) -> int:
     """How many dimensions of the array `part` speaks for."""
     if part is None or part is Ellipsis:
@@ -224,12 +326,6 @@ def _checked(part: Any, dim: int, shape: tuple[int, ...]) -> Any:
         if tuple(part.shape) != tuple(expected):
             raise SporaxValueError(
                 f"For 'Tensor.__getitem__', the mask of shape {tuple(part.shape)} does not match {tuple(expected)} at dim {dim}."
-            )
-        # Shapes are fixed in a compiled step, and the number of hits is one.
-        if isinstance(part, jax.core.Tracer):
-            raise SporaxTypeError(
-                "For 'Tensor.__getitem__', a mask computed inside a compiled step would give a result of unknown shape; "
-                "use ops.where or ops.masked_fill instead."
             )
         return part
     # Slices stop at the end, as in Python; traced indices are not known now.

@@ -65,7 +65,13 @@ class Tensor:
         mindspore.float32
     """
 
-    __slots__ = ("__weakref__", "_initializer", "gradient_hooks", "raw")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_initializer",
+        "gradient_hooks",
+        "raw",
+    )  # the dict has attributes of the user
 
     raw: jax.Array
     gradient_hooks: Any  # of `sporax.mindspore.common.gradient_hooks`; absent where there are none
@@ -90,7 +96,6 @@ class Tensor:
             self.raw = jnp.zeros(_as_shape(smallest_shape(shape)), dtype.np_dtype)
         else:
             array = to_array(input_data, dtype)
-            # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
             self.raw = copied(array) if isinstance(input_data, Tensor) else array
             # The copy is as constant as what it was copied from.

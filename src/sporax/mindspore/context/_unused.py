@@ -91,10 +91,7 @@ PARALLEL: Mapping[str, Condition] = {
         "nothing: checkpoints of one file are always whole",
     ),
     "pipeline_stages": _ALWAYS,  # refused outside of the global view
-    "pipeline_segments": (
-        lambda config: _piped(config) and config.pipeline_interleave,
-        "pipeline_interleave=True and stages",
-    ),
+    "pipeline_segments": _STAGES,
     "pipeline_interleave": _STAGES,
     "pipeline_scheduler": _STAGES,
     "pipeline_result_broadcast": _STAGES,

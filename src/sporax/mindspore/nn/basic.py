@@ -130,6 +130,7 @@ class Embedding(Cell):
             table = without_row(table, padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
+        self.expand, self.reshape = ops.ExpandDims(), ops.Reshape()
 
     def construct(self, ids: Tensor) -> Tensor:
         """`ids`: integers of any shape; gives that shape with embedding_size added."""
@@ -148,7 +149,7 @@ class Embedding(Cell):
             rows = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
         else:
             rows = self.gather(self.embedding_table, row, 0)
-        return ops.reshape(rows, (*ids.shape, self.embedding_size))
+        return self.reshape(rows, (*ids.shape, self.embedding_size))
 
     def extend_repr(self) -> str:
         """Sizes."""

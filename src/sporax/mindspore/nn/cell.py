@@ -452,7 +452,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             SporaxTypeError: an input is not a Tensor (or a container of Tensors).
         """
         for value in jax.tree.leaves((inputs, kwargs)):
-            if not isinstance(value, jax.Array):
+            if not isinstance(value, jax.Array | Tensor):
                 raise SporaxTypeError(f"For 'Cell.set_inputs', inputs must be Tensors, but got {type(value).__name__}.")
         object.__setattr__(self, "_dynamic_inputs", inputs or kwargs or None)
 

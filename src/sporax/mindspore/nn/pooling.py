@@ -27,8 +27,8 @@ class _Windowed(Cell):
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
         name = type(self).__name__
-        self.kernel_size = self._sizes("kernel_size", kernel_size)
-        self.stride = self._sizes("stride", stride)
+        self.kernel_size: Any = self._sizes("kernel_size", kernel_size)
+        self.stride: Any = self._sizes("stride", stride)
         if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
             raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
         self.pad_mode: Any = pad_mode.lower()
@@ -145,6 +145,7 @@ class MaxPool2d(_MaxPool):
         self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
         if self.pad_mode != "pad":
             self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)
@@ -255,6 +256,7 @@ class AvgPool2d(_AvgPool):
         self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
         if self._plain_window:
             self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)

@@ -82,6 +82,7 @@ class _VirtualDatasetCell(Cell):
     def __init__(self, backbone: Cell) -> None:
         super().__init__(auto_prefix=False)
         self._backbone = backbone
+        self._virtual_dataset = ops.Identity()  # for its marks
 
     def construct(self, *inputs: Any) -> Any:
         """The network's outputs."""
@@ -98,6 +99,7 @@ class _MicroBatch(Cell):
     def __init__(self, micro_size: int) -> None:
         super().__init__()
         self.micro_size = micro_size
+        self.shape, self.strided_slice = ops.Shape(), ops.StridedSlice()
 
     def construct(self, i: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Rows ``i * n`` to ``(i + 1) * n`` of every input.

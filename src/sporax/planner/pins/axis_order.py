@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix, common_shape
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
-from sporax.ir.marks import LayoutMark, OperatorMark
+from sporax.ir.marks import LayoutMark, OperatorMark, Side
 from sporax.ir.placement import prime_mesh
 from sporax.planner.pins.strategies import device_matrix_of
 
@@ -47,7 +47,7 @@ def arranged_for(graph: OperatorGraph, mesh: DeviceMatrix, dataset_strategy: Any
 def _of_operators(graph: OperatorGraph, num_devices: int) -> Iterator[tuple[int, ...]]:
     for operator in graph.walk():
         mark = operator.mark
-        if isinstance(mark, OperatorMark) and mark.in_strategy is not None:
+        if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.in_strategy is not None:
             try:
                 yield device_matrix_of(mark, operator.operation.operands, num_devices)
             except SporaxRuntimeError:

@@ -160,6 +160,9 @@ def _entries(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape]) -> tuple[S
         entries = dims.entries[: len(strategy)]  # the last ones are of scalars, which may be left out
     else:
         entries = tuple(StrategyEntry(names, shape) for names, shape in zip(dims.inputs, shapes, strict=True))
+        # Entries of scalars at the end may be left out.
+        if not any(shapes[len(strategy) :]):
+            entries = entries[: len(strategy)]
     if len(strategy) != len(entries):
         raise SporaxRuntimeError(
             f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "

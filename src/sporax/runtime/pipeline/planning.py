@@ -27,7 +27,7 @@ from sporax.ir.pipeline_schedule import PipelineSchedule, Route
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.lowering.passes.host.host_rows import with_replicated_rows
-from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
+from sporax.lowering.pipeline.assign import StageOf, assign, in_order, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, chunk_graphs
 from sporax.lowering.pipeline.flat import MicroStep
 from sporax.lowering.pipeline.micro_step import open_micro_loop
@@ -77,10 +77,7 @@ def plan_pipeline(
     # A schedule of the user's is for training; evaluation runs forward tasks only.
     own_schedule = config.pipeline_schedule if micro.trains else None
     stage_of, reason = chosen_stages(micro, settings, profile) if config.auto_pipeline else (stage_of_cell, "")
-    # Segments belong to interleaved schedules; others run one chunk per stage.
-    if not config.pipeline_interleave and own_schedule is None:
-        stage_of = _without_segments(stage_of)
-    segments = _check_stages(micro, config, stage_of)
+    stage_of, segments = _with_segments(micro, config, stage_of, own_schedule is not None)
     schedule = own_schedule or _schedule(config, segments, micro)
     _check_numbers(schedule, config, segments, micro)
     check_schedule(schedule)
@@ -124,8 +121,29 @@ def _sent_by(programs: ChunkPrograms) -> dict[int, Placement]:
     return {slot.number: place for slot, place in itertools.chain(*outputs) if slot.kind == "sent"}
 
 
+def _with_segments(micro: MicroStep, config: ParallelConfig, stage_of: StageOf, scheduled: bool) -> tuple[StageOf, int]:
+    """Where operators belong, and the number of segments. `scheduled`: the user has a schedule, which says all.
+
+    Raises:
+        SporaxRuntimeError: the network has not as many segments as the settings say.
+    """
+    segments = _check_stages(micro, config, stage_of)
+    # Segments belong to interleaved schedules; others run one chunk per stage.
+    if not (config.pipeline_interleave or config.pipeline_segments > 1) and not scheduled:
+        stage_of, segments = _without_segments(stage_of), 1
+    elif segments == 1 and config.pipeline_scheduler != "zero_bubble_v" and not scheduled:
+        stage_of = in_order(micro, config.pipeline_stages)
+        segments = _check_stages(micro, config, stage_of)
+    if config.pipeline_segments not in (1, segments):
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'pipeline_segments' is {config.pipeline_segments}, but the Cells of the network "
+            f"are in {segments} segment(s): set 'pipeline_segment' of its Cells, or 'segment_config' of PipelineCell."
+        )
+    return stage_of, segments
+
+
 def _without_segments(stage_of: StageOf) -> StageOf:
-    """One chunk per stage: segments count only with ``pipeline_interleave``."""
+    """One chunk per stage: segments count only where schedules are interleaved."""
 
     def stage_alone(operator: Operator) -> tuple[int, int] | None:
         specified = stage_of(operator)

@@ -12,6 +12,7 @@ from sporax.mindspore import mint, ops
 # what it is, call, reference, shapes of the inputs
 CASES = [
     ("reshape", lambda x: ops.reshape(x, (3, -1)), lambda x: x.reshape(3, -1), [(2, 3)]),
+    ("reshape of nothing", lambda x: ops.reshape(x, (4, 0, -1)), lambda x: x.reshape(4, 0, 0), [(0, 4)]),
     ("view", lambda x: x.view(3, 2), lambda x: x.reshape(3, 2), [(2, 3)]),
     ("transpose", lambda x: ops.transpose(x, (2, -3, 1)), lambda x: x.transpose(2, 0, 1), [(2, 3, 4)]),
     ("permute", lambda x: ops.permute(x, (1, 0)), np.transpose, [(2, 3)]),

@@ -71,6 +71,14 @@ def test_gradients_are_those_of_operators():
         assert_close(ours, theirs.asnumpy(), rtol=1e-4)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_may_have_another_size_than_keys(layout):
+    narrow = VALUE[..., :1]
+    inputs = [Tensor(LAYOUTS[layout](x)) for x in (QUERY, KEY, narrow)]
+    result = ops.flash_attention_score(*inputs, HEADS, scalar_value=SCALE, input_layout=layout)
+    assert_close(result, LAYOUTS[layout](reference(value=narrow)[0]))
+
+
 AHEAD = np.arange(COLUMNS)[None] - np.arange(ROWS)[:, None]
 PAST = COLUMNS - ROWS
 
@@ -192,9 +200,9 @@ def test_one_token_at_a_time():
 
 
 class Attention(nn.Cell):
-    def __init__(self, layout, strategy=None):
+    def __init__(self, layout, strategy=None, sparse_mode=0):
         super().__init__()
-        self.attention = ops.FlashAttentionScore(HEADS, scale_value=SCALE, input_layout=layout)
+        self.attention = ops.FlashAttentionScore(HEADS, scale_value=SCALE, input_layout=layout, sparse_mode=sparse_mode)
         if strategy:
             self.attention.shard(strategy)
 
@@ -212,25 +220,33 @@ def semi_auto():
 
 @pytest.mark.usefixtures("semi_auto")
 @pytest.mark.parametrize(
-    ("layout", "strategy"),
+    ("layout", "strategy", "sparse_mode"),
     [
-        ("BSH", ((2, 2, 2), (2, 1, 2), (2, 1, 2), (2, 1))),
-        ("SBH", ((2, 2, 2), (1, 2, 2), (1, 2, 2), (2, 1))),
-        ("BNSD", ((2, 2, 2, 1), (2, 2, 1, 1), (2, 2, 1, 1), (2, 1))),
-        ("BSND", ((2, 2, 2, 1), (2, 1, 2, 1), (2, 1, 2, 1), (2, 1))),
+        ("BSH", ((2, 2, 2), (2, 1, 2), (2, 1, 2), (2, 1)), 0),
+        ("SBH", ((2, 2, 2), (1, 2, 2), (1, 2, 2), (2, 1)), 0),
+        ("BNSD", ((2, 2, 2, 1), (2, 2, 1, 1), (2, 2, 1, 1), (2, 1)), 0),
+        ("BSND", ((2, 2, 2, 1), (2, 1, 2, 1), (2, 1, 2, 1), (2, 1)), 0),
+        # One mask for all lengths, which is whole.
+        ("BSH", ((2, 2, 2), (2, 1, 2), (2, 1, 2), (1, 1)), 2),
+        ("BNSD", ((2, 2, 2, 1), (2, 2, 1, 1), (2, 2, 1, 1), (1, 1)), 3),
+        # Keys and values with all their heads on each device.
+        ("BSH", ((2, 1, 4), (2, 1, 1), (2, 1, 1), (1, 1)), 0),
+        ("SBH", ((1, 2, 4), (1, 2, 1), (1, 2, 1), (1, 1)), 0),
+        ("BNSD", ((1, 4, 2, 1), (1, 1, 1, 1), (1, 1, 1, 1), (1, 1)), 4),
+        ("BSND", ((2, 1, 4, 1), (2, 1, 1, 1), (2, 1, 1, 1), (1, 1)), 0),
     ],
 )
-def test_batch_heads_and_queries_may_be_sharded(layout, strategy):
-    query, key, value = some(4, HEADS, 8, 4), some(4, KEY_HEADS, 8, 4, step=1.1), some(4, KEY_HEADS, 8, 4, step=0.7)
-    mask = np.triu(np.ones((8, 8), np.uint8), 1)
+def test_batch_heads_and_queries_may_be_sharded(layout, strategy, sparse_mode):
+    query, key, value = some(4, HEADS, 8, 4), some(4, KEY_HEADS, 8, 4, step=1.1), some(4, KEY_HEADS, 8, 2, step=0.7)
+    mask = np.triu(np.ones((2048, 2048) if sparse_mode else (8, 8), np.uint8), 1)
     inputs = [*(Tensor(LAYOUTS[layout](x)) for x in (query, key, value)), Tensor(mask)]
-    net = Attention(layout, strategy)
+    net = Attention(layout, strategy, sparse_mode)
     sharded = ms.jit(lambda *x: ms.value_and_grad(net, (0, 1, 2))(*x))(*inputs)
     net(*inputs)
     row = next(line for line in str(net.program.planned.summary()).splitlines() if "FlashAttentionScore" in line)
     assert "all_gather" not in row
     ms.reset_auto_parallel_context()
-    whole = ms.value_and_grad(Attention(layout), (0, 1, 2))(*inputs)
+    whole = ms.value_and_grad(Attention(layout, None, sparse_mode), (0, 1, 2))(*inputs)
     assert_close(sharded[0], whole[0].asnumpy())
     for ours, theirs in zip(sharded[1], whole[1], strict=True):
         assert_close(ours, theirs.asnumpy(), rtol=1e-4)
@@ -241,6 +257,9 @@ def test_keys_may_not_be_sharded_along_their_length():
     inputs = [Tensor(some(4, 8, 16)) for _ in range(3)]
     with pytest.raises(RuntimeError, match="FlashAttentionScore"):
         Attention("BSH", ((2, 1, 2), (2, 2, 2), (2, 2, 2), (1, 1)))(*inputs, Tensor(np.zeros((8, 8), np.uint8)))
+    one_mask = Attention("BSH", ((2, 2, 2), (2, 1, 2), (2, 1, 2), (2, 1)), 2)
+    with pytest.raises(RuntimeError, match="dimension 0 of tensor 3 must stay whole"):
+        one_mask(*inputs, Tensor(np.zeros((2048, 2048), np.uint8)))
 
 
 def test_prompts_in_half_precision():

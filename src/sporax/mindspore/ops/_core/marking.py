@@ -162,16 +162,19 @@ def _of_tensors(
     operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
-    takes = [
-        _is_tensor(leaf)
+    leaves = [
+        (place, leaf)
         for place, arg in (*enumerate(args), *kwargs.items())
         for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
-        if _is_tensor(leaf) or (place in operator.operands and isinstance(leaf, int | float))
+        if isinstance(leaf, Tensor | int | float)
     ]
+    # Numbers that are constants of the program may have empty entries as well.
+    operands = [_is_tensor(leaf) for place, leaf in leaves if _is_tensor(leaf) or place in operator.operands]
+    for takes in (operands, [_is_tensor(leaf) for _, leaf in leaves]):
+        if len(takes) == len(strategy):
+            return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor or entry)
     # A strategy of another length may speak of tensors only; the planner's message is the better one.
-    if len(takes) != len(strategy):
-        return strategy
-    return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
+    return strategy
 
 
 def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +185,8 @@ def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]
 def _attributes(marks: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
     """Attributes and further marks, those that a plan can compare."""
     # Strategies are part of the mark already; unhashable values cannot be compared.
-    plain = {name: value for name, value in marks.items() if isinstance(value, str | int | float | bool | tuple)}
+    frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in marks.items()}
+    plain = {name: value for name, value in frozen.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))
 

@@ -507,7 +507,7 @@ def operator(
             FUNCTIONS[name] = result
         if class_name:
             # Only a class that is named: other operators have a function only.
-            (PRIMITIVES if classes is None else classes)[class_name] = _class_form(class_name, constructor, result)
+            (PRIMITIVES if classes is None else classes)[class_name] = class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
             add_method(Tensor, own, result, _pairs(renames))
@@ -532,7 +532,9 @@ def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in renames or ())
 
 
-def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[Any]) -> type[Primitive]:
+def class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[Any]) -> type[Primitive]:
+    """The class of an operator, whose constructor takes these attributes (None: all)."""
+
     def made() -> dict[str, Any]:
         parameters = target.__signature__.parameters
         attributes = target.parameters.attributes if constructor is None else constructor

@@ -235,19 +235,21 @@ _split_along("dsplit", 2)
 
 def _strided_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
     """A sharded dimension is taken whole."""
-    for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
-        if call.get(name, 0):
-            raise SporaxRuntimeError(
-                f"For '{call.where}', '{name}' must be 0 where the input is sharded, but got {call.get(name)} with {slices[0]}."
-            )
-    # Compared as they are set: a negative number is refused like any other part of the dimension.
-    begin, end, strides = (_ints(call, name) for name in ("begin", "end", "strides"))
-    for dim, (size, parts) in enumerate(zip(shapes[0], slices[0], strict=True)):
-        # Slices of one entry: an attribute that is too short gives an empty tuple, which matches nothing.
-        taken = (begin[dim : dim + 1], end[dim : dim + 1], strides[dim : dim + 1])
-        untouched = dim >= len(begin)
-        if parts > 1 and not untouched and taken != ((0,), (size,), (1,)):
-            _refuse_part(call, dim, parts, f"{taken[0]}:{taken[1]}:{taken[2]}", size)
+    if call.get("ellipsis_mask", 0):
+        raise SporaxRuntimeError(
+            f"For '{call.where}', 'ellipsis_mask' must be 0 where the input is sharded, but got {slices[0]}."
+        )
+
+    def masked(name: str, place: int) -> bool:
+        return bool(int(str(call.get(f"{name}_mask", 0))) >> place & 1)
+
+    positions = [place for place in range(len(_ints(call, "begin"))) if not masked("new_axis", place)]
+    for dim, (size, parts, place) in enumerate(zip(shapes[0], slices[0], positions, strict=False)):
+        # Compared as they are set: a negative number is refused like any other part of the dimension.
+        begin, end, stride = (_ints(call, name)[place] for name in ("begin", "end", "strides"))
+        begins, ends = begin == 0 or masked("begin", place), end == size or masked("end", place)
+        if parts > 1 and not (begins and ends and stride == 1 and not masked("shrink_axis", place)):
+            _refuse_part(call, dim, parts, f"{begin}:{end}:{stride}", size)
 
 
 def _slice_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:

@@ -8,6 +8,7 @@ Here are also the dimensions of lookups, and MindSpore's limits of their shardin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,18 +100,22 @@ def _check_lookup(call: Call, shapes: Shapes, slices: NumSlices, num_devices: in
             f"For '{call.where}', a table that is sharded where indices point must have 1 or 2 dimensions and indices at least "
             f"1, but got shapes {shapes[0]} and {shapes[1]}."
         )
+    # Along another dimension than the first, MindSpore wants all devices to have something of their own.
+    if axis:
+        used = math.prod((*table, *indices))
+        if used != num_devices:
+            raise SporaxRuntimeError(
+                f"For '{call.where}', where dimension {axis} of the table, into which indices point, is sharded, both must "
+                f"use all {num_devices} devices, but they use {used}: {table}, {indices}."
+            )
+        return
     # MindSpore allows one case with both sharded: two dimensions each, rows times batch use every device.
-    both = axis == 0 and indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
+    both = indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
     if any(parts > 1 for parts in indices) and not (both and indices[1:] == (1,)):
         raise SporaxRuntimeError(
             f"For '{call.where}', indices must stay whole where dimension {axis} of the table, which they point into, is sharded "
             f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, the first one may be sharded if "
             f"both numbers multiply to {num_devices}.)"
-        )
-    if axis and table[axis] != num_devices:
-        raise SporaxRuntimeError(
-            f"For '{call.where}', slices of dimension {axis}, which indices point into, must use all {num_devices} devices, but "
-            f"got {table[axis]}."
         )
 
 

@@ -40,7 +40,7 @@ def reshape(input: Array, shape: tuple[int, ...]) -> Array:
             f"For 'Reshape', the shape of 'input' is {input.shape} ({input.size} elements), "
             f"which does not fit into 'shape' {sizes}."
         )
-    return jnp.reshape(input, sizes)
+    return jnp.reshape(input, sizes if fixed else [max(size, 0) for size in sizes])
 
 
 @operator("Transpose()", function="transpose")

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
@@ -60,7 +61,14 @@ def _ints(padding: Any) -> tuple[int, ...]:
     return (values,) * 2 if isinstance(values, int) else tuple(values)
 
 
-@operator(function="")
+def _pad_dims(call: Call, shapes: Shapes) -> Dims:
+    """Dims to which cells are added are never sharded; the first pair of numbers is of the last dim."""
+    rank, numbers = len(shapes[0]), call.get("padding", ())
+    pairs = enumerate(zip(numbers[::2], numbers[1::2], strict=True)) if isinstance(numbers, tuple) else ()
+    return Dims((numbered(rank, [rank - 1 - place for place, pair in pairs if any(pair)]),))
+
+
+@operator(function="", dims=_pad_dims)
 def _pad(x: Array, padding: tuple[int, ...], mode: str, value: float | None) -> Array:
     """`x` with cells added around."""
     return _padded(x, _from_last("pad", padding, x.ndim), mode, 0 if value is None else value)

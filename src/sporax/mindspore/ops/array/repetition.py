@@ -12,6 +12,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.array.combination import _at_least, _joined
 
@@ -25,7 +26,7 @@ def flip(input: Array, dims: int | tuple[int, ...]) -> Array:
     return jnp.flip(input, check.axes("flip", dims, input.ndim, "dims") or ())
 
 
-@operator("ReverseV2(axis)", function="", method="")
+@operator("ReverseV2(axis)", function="", method="", dims=Along("axis", 0))
 def _reverse_v2(input: Array, axis: int | tuple[int, ...]) -> Array:
     """The order of the elements along `axis` reversed."""
     return jnp.flip(input, check.axes("ReverseV2", axis, input.ndim) or ())

@@ -116,11 +116,17 @@ def _one_winner_dims(call: Call, shapes: Shapes) -> Dims:
     return _row_dims(call, shapes, {0})
 
 
-def _position_dims(call: Call, shapes: Shapes) -> Dims:
+def _position_dims(call: Call, shapes: Shapes, one_winner: bool = False) -> Dims:
     """As `_row_dims`, with indices of as many dimensions as their last one is long."""
     target, indices, updates = shapes
-    names, points = numbered(len(target)), numbered(len(indices), range(len(indices)), "x")
+    names = numbered(len(target), range(indices[-1]) if one_winner else ())
+    points = numbered(len(indices), range(len(indices)), "x")
     return Dims((names, points, (*points[:-1], *names[indices[-1] :])[: len(updates)]), leader=0)
+
+
+def _one_winner_position_dims(call: Call, shapes: Shapes) -> Dims:
+    """As `_one_winner_dims`."""
+    return _position_dims(call, shapes, one_winner=True)
 
 
 def _in_place_dims(call: Call, shapes: Shapes) -> Dims:
@@ -129,6 +135,7 @@ def _in_place_dims(call: Call, shapes: Shapes) -> Dims:
     return Dims(tuple((f"r{number}!", *names[1:]) for number in range(len(shapes))))
 
 
+_ONE_WINNER = ("set", "max", "min")
 _DONE = {
     "set": "Replaces", "add": "Adds to", "sub": "Subtracts from", "mul": "Multiplies", "div": "Divides",
     "max": "Takes the maximum with", "min": "Takes the minimum with",
@@ -181,9 +188,10 @@ for _word, _how in (
     ("Update", "set"), ("Add", "add"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min"),
 ):  # fmt: skip
     _lower = _word.lower()
-    _dims = _one_winner_dims if _how in ("set", "max", "min") else _row_dims
+    _dims = _one_winner_dims if _how in _ONE_WINNER else _row_dims
     _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _dims, False)
-    _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _position_dims, True)
+    _dims = _one_winner_position_dims if _how in _ONE_WINNER else _position_dims
+    _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _dims, True)
 
 
 # --------------------------------------------------------------------------------------------------------- new tensors
@@ -194,7 +202,8 @@ def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
         return _positions(name, input_x, indices, updates, how)
 
     kernel.__name__, kernel.__doc__ = own, f"{_DONE[how]} elements or slices at positions; gives a new tensor."
-    return operator(name, function=own, method=method, dims=_position_dims)(kernel)
+    dims = _one_winner_position_dims if how in _ONE_WINNER else _position_dims
+    return operator(name, function=own, method=method, dims=dims)(kernel)
 
 
 for _word, _how in (("Update", "set"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "div"), ("Max", "max"), ("Min", "min")):

@@ -140,6 +140,7 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
     def newer(image: Array, size: Sizes, align_corners: bool = False, half_pixel_centers: bool = False) -> Array:
         return _resize(size_in_call, kind, image, size, align_corners, half_pixel_centers)
 
+    dims = "n c h w" if kind is _resize_nearest else "n c h! w!"
     for form, name in ((older, size_in_constructor), (newer, size_in_call)):
         form.__name__ = f"_{name.lower()}"
         form.__doc__ = (
@@ -149,10 +150,8 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
         )
     # Bicubic resizing has the newer class only.
     if size_in_constructor:
-        operator(f"{size_in_constructor}(size, align_corners, half_pixel_centers)", function="", dims="n c h! w!")(
-            older
-        )
-    operator(f"{size_in_call}(align_corners, half_pixel_centers)", function="")(newer)
+        operator(f"{size_in_constructor}(size, align_corners, half_pixel_centers)", function="", dims=dims)(older)
+    operator(f"{size_in_call}(align_corners, half_pixel_centers)", function="", dims=dims)(newer)
 
 
 _resize_forms(_resize_nearest, "the nearest pixel", "ResizeNearestNeighbor", "ResizeNearestNeighborV2")

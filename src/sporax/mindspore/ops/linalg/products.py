@@ -77,7 +77,7 @@ def inner(input: Array, other: Array) -> Array:
     return jnp.inner(input, other)
 
 
-@operator(function="outer", method="outer", mint="outer")
+@operator(function="outer", method="outer", mint="outer", dims="n, m")
 def outer(input: Array, vec2: Array) -> Array:
     """Products of all pairs of elements of two vectors, (n,) and (m,) giving (n, m)."""
     check.tensor("outer", input=input, vec2=vec2)

@@ -179,7 +179,7 @@ def argmin(input: Array, axis: int | None = None, keepdims: bool = False) -> Arr
     return _position("argmin", jnp.argmin, input, axis, keepdims, "axis").astype(jnp.int32)
 
 
-@operator("Argmax(axis, output_type)", function="", dims=Along("axis", -1))
+@operator("Argmax(axis, output_type)", function="")
 def _argmax_primitive(input_x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
     """Position of the first largest element along `axis`, in the dtype `output_type`."""
     return _position("Argmax", jnp.argmax, input_x, axis, False, "axis").astype(output_type.np_dtype)

@@ -68,7 +68,7 @@ def ptp(input: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     return extremes.spread(input, where, keepdims)
 
 
-@operator("Argmin(axis, output_type)", function="", dims=Along("axis", -1))
+@operator("Argmin(axis, output_type)", function="")
 def _argmin_primitive(x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
     """Position of the smallest element along `axis`; in `output_type`."""
     positions = jnp.argmin(x, axis=check.axis("Argmin", axis, x.ndim))

@@ -198,9 +198,9 @@ def check_qkv(name: str, query: Array, key: Array, value: Array, heads: int) -> 
     """
     check.floating(name, query=query, key=key, value=value)
     check.same_dtype(name, query=query, key=key, value=value)
-    if key.shape != value.shape:
+    if key.shape[:-1] != value.shape[:-1]:
         raise SporaxValueError(
-            f"For '{name}', 'key' and 'value' must have the same shape, but got {key.shape} and {value.shape}."
+            f"For '{name}', 'key' and 'value' must have the same batch, length and heads, but got {key.shape} and {value.shape}."
         )
     if query.shape[2] != heads or heads % key.shape[2] or query.shape[::3] != key.shape[::3]:
         raise SporaxValueError(

@@ -350,7 +350,7 @@ def _conv2d_backprop_input(name: str) -> None:
         "        data_format: NCHW.\n"
     )
     form = "out_channel, kernel_size, pad_mode, pad, pad_list, mode, stride, dilation, group, data_format"
-    operator(f"{name}({form})", function="")(kernel)
+    operator(f"{name}({form})", function="", dims="n o h w, o c kh! kw!")(kernel)
 
 
 _conv2d_backprop_input("Conv2DTranspose")

@@ -8,6 +8,7 @@ Cell, ``scale_sense`` of `PipelineGradReducer`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NoReturn
 
 import jax
@@ -18,6 +19,8 @@ from sporax.ir.graph import MICRO_LOOP
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.container import CellList
+from sporax.mindspore.nn.step_parts import _MicroBatch
 from sporax.mindspore.ops.control.flow import scan
 from sporax.runtime.state import frames
 
@@ -109,6 +112,11 @@ class PipelineCell(MicroBatched):
         self.micro_size = micro_size
         _place(network, "pipeline_stage", "stage_config", stage_config)
         _place(network, "pipeline_segment", "segment_config", segment_config)
+
+    @cached_property
+    def micro_inputs(self) -> CellList:
+        """MindSpore's Cells that take one micro batch each; here the planner divides batches, so their marks change nothing."""
+        return CellList([_MicroBatch(self.micro_size) for _ in range(self.micro_size)])
 
     def shard(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: shard the network that is wrapped.
