@@ -19,7 +19,9 @@ def product(w, x):
 
 
 def test_the_memory_of_the_hardware_is_the_limit():
-    with pytest.raises(SporaxRuntimeError, match=r"must fit into 85\.5 GB per device, but 27\d\.\d+ GB is the smallest"):
+    with pytest.raises(
+        SporaxRuntimeError, match=r"must fit into 85\.5 GB per device, but 27\d\.\d+ GB is the smallest"
+    ):
         sporax.plan(product, *LARGE, devices=1, hardware="h100")
     planned = sporax.plan(product, *LARGE, devices=8, hardware="h100")
     assert planned.search.options.memory_bytes == load_profile("h100").memory_bytes
