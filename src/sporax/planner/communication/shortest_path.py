@@ -116,7 +116,8 @@ class _Search:
             size = self.local_bytes(state)
             # Costs are never negative, so a state that is taken from the queue has its final cost (Dijkstra).
             for step in self.steps(state):
-                total = best[state] + self.seconds(step.kind, step.units, size)
+                # In femtoseconds: ways of equal cost differ by rounding, and tensors that are sent together must go one way.
+                total = round(best[state] + self.seconds(step.kind, step.units, size), 15)
                 if total < best.get(step.after, math.inf):
                     best[step.after] = total
                     reached[step.after] = (state, step)

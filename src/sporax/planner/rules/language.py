@@ -291,11 +291,11 @@ class Draft:
         A literal is complete on every rank. So it would count once per rank, unless counting it again changes nothing.
         """
         specs = self.operation.operands
-        # A result without a partial operand (one of literals alone) is complete, too.
-        partial = tuple(number for number in operands if specs[number].constant is None)
+        constants = [specs[number].constant for number in operands if specs[number].constant is not None]
+        # Literals alone that change nothing may be parts: a sum over the rounds of a loop begins with zero.
+        partial = tuple(number for number in operands if specs[number].constant is None) or tuple(operands)
         all_results = range(len(self.operation.results))
-        for reduction in reductions if partial else ():
-            constants = [specs[number].constant for number in operands if number not in partial]
+        for reduction in reductions:
             if reduction in IDEMPOTENT or all(constant == 0 for constant in constants):
                 # One factor per reduction: an axis belongs to one kind of partial result.
                 targets = tuple(all_results if results is None else results)
