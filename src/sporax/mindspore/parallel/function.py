@@ -18,6 +18,8 @@ from sporax.runtime.devices import global_view
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
+
 __all__ = ["reshard"]
 
 
