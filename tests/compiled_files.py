@@ -15,7 +15,8 @@ def remove_damaged(folder: Path) -> None:
 def resident_bytes() -> int:
     """Bytes of memory that this process holds, on Linux; 0 elsewhere."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/statm") as numbers:
+            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
 

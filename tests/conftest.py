@@ -63,6 +63,10 @@ import session_costs  # noqa: E402 -- found beside this file
 import session_order  # noqa: E402
 from compiled_files import remove_damaged, resident_bytes  # noqa: E402
 
+# A stored program may have the names of another one with the same instructions. Tests that read names ask for `names_of_programs`;
+# processes that tests start all do.
+os.environ["JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"] = "1"
+
 # Importing the facade turns 64-bit values on. They are on in every test, whichever tests ran before it in its process.
 jax.config.update("jax_enable_x64", True)
 
@@ -134,6 +138,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
         terminalreporter.line(f"{reasons.total():5} in all")
+
+
+@pytest.fixture
+def names_of_programs() -> Iterator[None]:
+    """Compiled programs have the names of the operators that they were made of."""
+    jax.config.update("jax_compilation_cache_include_metadata_in_key", True)
+    yield
+    jax.config.update("jax_compilation_cache_include_metadata_in_key", False)
 
 
 @pytest.fixture

@@ -217,7 +217,8 @@ WRITERS = {
         f"Scatter{word}": (ROWS, ((1, 4), (1,), (1, 4)))
         for word in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")
     },
-    **{f"ScatterNd{word}": (PLACES, ((2, 4), (1, 1), (1, 4))) for word in ("Update", "Add", "Sub")},
+    **{f"ScatterNd{word}": (PLACES, ((2, 4), (1, 1), (1, 4))) for word in ("Add", "Sub")},
+    "ScatterNdUpdate": (PLACES, ((1, 4), (1, 1), (1, 4))),  # one of several updates of a row would win
     **{name: ((Tensor(floats(8, 4)),), ((2, 4), (2, 4))) for name in ("Assign", "AssignAdd", "AssignSub")},
 }
 

@@ -81,7 +81,7 @@ def splash(q):
 
 @pytest.mark.parametrize("attention", [flash, splash])
 def test_attention_of_tpus_is_sharded_and_counts_half_of_its_products(attention):
-    rate = load_profile("tpu-v5p").flops_per_second("bfloat16")
+    rate = load_profile("tpu-v5p").attention_flops_per_second()
 
     def seconds(function):
         # JAX's kernel of flash attention cannot be traced with 64-bit indices.
@@ -147,7 +147,8 @@ def test_attention_of_cudnn_costs_its_products_and_no_scores_in_memory():
     fused, written = planned("cudnn"), planned("xla")
     least = 4 * 4096**2 * 16 * 64 / 2 / profile.flops_per_second("bfloat16")
     assert least <= fused.search.cost_seconds < 2 * least
-    assert fused.search.statistics["peak_bytes"] * 10 < written.search.statistics["peak_bytes"]
+    # What is written as products and a softmax is one kernel there, too.
+    assert fused.search.statistics["peak_bytes"] <= written.search.statistics["peak_bytes"] < 16 * 4096**2 * 2
 
 
 def test_foreign_calls_are_warned_of_on_one_device_too():

@@ -29,7 +29,7 @@ class Net(nn.Cell):
 
 
 @pytest.fixture
-def record(tmp_path):
+def record(tmp_path, names_of_programs):
     """``record(first, last)``: these steps are recorded."""
 
     def begin(first, last):
