@@ -10,6 +10,8 @@ the path of the Cell it happened in. Working this out only when something failed
 
 from __future__ import annotations
 
+from types import UnionType
+
 
 class SporaxError(Exception):
     """Root of all errors raised by Sporax."""
@@ -74,3 +76,17 @@ class SporaxNotADirectoryError(SporaxError, NotADirectoryError):
 
 class SporaxNotImplementedError(SporaxError, NotImplementedError):
     """MindSpore has this; Sporax does not offer it."""
+
+
+def check_type(
+    where: str,
+    what: str,
+    value: object,
+    expected: str,
+    types: type | tuple[type, ...] | UnionType,
+    *,
+    takes_bool: bool = True,
+) -> None:
+    """Raise SporaxTypeError, which calls them `expected`, unless `value` is of `types`; bools are ints unless excluded."""
+    if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
+        raise SporaxTypeError(f"For '{where}', '{what}' must be {expected}, but got {type(value).__name__}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import dtype as mstype
@@ -206,8 +206,7 @@ class OptimizerProcess:
     """
 
     def __init__(self, opt: Any) -> None:
-        if not isinstance(opt, Optimizer):
-            raise SporaxTypeError(f"For 'OptimizerProcess', 'opt' must be an Optimizer, but got {type(opt).__name__}.")
+        check_type("OptimizerProcess", "opt", opt, "an Optimizer", Optimizer)
         inner: Any = opt.opt if isinstance(opt, LARS) else opt
         self.is_lars = isinstance(opt, LARS)
         self.lars_init_args = getattr(opt, "init_args", {}) if self.is_lars else {}

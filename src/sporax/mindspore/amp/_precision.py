@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -145,8 +145,7 @@ def custom_mixed_precision(
         SporaxValueError: not exactly one list, or no such dtype.
     """
     name = "custom_mixed_precision"
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For '{name}', 'network' must be a Cell, but got {type(network).__name__}.")
+    check_type(name, "network", network, "a Cell", Cell)
     if (white_list is None) == (black_list is None):
         raise SporaxValueError(f"For '{name}', give either 'white_list' or 'black_list', but got both or none.")
     _check_dtype(name, dtype)
@@ -163,10 +162,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _checked_list(what: str, classes: Any, allowed: tuple[type, ...]) -> tuple[type, ...]:
-    if not isinstance(classes, list):
-        raise SporaxTypeError(
-            f"For 'custom_mixed_precision', '{what}' must be a list, but got {type(classes).__name__}."
-        )
+    check_type("custom_mixed_precision", what, classes, "a list", list)
     # A subclass test with a value that is not a class would raise Python's own TypeError.
     for class_ in classes:
         if not isinstance(class_, type) or not issubclass(class_, allowed):

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, nn
 from sporax.mindspore.amp._precision import auto_mixed_precision
 from sporax.mindspore.amp._scalers import DynamicLossScaleManager, LossScaleManager
@@ -39,8 +39,7 @@ def build_train_network(
         SporaxNotImplementedError: `boost_level` above O0.
     """
     name = "build_train_network"
-    if not isinstance(optimizer, Optimizer):
-        raise SporaxTypeError(f"For '{name}', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+    check_type(name, "optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
     if boost_level != "O0":

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
@@ -216,8 +216,7 @@ class Parameter(Tensor):
 
     @comm_fusion.setter
     def comm_fusion(self, value: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise SporaxTypeError(f"For 'Parameter', 'comm_fusion' must be an int, but got {type(value).__name__}.")
+        check_type("Parameter", "comm_fusion", value, "an int", int, takes_bool=False)
         if value < 0:
             raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
         self._comm_fusion = value
@@ -497,8 +496,7 @@ def _detached(parameter: Parameter) -> Tensor:
 
 
 def _flag(what: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise SporaxTypeError(f"For 'Parameter', '{what}' must be a bool, but got {type(value).__name__}.")
+    check_type("Parameter", what, value, "a bool", bool)
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common._pullback import Call, Pullback, is_differentiable, pushforward, zeros_like
 from sporax.mindspore.common.jit import compiled_in_graph_mode
 from sporax.mindspore.common.one_forward import pullback_of
@@ -291,8 +291,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
 
 def _check_flags(**flags: Any) -> None:
     for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise SporaxTypeError(f"For 'grad', '{name}' must be a bool, but got {type(value).__name__}.")
+        check_type("grad", name, value, "a bool", bool)
 
 
 def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,13 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore.common._pullback import Call, Updates
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.tensor import wrap
@@ -111,8 +117,7 @@ def _jacobian(
         raise SporaxValueError(
             f"For '{what}', 'grad_position' must hold distinct numbers >= 0, but got {grad_position}."
         )
-    if not isinstance(has_aux, bool):
-        raise SporaxTypeError(f"For '{what}', 'has_aux' must be a bool, but got {type(has_aux).__name__}.")
+    check_type(what, "has_aux", has_aux, "a bool", bool)
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)

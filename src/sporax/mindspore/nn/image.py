@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -197,10 +197,7 @@ class Unfold(Cell):
     def __init__(self, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> None:
         super().__init__()
         for what, value in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
-            if not isinstance(value, tuple | list):
-                raise SporaxTypeError(
-                    f"For 'Unfold', '{what}' must be a tuple or list, but got {type(value).__name__}."
-                )
+            check_type("Unfold", what, value, "a tuple or list", tuple | list)
             if len(value) != 4 or value[0] != 1 or value[3] != 1 or min(value) < 1:
                 raise SporaxValueError(f"For 'Unfold', '{what}' must be [1, rows, columns, 1], but got {value}.")
         self.ksizes, self.strides, self.rates = (tuple(value[1:3]) for value in (ksizes, strides, rates))

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives import messages, primitives
@@ -497,8 +497,7 @@ def _fill_all(targets: list[Tensor], arrays: list[Any], async_op: bool) -> CommH
 
 
 def _done(result: Tensor, async_op: bool, wait: bool = False) -> CommHandle | None:
-    if not isinstance(async_op, bool):
-        raise SporaxTypeError(f"For 'communication', 'async_op' must be a bool, but got {type(async_op).__name__}.")
+    check_type("communication", "async_op", async_op, "a bool", bool)
     handle = CommHandle.of_result(result)
     if wait and not async_op:
         handle.wait()

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.base.suggestions import did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
 from sporax.ir.config.search_names import full_name
@@ -169,10 +169,7 @@ class AutoParallel(Cell):
             SporaxTypeError: a value of the wrong type, or a scheduler that needs `interleave`.
             SporaxValueError: less than one stage, or an unknown scheduler.
         """
-        if not isinstance(scheduler, str):
-            raise SporaxTypeError(
-                f"For 'AutoParallel.pipeline', 'scheduler' must be a string, but got {type(scheduler).__name__}."
-            )
+        check_type("AutoParallel.pipeline", "scheduler", scheduler, "a string", str)
         if scheduler not in PIPELINE_SCHEDULERS:
             raise SporaxValueError(
                 f"For 'AutoParallel.pipeline', 'scheduler' must be one of {PIPELINE_SCHEDULERS}, but got '{scheduler}'."

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.runtime.state import frames
 
@@ -64,8 +64,7 @@ def set_memory(
     sizes = {"init_size": init_size, "increase_size": increase_size, "max_size": max_size}
     texts = {**sizes, "optimize_level": optimize_level, "huge_page_reserve_size": huge_page_reserve_size}
     for name, text in texts.items():
-        if not isinstance(text, str):
-            raise SporaxTypeError(f"For 'set_memory', '{name}' must be a str, but got {type(text).__name__}.")
+        check_type("set_memory", name, text, "a str", str)
     # `None` is "never called"; a call that sets no limit counts as well.
     if _POOL.max_bytes is not None:
         raise SporaxRuntimeError("For 'set_memory', it can not be set repeatedly: memory is bounded once per process.")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size
 from sporax.mindspore.nn.cell import Cell
@@ -21,8 +27,7 @@ def check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
     Raises:
         SporaxTypeError: names the argument.
     """
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For 'Model', 'network' must be a Cell, but got {type(network).__name__}.")
+    check_type("Model", "network", network, "a Cell", Cell)
     if loss_fn is not None and not callable(loss_fn):
         raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
     if optimizer is not None and not isinstance(optimizer, Cell):

@@ -12,7 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxImportError,
+    SporaxNotImplementedError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
@@ -122,10 +127,7 @@ class SummaryRecord:
             raise SporaxValueError(
                 f"For 'SummaryRecord.add_value', 'name' must be a string, not empty, but got {name!r}."
             )
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(
-                f"For 'SummaryRecord.add_value', 'value' must be a Tensor, but got {type(value).__name__}."
-            )
+        check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
         # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.float().asnumpy()
 

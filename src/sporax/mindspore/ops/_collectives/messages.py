@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives.primitives import (
@@ -388,8 +388,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
         super().__init__(*args, **kwargs)
         for name, count in (("send_rank_ids", 8), ("recv_rank_ids", 8), ("send_lens", 4), ("recv_lens", 4)):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
-            if not isinstance(value, list):
-                raise SporaxTypeError(f"For '{self.name}', '{name}' must be a list, but got {type(value).__name__}.")
+            check_type(self.name, name, value, "a list", list)
             check_ints(self.name, name, value)
             ranks = [rank for rank in value if rank != -1]
             if len(value) != count or min(value) < least or (least == -1 and len(set(ranks)) < len(ranks)):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -268,8 +268,7 @@ def is_tensor(obj: Any) -> bool:
 def shape(input_x: Any) -> tuple[int, ...]:
     # MindSpore refuses anything but Tensors here, numpy arrays included.
     """Sizes of the dimensions."""
-    if not isinstance(input_x, Tensor):
-        raise SporaxTypeError(f"For 'shape', 'input_x' must be a Tensor, but got {type(input_x).__name__}.")
+    check_type("shape", "input_x", input_x, "a Tensor", Tensor)
     return input_x.shape
 
 

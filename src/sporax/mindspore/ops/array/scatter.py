@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -144,8 +144,7 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     Raises:
         SporaxTypeError: `variable` is not a Parameter.
     """
-    if not isinstance(variable, Parameter):
-        raise SporaxTypeError(f"For '{name}', 'input_x' must be a Parameter, but got {type(variable).__name__}.")
+    check_type(name, "input_x", variable, "a Parameter", Parameter)
     # In place for the user: the Parameter's variable gets the new array.
     variable._replace(new.array)
     return new

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import Product, channels
@@ -166,8 +166,7 @@ def einsum(equation: str, *operands: Array) -> Array:
         SporaxTypeError: `equation` is not a string.
         SporaxValueError: the operands do not fit to it.
     """
-    if not isinstance(equation, str):
-        raise SporaxTypeError(f"For 'einsum', 'equation' must be a str, but got {type(equation).__name__}.")
+    check_type("einsum", "equation", equation, "a str", str)
     return jnp.einsum(equation, *operands)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
 
@@ -35,10 +35,7 @@ class ConfusionMatrix(Metric):
                 f"For 'ConfusionMatrix', 'normalize' must be one of {choices}, but got {normalize!r}."
             )
         self.normalize = normalize
-        if not isinstance(threshold, float):
-            raise SporaxTypeError(
-                f"For 'ConfusionMatrix', 'threshold' must be a float, but got {type(threshold).__name__}."
-            )
+        check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
         self.threshold = threshold
         self.clear()
 
