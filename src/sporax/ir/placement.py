@@ -59,9 +59,7 @@ class Placement:
         if len(set(used)) != len(used):
             raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
         if self.partial and self.reduction not in REDUCTIONS:
-            raise SporaxValueError(
-                f"For 'Placement', 'reduction' must be one of {REDUCTIONS}, but got '{self.reduction}'."
-            )
+            raise SporaxValueError.must("Placement", "reduction", f"be one of {REDUCTIONS}", f"'{self.reduction}'")
 
     def __hash__(self) -> int:
         return self._hash  # searches look placements up a million times

@@ -366,9 +366,7 @@ class FreezeOpt(Cell):
 def _strategy(strategy: Any, count: int) -> tuple[int, ...]:
     values = strategy.asnumpy().tolist() if isinstance(strategy, Tensor) else list(strategy)
     if any(type(value) is not int or not 0 <= value < count for value in values) or not values:
-        raise SporaxValueError(
-            f"For 'FreezeOpt', 'train_strategy' must hold numbers of {count} groups, but got {strategy}."
-        )
+        raise SporaxValueError.must("FreezeOpt", "train_strategy", f"hold numbers of {count} groups", strategy)
     return tuple(values)
 
 
@@ -434,9 +432,7 @@ class GradientFreeze:
                 sequence += once
             return sequence
         if freeze_strategy != 1:
-            raise SporaxValueError(
-                f"For 'GradientFreeze', 'freeze_strategy' must be 0 or 1, but got {freeze_strategy}."
-            )
+            raise SporaxValueError.must("GradientFreeze", "freeze_strategy", "be 0 or 1", freeze_strategy)
         groups = list(range(1, parameter_groups_number))
         shares = [group / sum(groups) for group in groups]
         sequence, frozen = [0], 0

@@ -90,9 +90,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
     function = amp_level == "auto" and isinstance(network, FunctionType | MethodType)
     if not isinstance(network, Cell) and not function:
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
-        raise SporaxTypeError(
-            f"For 'auto_mixed_precision', 'network' must be {expected}, but got {type(network).__name__}."
-        )
+        raise SporaxTypeError.must("auto_mixed_precision", "network", f"be {expected}", type(network).__name__)
     _check_dtype("auto_mixed_precision", dtype)
     if amp_level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(

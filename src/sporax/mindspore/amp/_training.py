@@ -116,10 +116,6 @@ def _check_settings(name: str, settings: dict[str, Any]) -> None:
         if what == "cast_model_type" and value not in (dtypes.float16, dtypes.float32):
             raise SporaxTypeError(f"For '{name}', 'cast_model_type' must be float16 or float32, but got {value!r}.")
         if what == "keep_batchnorm_fp32" and not isinstance(value, bool):
-            raise SporaxTypeError(
-                f"For '{name}', 'keep_batchnorm_fp32' must be a bool, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must(name, "keep_batchnorm_fp32", "be a bool", type(value).__name__)
         if what == "loss_scale_manager" and value is not None and not isinstance(value, LossScaleManager):
-            raise SporaxTypeError(
-                f"For '{name}', 'loss_scale_manager' must be a LossScaleManager, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must(name, "loss_scale_manager", "be a LossScaleManager", type(value).__name__)

@@ -304,9 +304,7 @@ class Parameter(Tensor):
         if isinstance(data, Tensor) and data.has_init:
             data = data.init_data()
         if not isinstance(data, Tensor | int | float):
-            raise SporaxTypeError(
-                f"For 'Parameter.set_data', 'data' must be a Tensor or a number, but got {type(data).__name__}."
-            )
+            raise SporaxTypeError.must("Parameter.set_data", "data", "be a Tensor or a number", type(data).__name__)
         # A number takes the Parameter's dtype; a Tensor's is checked.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
         self._check_dtype(array.dtype)

@@ -38,9 +38,7 @@ class Symbol:
                 raise SporaxValueError(f"For 'Symbol', '{name}' must be >= {least}, but got {value}.")
         check_type("Symbol", "unique", unique, "a bool", bool)
         if remainder >= divisor:
-            raise SporaxValueError(
-                f"For 'Symbol', 'remainder' must be less than 'divisor', but got {remainder} and {divisor}."
-            )
+            raise SporaxValueError.must("Symbol", "remainder", "be less than 'divisor'", f"{remainder} and {divisor}")
         self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
         # A rule that nothing fits is a mistake.
         if max and self.smallest > max:

@@ -82,9 +82,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
         SporaxRuntimeError: it is not among them.
     """
     if not isinstance(identifier, int | Parameter):
-        raise SporaxTypeError(
-            f"For 'get_grad', 'identifier' must be int or Parameter, but got {type(identifier).__name__}."
-        )
+        raise SporaxTypeError.must("get_grad", "identifier", "be int or Parameter", type(identifier).__name__)
     key = identifier.name if isinstance(identifier, Parameter) else identifier
     gradient = _find_grad(gradients, key)
     if gradient is None:
@@ -283,9 +281,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     if isinstance(value, Parameter):
         return (value,), True
     if not isinstance(value, tuple | list) or any(not isinstance(weight, Parameter) for weight in value):
-        raise SporaxTypeError(
-            f"For 'grad', 'weights' must be a Parameter or a list or tuple of them, but got {value!r}."
-        )
+        raise SporaxTypeError.must("grad", "weights", "be a Parameter or a list or tuple of them", repr(value))
     return tuple(value), False
 
 

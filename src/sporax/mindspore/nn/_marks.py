@@ -75,9 +75,7 @@ class PlacementMarks(CellTree[AnyCell]):
         if out_strategy is not None:
             checked_outputs(name, out_strategy)
         if parameter_plan is not None and not isinstance(parameter_plan, dict):
-            raise SporaxTypeError(
-                f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."
-            )
+            raise SporaxTypeError.must(f"{name}.shard", "parameter_plan", "be a dict", type(parameter_plan).__name__)
         check_options(f"{name}.shard", device, level)
         plan = checked_plan(f"{name}.shard", self, parameter_plan or {})
         self._mark("shard", (in_strategy, out_strategy, plan, device, level))

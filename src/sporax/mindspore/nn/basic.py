@@ -124,9 +124,7 @@ class Embedding(Cell):
         table = initializer(embedding_table, (vocab_size, embedding_size), dtype)
         if padding_idx is not None:
             if not 0 <= padding_idx < vocab_size:
-                raise SporaxValueError(
-                    f"For 'Embedding', 'padding_idx' must be in [0, {vocab_size}), but got {padding_idx}."
-                )
+                raise SporaxValueError.must("Embedding", "padding_idx", f"be in [0, {vocab_size})", padding_idx)
             table = without_row(table, padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()

@@ -131,9 +131,7 @@ class CentralCrop(Cell):
     def construct(self, image: Tensor) -> Tensor:
         """`image`: (C, H, W) or (N, C, H, W)."""
         if image.ndim not in (3, 4):
-            raise SporaxValueError(
-                f"For 'CentralCrop', 'image' must have 3 or 4 dimensions, but got shape {image.shape}."
-            )
+            raise SporaxValueError.must("CentralCrop", "image", "have 3 or 4 dimensions", f"shape {image.shape}")
         if self.central_fraction == 1.0:
             # Nothing to remove.
             return image
@@ -151,9 +149,7 @@ class ImageGradients(Cell):
     def construct(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """`images`: (N, C, H, W)."""
         if images.ndim != 4:
-            raise SporaxValueError(
-                f"For 'ImageGradients', 'images' must have 4 dimensions, but got shape {images.shape}."
-            )
+            raise SporaxValueError.must("ImageGradients", "images", "have 4 dimensions", f"shape {images.shape}")
         down = images[:, :, 1:, :] - images[:, :, :-1, :]
         right = images[:, :, :, 1:] - images[:, :, :, :-1]
         # Zeros at the end keep the shape.

@@ -413,9 +413,7 @@ def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
     every = [rank for ranks in lists for rank in ranks]
     # A rank in two groups would wait in both.
     if len(set(every)) < len(every):
-        raise SporaxValueError(
-            f"For 'SyncBatchNorm', 'process_groups' must name each rank at most once, but got {process_groups}."
-        )
+        raise SporaxValueError.must("SyncBatchNorm", "process_groups", "name each rank at most once", process_groups)
     return tuple(map(tuple, lists))
 
 

@@ -54,9 +54,7 @@ class _Around(Cell):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
         # Constant padding may be given for the last dimensions alone.
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
-            raise SporaxValueError(
-                f"For '{name}', 'padding' must be one or {2 * self.spatial} ints, but got {padding}."
-            )
+            raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
         if self.mode != "constant" and min(sides) < 0:
             raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")

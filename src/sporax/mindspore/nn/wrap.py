@@ -92,9 +92,7 @@ class ForwardValueAndGrad(Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         if not callable(network):
-            raise SporaxTypeError(
-                f"For 'ForwardValueAndGrad', 'network' must be callable, but got {type(network).__name__}."
-            )
+            raise SporaxTypeError.must("ForwardValueAndGrad", "network", "be callable", type(network).__name__)
         self.network = network
         self.weights = weights
         self.get_all = get_all

@@ -61,6 +61,4 @@ def auto_parallel_context() -> AutoParallelContext:
 def _check_group(group: str) -> None:
     check_type("auto_parallel_context", "group", group, "a string", str)
     if group not in _WORLD_GROUPS:
-        raise SporaxValueError(
-            f"For 'auto_parallel_context', 'group' must be '' or the world group, but got '{group}'."
-        )
+        raise SporaxValueError.must("auto_parallel_context", "group", "be '' or the world group", f"'{group}'")

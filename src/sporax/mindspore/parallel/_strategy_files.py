@@ -38,7 +38,5 @@ def check_operator_file(function: str, name: str, path: Any) -> str:
     """
     check_type(function, name, path, "a string", str)
     if not os.path.isabs(path) or not path.endswith(".json"):
-        raise SporaxKeyError(
-            f"For '{function}', '{name}' must be an absolute path ending in '.json', but got '{path}'."
-        )
+        raise SporaxKeyError.must(function, name, "be an absolute path ending in '.json'", f"'{path}'")
     return path

@@ -479,9 +479,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
         return None
     prefixes = (value,) if isinstance(value, str) else value
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
-        raise SporaxTypeError(
-            f"For 'load_checkpoint', '{what}' must be a string or a list of strings, but got {value!r}."
-        )
+        raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
     if not prefixes or "" in prefixes:
         raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")

@@ -120,13 +120,9 @@ class SummaryRecord:
         if plugin in _OF_MINDINSIGHT:
             raise SporaxNotImplementedError(f"For 'SummaryRecord.add_value', '{plugin}' is MindInsight's; not offered.")
         if plugin not in _PLUGINS:
-            raise SporaxValueError(
-                f"For 'SummaryRecord.add_value', 'plugin' must be one of {_PLUGINS}, but got {plugin!r}."
-            )
+            raise SporaxValueError.must("SummaryRecord.add_value", "plugin", f"be one of {_PLUGINS}", repr(plugin))
         if not isinstance(name, str) or not name:
-            raise SporaxValueError(
-                f"For 'SummaryRecord.add_value', 'name' must be a string, not empty, but got {name!r}."
-            )
+            raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
         check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
         # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.float().asnumpy()

@@ -165,6 +165,4 @@ def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
     """Raise unless `value` is a number in [0, 1], or (0, 1]."""
     number(name, what, value)
     if not 0 <= value <= 1 or (value == 0 and not may_be_zero):
-        raise SporaxValueError(
-            f"For '{name}', '{what}' must be in {'[' if may_be_zero else '('}0, 1], but got {value}."
-        )
+        raise SporaxValueError.must(name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)

@@ -240,9 +240,7 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
         if process_group is not None and not isinstance(process_group, str):
-            raise SporaxTypeError(
-                f"For 'SyncBatchNorm', 'process_group' must be a name, but got {type(process_group).__name__}."
-            )
+            raise SporaxTypeError.must("SyncBatchNorm", "process_group", "be a name", type(process_group).__name__)
         self.process_group = process_group
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -300,9 +300,7 @@ def _rate(name: str, value: Any, index: int) -> Parameter:
 def _checked_rate(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
-            raise SporaxValueError(
-                f"For '{name}', 'lr' must be a number or a scalar Tensor, but got shape {value.shape}."
-            )
+            raise SporaxValueError.must(name, "lr", "be a number or a scalar Tensor", f"shape {value.shape}")
         return value.astype(dtypes.float32)
     not_negative(name, "lr", value)
     return Tensor(float(value), dtypes.float32)

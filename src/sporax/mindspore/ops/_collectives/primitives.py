@@ -179,9 +179,7 @@ def check_reduction(name: str, op: str) -> str:
         SporaxRuntimeError: there is no such reduction.
     """
     if op not in between_ranks.collectives.REDUCTIONS:
-        raise SporaxRuntimeError(
-            f"For '{name}', 'op' must be one of {between_ranks.collectives.REDUCTIONS}, but got '{op}'."
-        )
+        raise SporaxRuntimeError.must(name, "op", f"be one of {between_ranks.collectives.REDUCTIONS}", f"'{op}'")
     return op
 
 

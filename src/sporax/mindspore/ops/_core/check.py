@@ -29,9 +29,7 @@ def tensor(operator: str, **values: Any) -> None:
     for name, value in values.items():
         # numpy arrays pass: they are constants of the kernel, and JAX takes them as arrays.
         if not isinstance(value, jax.Array | np.ndarray):
-            raise SporaxTypeError(
-                f"For '{operator}', '{name}' must be a Tensor, but got {type(value).__name__}: {value!r}."
-            )
+            raise SporaxTypeError.must(operator, name, "be a Tensor", f"{type(value).__name__}: {value!r}")
 
 
 def floating(operator: str, **arrays: jax.Array) -> None:

@@ -132,9 +132,7 @@ def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple
     """Uniform integers (int32) in [low, high), which may be traced."""
     for name, bound in (("minval", low), ("maxval", high)):
         if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
-            raise SporaxTypeError(
-                f"For 'uniform', '{name}' must be an integer where 'dtype' is Int32, but got {check.describe(bound)}."
-            )
+            raise SporaxTypeError.must("uniform", name, "be an integer where 'dtype' is Int32", check.describe(bound))
         if jnp.ndim(bound):
             raise SporaxValueError(
                 f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."

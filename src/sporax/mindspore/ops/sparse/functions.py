@@ -68,9 +68,7 @@ def dense_to_sparse_coo(tensor: Tensor) -> COOTensor:
     """The elements of a dense matrix that are not 0, with int32 coordinates; the values must be known."""
     check_type("dense_to_sparse_coo", "tensor", tensor, "a Tensor", Tensor)
     if tensor.ndim != 2:
-        raise SporaxValueError(
-            f"For 'dense_to_sparse_coo', 'tensor' must have 2 dimensions, but got shape {tensor.shape}."
-        )
+        raise SporaxValueError.must("dense_to_sparse_coo", "tensor", "have 2 dimensions", f"shape {tensor.shape}")
     positions = np.argwhere(known("dense_to_sparse_coo", "tensor", tensor)).astype(np.int32)
     indices = wrap_numpy(positions)
     return COOTensor(indices, FUNCTIONS["gather_nd"](tensor, indices), tensor.shape)

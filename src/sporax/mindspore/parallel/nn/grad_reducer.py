@@ -39,9 +39,7 @@ class PipelineGradReducer(Cell):
         super().__init__(auto_prefix=False)
         check_type("PipelineGradReducer", "parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
-            raise SporaxTypeError(
-                f"For 'PipelineGradReducer', 'scale_sense' must be a number, but got {type(scale_sense).__name__}."
-            )
+            raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
         if opt_shard is not None and not isinstance(opt_shard, bool):
             raise SporaxTypeError(
                 f"For 'PipelineGradReducer', 'opt_shard' must be a bool or None, but got {type(opt_shard).__name__}."

@@ -180,9 +180,7 @@ class MicroBatchInterleaved(MicroBatched):
 
     def __init__(self, network: Any, interleave_num: int = 2) -> None:
         if not callable(network):
-            raise SporaxTypeError(
-                f"For 'MicroBatchInterleaved', 'network' must be callable, but got {type(network).__name__}."
-            )
+            raise SporaxTypeError.must("MicroBatchInterleaved", "network", "be callable", type(network).__name__)
         super().__init__(network, _count("MicroBatchInterleaved", "interleave_num", interleave_num))
         self.interleave_num = interleave_num
 

@@ -173,9 +173,7 @@ def _tensor(values: Any) -> Any:
 
 def _slices(names: Any, strategy_file: str | None, format: str) -> ShardedCheckpoint:
     if not isinstance(names, list | tuple) or not names:
-        raise SporaxValueError(
-            f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must be a list of files, but got {names!r}."
-        )
+        raise SporaxValueError.must(_DISTRIBUTED, "checkpoint_filenames", "be a list of files", repr(names))
     for name in names:
         if not isinstance(name, str) or not name.endswith(f".{format}") or not Path(name).is_file():
             raise SporaxValueError(

@@ -54,9 +54,7 @@ def _check_slices(slices: Any) -> Parameter:
         raise SporaxValueError(f"For '{_WHERE}', 'sliced_parameters' must not be empty.")
     for parameter in slices:
         if not isinstance(parameter, Parameter):
-            raise SporaxTypeError(
-                f"For '{_WHERE}', 'sliced_parameters' must hold Parameters, but got {type(parameter).__name__}."
-            )
+            raise SporaxTypeError.must(_WHERE, "sliced_parameters", "hold Parameters", type(parameter).__name__)
     first: Parameter = slices[0]
     for number, parameter in enumerate(slices):
         for what, value, expected in (

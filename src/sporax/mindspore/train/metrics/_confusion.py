@@ -31,9 +31,7 @@ class ConfusionMatrix(Metric):
         self.num_classes = check_count("ConfusionMatrix", "num_classes", num_classes, minimum=1)
         choices = ("no_norm", "target", "prediction", "all")
         if normalize not in choices:
-            raise SporaxValueError(
-                f"For 'ConfusionMatrix', 'normalize' must be one of {choices}, but got {normalize!r}."
-            )
+            raise SporaxValueError.must("ConfusionMatrix", "normalize", f"be one of {choices}", repr(normalize))
         self.normalize = normalize
         check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
         self.threshold = threshold

@@ -154,9 +154,7 @@ class HausdorffDistance(_SurfaceMetric):
         crop: bool = True,
     ) -> None:
         if percentile is not None and not isinstance(percentile, float):
-            raise SporaxTypeError(
-                f"For 'HausdorffDistance', 'percentile' must be a float, but got {type(percentile).__name__}."
-            )
+            raise SporaxTypeError.must("HausdorffDistance", "percentile", "be a float", type(percentile).__name__)
         if percentile is not None and not 0 <= percentile <= 100:
             raise SporaxValueError(f"For 'HausdorffDistance', 'percentile' must be in [0, 100], but got {percentile}.")
         self.percentile = percentile
