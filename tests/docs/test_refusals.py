@@ -104,7 +104,7 @@ REFUSALS: dict[tuple[str, str], Program | Elsewhere] = {
         "tests/cluster/test_membership.py::test_nonsense_is_refused_and_does_not_disturb", '"refused"'
     ),
     ("solver", "malformed file is refused"): Elsewhere(
-        "tests/planner/solver/contest/test_reader.py::test_broken_files_are_refused"
+        "tests/planner/solver/test_contest_graphs.py::test_broken_files_are_refused"
     ),
 }
 

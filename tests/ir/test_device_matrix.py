@@ -14,7 +14,6 @@ def test_ranks_fill_the_grid_row_by_row():
     assert [matrix.coordinates(rank) for rank in (0, 3, 4, 7)] == [(0, 0), (0, 3), (1, 0), (1, 3)]
     assert matrix.groups((0,)) == ((0, 4), (1, 5), (2, 6), (3, 7))
     assert matrix.groups((1,)) == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert matrix.group_of(6, (0,)) == (2, 6)
     assert matrix.axis("mp") == 1
     assert str(matrix) == "[dp=2, mp=4]"
 
@@ -79,7 +78,6 @@ def test_groups_are_a_partition_along_the_axes(matrix, data):
         assert len(group) == math.prod(matrix.shape[axis] for axis in axes)
         fixed = {tuple(c for axis, c in enumerate(matrix.coordinates(rank)) if axis not in axes) for rank in group}
         assert len(fixed) == 1
-        assert all(matrix.group_of(rank, axes) == group for rank in group)
 
 
 @given(device_matrices(), st.data())

@@ -1,18 +1,22 @@
-import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layouts import device_matrices, layouts, tensor_shape
+from layouts import layouts, tensor_shape
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.layout import HasLayout, Layout, common_matrix
+from sporax.ir.layout import HasLayout, Layout
 
 MESH = DeviceMatrix((2, 2, 2), ("dp", "sp", "mp"))
 EXAMPLE = Layout(MESH, ((2,), (1, 0)))  # rows by mp, columns by sp and then dp
+
+
+def groups(layout):
+    """Groups of ranks that hold the same slice."""
+    return layout.device_matrix.groups(layout.repeated_axes)
 
 
 def rows_and_columns(layout, rank):
@@ -46,14 +50,12 @@ def test_devices_that_are_left_repeat_at_the_right(split, devices, matrix, tenso
 def test_devices_that_are_left_can_repeat_at_the_left():
     layout = Layout.from_split((2, 2), 8, repeat_left=True)
     assert (layout.device_matrix.shape, layout.tensor_map) == ((2, 2, 2), (1, 0))
-    assert layout.redundancy_groups() == ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert groups(layout) == ((0, 4), (1, 5), (2, 6), (3, 7))
 
 
-def test_redundancy_groups_and_numbers_of_slices():
+def test_ranks_hold_slices_together():
     layout = Layout.from_split((2, 1), 8)
-    assert layout.redundancy_groups() == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert layout.redundancy_group(6) == (4, 5, 6, 7)
-    assert [layout.slice_number(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert groups(layout) == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert layout.holders() == {(0, 0): (0, 1, 2, 3), (1, 0): (4, 5, 6, 7)}
     assert not layout.is_replicated
     assert Layout(MESH, ((), ())).is_replicated
@@ -61,7 +63,7 @@ def test_redundancy_groups_and_numbers_of_slices():
 
 def test_scalars_are_whole_everywhere():
     layout = Layout(MESH, ())
-    assert (layout.slice_shape(()), layout.slice_of(3, ()), layout.slice_number(3)) == ((), (), 0)
+    assert (layout.slice_shape(()), layout.slice_of(3, ())) == ((), ())
 
 
 def test_the_virtual_axis_cuts_inside_a_device():
@@ -113,9 +115,8 @@ def test_redundancy_groups_are_the_ranks_with_equal_slices(layout):
     by_slice = {}
     for rank in layout.device_matrix.ranks:
         by_slice.setdefault(layout.slice_index(rank), set()).add(rank)
-    assert {frozenset(group) for group in layout.redundancy_groups()} == {frozenset(g) for g in by_slice.values()}
+    assert {frozenset(group) for group in groups(layout)} == {frozenset(g) for g in by_slice.values()}
     assert {index: set(ranks) for index, ranks in layout.holders().items()} == by_slice
-    assert all(rank in layout.redundancy_group(rank) for rank in layout.device_matrix.ranks)
 
 
 @given(layouts())
@@ -128,64 +129,10 @@ def test_refining_keeps_the_slices(layout, data):
     axis = data.draw(st.sampled_from(layout.device_matrix.device_axes))
     size = layout.device_matrix.shape[axis]
     refined = layout.refined(axis, {4: (2, 2), 1: ()}.get(size, (size,)))
-    assert refined.same_slices(layout)
-
-
-@given(layouts())
-def test_the_canonical_form_keeps_the_slices_and_is_its_own(layout):
-    canonical = layout.canonical()
-    assert canonical.same_slices(layout)
-    assert canonical.canonical() == canonical
-    assert all(size > 1 for size in canonical.device_matrix.shape)
-
-
-def test_canonical_forms_are_equal_exactly_for_equal_slices():
-    """All ways to cut a matrix of 12 or 16 devices by up to two dims, compared pair by pair."""
-    shapes = [(12,), (3, 4), (4, 3), (2, 6), (2, 2, 3), (2, 3, 2), (1, 12), (16,), (4, 4), (2, 4, 2), (2, 2, 2, 2)]
-    every = [Layout(DeviceMatrix(shape), cuts) for shape in shapes for cuts in _all_cuts(len(shape))]
-    by_form = {}
-    for layout in every:
-        by_form.setdefault(layout.canonical(), []).append(layout)
-    by_slices = {}
-    for layout in every:
-        by_slices.setdefault(tuple(layout.slice_index(rank) for rank in layout.device_matrix.ranks), []).append(layout)
-    assert sorted(map(len, by_form.values())) == sorted(map(len, by_slices.values()))
-    assert all(first.same_slices(item) for first, *rest in by_form.values() for item in rest)
-
-
-def _all_cuts(num_axes, num_dims=2):
-    for order in itertools.permutations(range(num_axes)):
-        for dims in itertools.product(range(-1, num_dims), repeat=num_axes):
-            yield tuple(tuple(axis for axis, dim in zip(order, dims, strict=True) if dim == n) for n in range(num_dims))
-
-
-@given(layouts(), layouts())
-def test_same_slices_looks_at_every_rank(first, second):
-    same_ranks = set(first.device_matrix.ranks) == set(second.device_matrix.ranks)
-    expected = same_ranks and first.split == second.split
-    if expected:
-        expected = all(first.slice_index(rank) == second.slice_index(rank) for rank in first.device_matrix.ranks)
-    assert first.same_slices(second) == expected == second.same_slices(first)
-
-
-@given(st.data())
-def test_a_common_matrix_keeps_both_layouts(data):
-    matrices = device_matrices(shuffled=False)
-    first, second = data.draw(layouts(matrices)), data.draw(layouts(matrices))
-    common = common_matrix(first, second)
-    if common is not None:
-        assert common[0].device_matrix == common[1].device_matrix
-        assert common[0].same_slices(first)
-        assert common[1].same_slices(second)
-
-
-def test_common_matrices():
-    first, second = Layout.from_split((4, 4), 16), Layout.from_split((8, 2), 16)
-    common = common_matrix(first, second)
-    assert [layout.device_matrix.shape for layout in common] == [(4, 2, 2)] * 2
-    assert [layout.shardings for layout in common] == [((0,), (1, 2)), ((0, 1), (2,))]
-    assert common_matrix(Layout.from_split((2, 3), 6), Layout.from_split((3, 2), 6)) is None
-    assert common_matrix(first, Layout(DeviceMatrix((16,), (), range(16, 32)), ((0,), ()))) is None
+    assert refined.split == layout.split
+    assert {index: set(ranks) for index, ranks in refined.holders().items()} == {
+        index: set(ranks) for index, ranks in layout.holders().items()
+    }
 
 
 @settings(max_examples=50)
@@ -200,7 +147,7 @@ def test_optimizer_shards_are_dealt_to_neighbours(layout, data):
         assert size not in (1, repeats)  # groups that do not lie along axes, such as 2 of the axes (2, 3)
         return
     shape = tuple(2 * repeats * slices for slices in layout.split)
-    for group in layout.redundancy_groups():
+    for group in groups(layout):
         for position, rank in enumerate(group):
             whole, part = layout.slice_of(rank, shape), sharded.slice_of(rank, shape)
             rows = (whole[0].stop - whole[0].start) // size
@@ -210,8 +157,8 @@ def test_optimizer_shards_are_dealt_to_neighbours(layout, data):
 
 def test_optimizer_shards_of_eight_replicas():
     layout = Layout.from_split((1,), 8)
-    assert layout.optimizer_shard().redundancy_groups() == tuple((rank,) for rank in range(8))
-    assert layout.optimizer_shard(2).redundancy_groups() == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert groups(layout.optimizer_shard()) == tuple((rank,) for rank in range(8))
+    assert groups(layout.optimizer_shard(2)) == ((0, 2, 4, 6), (1, 3, 5, 7))
     with pytest.raises(SporaxValueError, match="must divide the 8 ranks"):
         layout.optimizer_shard(3)
     with pytest.raises(SporaxValueError, match="along axes"):

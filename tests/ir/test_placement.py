@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from every_placement import every_placement
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
-from sporax.ir.placement import Placement, every_placement, placed, prime_mesh
+from sporax.ir.placement import Placement, placed, prime_mesh
 
 MESH = DeviceMatrix((2, 2, 3), ("dp", "sp", "mp"))
 

@@ -59,23 +59,6 @@ REFUSED = {
         "--lines": [["--lines", number] for number in NUMBERS],
         "--rsh": [["--rsh", ""], ["--rsh", "it's"]],
     },
-    "solve": {
-        "--time": [["graph.json", "--time", number] for number in ("0", "-1", "nan", "inf", "some")]
-        + [["graph.json", "--check", "choices.json", "--time", "3"]],
-        "--threads": [["graph.json", "--threads", number] for number in ("0", "257", *NUMBERS)]
-        + [["graph.json", "--check", "choices.json", "--threads", "1"]],
-        "--seed": [["graph.json", "--seed", number] for number in ("some", "1.5")]
-        + [["graph.json", "--check", "choices.json", "--seed", "0"]],
-        "--solution": [
-            ["graph.json", "--solution", "."],
-            ["graph.json", "--solution", "nowhere/choices.json"],
-            ["graph.json", "--check", "choices.json", "--solution", "other.json"],
-        ],
-        "--check": [["graph.json", "--check", "nothing.json"], ["graph.json", "--check", "script.py"]],
-        "--max-size": [["graph.json", "--max-size", size] for size in ("0", "-1", "nanGB", "much")],
-        "--verbose": [["graph.json", "--check", "choices.json", "--verbose"]],
-        "--json": "as text or as JSON",
-    },
     "ps status": {
         "--scheduler": [["--scheduler", place] for place in ("here", ":", ":1", "127.0.0.1:0", "127.0.0.1:65536", "a:b")],
         "--json": [["--json", "--prometheus"]],

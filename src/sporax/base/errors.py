@@ -10,6 +10,9 @@ the path of the Cell it happened in. Working this out only when something failed
 
 from __future__ import annotations
 
+from types import UnionType
+from typing import Self
+
 
 class SporaxError(Exception):
     """Root of all errors raised by Sporax."""
@@ -18,6 +21,11 @@ class SporaxError(Exception):
         super().__init__(message)
         self.message = message
         self.cell_path: tuple[str, ...] = ()
+
+    @classmethod
+    def must(cls, where: str, what: str, duty: str, got: object) -> Self:
+        """The error for an argument `what` of `where` that must `duty` ("be an int"), but is `got`."""
+        return cls(f"For '{where}', '{what}' must {duty}, but got {got}.")
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""
@@ -74,3 +82,17 @@ class SporaxNotADirectoryError(SporaxError, NotADirectoryError):
 
 class SporaxNotImplementedError(SporaxError, NotImplementedError):
     """MindSpore has this; Sporax does not offer it."""
+
+
+def check_type(
+    where: str,
+    what: str,
+    value: object,
+    expected: str,
+    types: type | tuple[type, ...] | UnionType,
+    *,
+    takes_bool: bool = True,
+) -> None:
+    """Raise SporaxTypeError, which calls them `expected`, unless `value` is of `types`; bools are ints unless excluded."""
+    if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
+        raise SporaxTypeError.must(where, what, f"be {expected}", type(value).__name__)

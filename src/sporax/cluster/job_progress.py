@@ -116,9 +116,7 @@ def report_progress(
     """
     for name, number in (("step", step), ("epoch", epoch)):
         if not isinstance(number, int) or isinstance(number, bool):
-            raise SporaxTypeError(
-                f"For 'report_progress', '{name}' must be a whole number, but got {type(number).__name__}."
-            )
+            raise SporaxTypeError.must("report_progress", name, "be a whole number", type(number).__name__)
         if number < 0:
             raise SporaxValueError(f"For 'report_progress', '{name}' must be at least 0, but got {number}.")
     server = _PROCESS.server()

@@ -136,16 +136,6 @@ class DeviceMatrix:
             groups.append(tuple(members))
         return tuple(groups)
 
-    def group_of(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-        """The group of `groups(axes)` that `rank` belongs to."""
-        place = list(self.coordinates(rank))
-        members = []
-        for moving in itertools.product(*(range(self.shape[axis]) for axis in axes)):
-            for axis, coordinate in zip(axes, moving, strict=True):
-                place[axis] = coordinate
-            members.append(self.rank_at(place))
-        return tuple(members)
-
     def refined(self, axis: int, factors: tuple[int, ...]) -> DeviceMatrix:
         """The same ranks with one axis written as several, outermost first.
 

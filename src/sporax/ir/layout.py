@@ -151,10 +151,6 @@ class Layout:
         """Which slice of each dimension `rank` holds."""
         return self._index_at(self.device_matrix.coordinates(rank))
 
-    def slice_number(self, rank: int) -> int:
-        """`slice_index` as one number, row-major over the slices: what seeds of sliced initialisation count by."""
-        return ravel(self.slice_index(rank), self.split)
-
     def slice_of(self, rank: int, shape: Sequence[int]) -> tuple[slice, ...]:
         """The part of a tensor of `shape` that `rank` holds, as slices to index with.
 
@@ -172,22 +168,6 @@ class Layout:
             index = self._index_at(unravel(position, self.device_matrix.device_shape))
             ranks_of.setdefault(index, []).append(rank)
         return {index: tuple(ranks) for index, ranks in ranks_of.items()}
-
-    def redundancy_groups(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of ranks that hold the same slice."""
-        return self.device_matrix.groups(self.repeated_axes)
-
-    def redundancy_group(self, rank: int) -> tuple[int, ...]:
-        """The ranks that hold the same slice as `rank`, itself included."""
-        return self.device_matrix.group_of(rank, self.repeated_axes)
-
-    def same_slices(self, other: Layout) -> bool:
-        """Whether every rank holds the same slice under both, however the matrices are written."""
-        if self.split != other.split or set(self.device_matrix.ranks) != set(other.device_matrix.ranks):
-            return False
-        # Holders are compared by slice: the matrices may number ranks in different orders.
-        theirs = other.holders()
-        return all(set(ranks) == set(theirs[index]) for index, ranks in self.holders().items())
 
     # ---------------------------------------------------------------------------------------------- making another one
 
@@ -207,17 +187,6 @@ class Layout:
             return tuple(new)
 
         return Layout(self.device_matrix.refined(axis, factors), tuple(map(rewrite, self.shardings)))
-
-    def canonical(self) -> Layout:
-        """The same slices on the matrix with the fewest axes, without names: equal for layouts with the same slices.
-
-        (Equal when the ranks are in the same order; `same_slices` compares across orders too.)
-        """
-        runs = _runs(self)
-        shape = tuple(math.prod(self.device_matrix.shape[axis] for axis in run) for run in runs)
-        new_axis = {run[0]: number for number, run in enumerate(runs)}
-        shardings = tuple(tuple(new_axis[axis] for axis in axes if axis in new_axis) for axes in self.shardings)
-        return Layout(DeviceMatrix(shape, (), self.device_matrix.ranks), shardings)
 
     def on_shape(self, shape: tuple[int, ...]) -> Layout:
         """The same slices on a matrix of `shape`, which must refine this one's.
@@ -304,34 +273,3 @@ class HasLayout(Protocol):
     def __layout__(self) -> Layout:
         """The sharding as a value."""
         ...
-
-
-def common_matrix(first: Layout, second: Layout) -> tuple[Layout, Layout] | None:
-    """Both layouts on one matrix that refines both, so that their shardings can be compared axis by axis; None if there is none.
-
-    Axes of size 1 are dropped. Both must have the same ranks in the same order.
-    """
-    if first.device_matrix.ranks != second.device_matrix.ranks:
-        return None
-    first, second = first.canonical(), second.canonical()
-    shape = common_shape(first.device_matrix.shape, second.device_matrix.shape)
-    return None if shape is None else (first.on_shape(shape), second.on_shape(shape))
-
-
-def _runs(layout: Layout) -> list[list[int]]:
-    """Neighbouring axes that shard one dimension side by side, or shard nothing at all: each run acts like one axis."""
-    matrix = layout.device_matrix
-    axes = [axis for axis in matrix.device_axes if matrix.shape[axis] > 1]
-    shardings = [[axis for axis in dim if axis in axes] for dim in layout.shardings]
-    follows = {outer: inner for dim in shardings for outer, inner in zip(dim, dim[1:], strict=False)}
-    used = {axis for dim in shardings for axis in dim}
-    runs: list[list[int]] = []
-    for axis in axes:
-        # Neighbours of one dimension in its order, or two axes that repeat: the slices are the same with one axis in
-        # their place.
-        joined = bool(runs) and (follows.get(runs[-1][-1]) == axis or (axis not in used and runs[-1][-1] not in used))
-        if joined:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    return runs

@@ -12,7 +12,7 @@ reduced. Such a tensor is called partial.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import lru_cache
 
@@ -59,9 +59,7 @@ class Placement:
         if len(set(used)) != len(used):
             raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
         if self.partial and self.reduction not in REDUCTIONS:
-            raise SporaxValueError(
-                f"For 'Placement', 'reduction' must be one of {REDUCTIONS}, but got '{self.reduction}'."
-            )
+            raise SporaxValueError.must("Placement", "reduction", f"be one of {REDUCTIONS}", f"'{self.reduction}'")
 
     def __hash__(self) -> int:
         return self._hash  # searches look placements up a million times
@@ -197,15 +195,6 @@ def prime_mesh(matrix: DeviceMatrix) -> DeviceMatrix:
     """
     primes = tuple(prime for size in matrix.device_shape for prime in _primes(size))
     return DeviceMatrix(primes, (), matrix.ranks)
-
-
-def every_placement(num_dims: int, num_axes: int) -> Iterator[Placement]:
-    """All placements of complete tensors: every axis unused or in some dimension, in every order."""
-    # Each axis is in one dimension or in none, and within a dimension the order counts.
-    for owners in itertools.product(range(-1, num_dims), repeat=num_axes):
-        members = [[axis for axis, owner in enumerate(owners) if owner == dim] for dim in range(num_dims)]
-        for dims in itertools.product(*(itertools.permutations(axes) for axes in members)):
-            yield Placement(dims)
 
 
 def _primes(number: int) -> list[int]:

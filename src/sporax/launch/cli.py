@@ -48,7 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "convert, inspect and compare checkpoints of distributed jobs",
     ),
     "completion": ("sporax.launch.commands.completion", "print a script that completes commands and flags in a shell"),
-    "solve": ("sporax.launch.commands.solve", "search the choice of least cost in a cost graph from a file"),
 }
 
 

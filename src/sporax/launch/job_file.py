@@ -96,9 +96,7 @@ def _read(path: str) -> dict[str, Any]:
     except ValueError as error:  # of every reader here
         raise SporaxValueError(f"For 'sporax run', '{path}' must be {suffix[1:].upper()}, but {error}.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise SporaxValueError(
-            f"For 'sporax run', '{path}' must have names of flags with their values, but got {values!r}."
-        )
+        raise SporaxValueError.must("sporax run", path, "have names of flags with their values", repr(values))
     return values
 
 

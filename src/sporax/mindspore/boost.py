@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import dtype as mstype
@@ -206,8 +206,7 @@ class OptimizerProcess:
     """
 
     def __init__(self, opt: Any) -> None:
-        if not isinstance(opt, Optimizer):
-            raise SporaxTypeError(f"For 'OptimizerProcess', 'opt' must be an Optimizer, but got {type(opt).__name__}.")
+        check_type("OptimizerProcess", "opt", opt, "an Optimizer", Optimizer)
         inner: Any = opt.opt if isinstance(opt, LARS) else opt
         self.is_lars = isinstance(opt, LARS)
         self.lars_init_args = getattr(opt, "init_args", {}) if self.is_lars else {}
@@ -367,9 +366,7 @@ class FreezeOpt(Cell):
 def _strategy(strategy: Any, count: int) -> tuple[int, ...]:
     values = strategy.asnumpy().tolist() if isinstance(strategy, Tensor) else list(strategy)
     if any(type(value) is not int or not 0 <= value < count for value in values) or not values:
-        raise SporaxValueError(
-            f"For 'FreezeOpt', 'train_strategy' must hold numbers of {count} groups, but got {strategy}."
-        )
+        raise SporaxValueError.must("FreezeOpt", "train_strategy", f"hold numbers of {count} groups", strategy)
     return tuple(values)
 
 
@@ -435,9 +432,7 @@ class GradientFreeze:
                 sequence += once
             return sequence
         if freeze_strategy != 1:
-            raise SporaxValueError(
-                f"For 'GradientFreeze', 'freeze_strategy' must be 0 or 1, but got {freeze_strategy}."
-            )
+            raise SporaxValueError.must("GradientFreeze", "freeze_strategy", "be 0 or 1", freeze_strategy)
         groups = list(range(1, parameter_groups_number))
         shares = [group / sum(groups) for group in groups]
         sequence, frozen = [0], 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import _devices
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
@@ -61,8 +61,7 @@ def _present(where: str, device_target: str | None) -> list[Any]:
 
 
 def _device(where: str, device_id: int, device_target: str | None) -> Any:
-    if isinstance(device_id, bool) or not isinstance(device_id, int):
-        raise SporaxTypeError(f"For 'hal.{where}', 'device_id' must be an int, but got {type(device_id).__name__}.")
+    check_type(f"hal.{where}", "device_id", device_id, "an int", int, takes_bool=False)
     devices = _present(where, device_target)
     if not 0 <= device_id < len(devices):
         raise SporaxValueError(

@@ -130,9 +130,7 @@ class Answers:
             raise SporaxTypeError(f"For 'diff', 'other' must be a plan, or have one, but got {reprlib.repr(other)}.")
         mine, theirs = self.graph.fingerprint(), plan.graph
         if theirs not in ("", mine):
-            raise SporaxValueError(
-                f"For 'diff', 'other' must be a plan of the same step, {mine}, but got a plan of {theirs}."
-            )
+            raise SporaxValueError.must("diff", "other", f"be a plan of the same step, {mine}", f"a plan of {theirs}")
         return diff(self.graph, self.plan, plan, every)
 
     def alternatives(self: Planned, count: int = 3, seconds: float = QUESTION_SECONDS) -> tuple[Any, ...]:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from every_placement import every_placement
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.placement import Placement, axes_index, every_placement, num_parts
+from sporax.ir.placement import Placement, axes_index, num_parts
 from sporax.lowering.execute.redistribute import apply_redistribution, sum_in_order
 from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute

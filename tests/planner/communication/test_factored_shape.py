@@ -6,7 +6,7 @@ import math
 import pytest
 from planner_graphs import mesh_of, placement
 
-from sporax.ir.placement import every_placement
+from every_placement import every_placement
 from sporax.planner.communication.factored_shape import factor_shape
 
 MESH = mesh_of(2, 2, 2, 2)

@@ -23,7 +23,7 @@ def by_split(rows, columns):
 def seen_by_rank_0(plan):
     """Per move its kind and, for collectives, the group of rank 0."""
     return [
-        (move.kind.value, MESH.group_of(0, move.axes)) if move.collective else (move.kind.value,) for move in plan.moves
+        (move.kind.value, MESH.groups(move.axes)[0]) if move.collective else (move.kind.value,) for move in plan.moves
     ]
 
 

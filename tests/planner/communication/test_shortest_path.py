@@ -7,8 +7,9 @@ import random
 import pytest
 from planner_graphs import mesh_of, placement
 
+from every_placement import every_placement
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.placement import Placement, every_placement
+from sporax.ir.placement import Placement
 from sporax.planner.communication import shortest_path
 from sporax.planner.communication.moves import DEFAULT_COSTS, MoveKind
 from sporax.planner.communication.resharding import redistribute

@@ -1,4 +1,4 @@
-"""Tiny random cost graphs, and the oracle that tries every choice. The helper module of these tests stands next to them."""
+"""Tiny random cost graphs, and the oracle that tries every choice. Helpers stand next to the tests, the contest's files in benchmarks."""
 
 import sys
 from itertools import product
@@ -9,7 +9,7 @@ import pytest
 
 from sporax.planner.solver import CostGraph, evaluate
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "benchmarks" / "iopddl")]
 
 
 def _tiny_graph(seed, *, forbidden=0.25, nodes=6, limited=True):

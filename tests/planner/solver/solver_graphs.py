@@ -47,7 +47,7 @@ def least_of_all(graph):
     costs = graph.costs[strategies].sum(axis=1)
     for (first, second), table in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):
         costs = costs + graph.tables[table][choices[:, first], choices[:, second]]
-    for moment in range(graph.horizon):
+    for moment in range(int(graph.intervals.max(initial=0))):
         live = (graph.intervals[:, 0] <= moment) & (moment < graph.intervals[:, 1])
         costs = np.where(graph.usages[strategies][:, live].sum(axis=1) <= graph.limit, costs, np.inf)
     return costs.min()

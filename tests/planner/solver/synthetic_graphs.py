@@ -163,7 +163,7 @@ def training_step(
 def _with_limit(graph: CostGraph, factor: float) -> CostGraph:
     """The same graph, with `factor` times the peak of least usages as its limit."""
     least = np.minimum.reduceat(graph.usages, graph.offsets[:-1])
-    change = np.zeros(graph.horizon + 1, np.int64)
+    change = np.zeros(graph.intervals.max() + 1, np.int64)
     np.add.at(change, graph.intervals[:, 0], least)
     np.subtract.at(change, graph.intervals[:, 1], least)
     limit = int(factor * np.cumsum(change).max())

@@ -77,12 +77,6 @@ def innermost_tag(stack: str) -> RecomputeTag | None:
     return RecomputeTag(int(number), **{**unset, **{_LETTERS[letter]: True for letter in letters}})
 
 
-def tag_path(stack: str) -> str:
-    """The part of a name stack inside which its innermost tag was set."""
-    match = list(_TAG.finditer(stack))[-1]
-    return stack[match.end() :].strip("/)")
-
-
 def path_of_tag(stack: str) -> str:
     """A name stack down to the Cell or operator on which its innermost tag was set.
 

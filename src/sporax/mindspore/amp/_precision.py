@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -90,9 +90,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
     function = amp_level == "auto" and isinstance(network, FunctionType | MethodType)
     if not isinstance(network, Cell) and not function:
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
-        raise SporaxTypeError(
-            f"For 'auto_mixed_precision', 'network' must be {expected}, but got {type(network).__name__}."
-        )
+        raise SporaxTypeError.must("auto_mixed_precision", "network", f"be {expected}", type(network).__name__)
     _check_dtype("auto_mixed_precision", dtype)
     if amp_level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(
@@ -145,8 +143,7 @@ def custom_mixed_precision(
         SporaxValueError: not exactly one list, or no such dtype.
     """
     name = "custom_mixed_precision"
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For '{name}', 'network' must be a Cell, but got {type(network).__name__}.")
+    check_type(name, "network", network, "a Cell", Cell)
     if (white_list is None) == (black_list is None):
         raise SporaxValueError(f"For '{name}', give either 'white_list' or 'black_list', but got both or none.")
     _check_dtype(name, dtype)
@@ -163,10 +160,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _checked_list(what: str, classes: Any, allowed: tuple[type, ...]) -> tuple[type, ...]:
-    if not isinstance(classes, list):
-        raise SporaxTypeError(
-            f"For 'custom_mixed_precision', '{what}' must be a list, but got {type(classes).__name__}."
-        )
+    check_type("custom_mixed_precision", what, classes, "a list", list)
     # A subclass test with a value that is not a class would raise Python's own TypeError.
     for class_ in classes:
         if not isinstance(class_, type) or not issubclass(class_, allowed):

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -227,8 +227,7 @@ class DynamicLossScaleManager(LossScaleManager):
 
 def _at_least_one(name: str, what: str, value: Any) -> Any:
     # bool is a subclass of int, but True is no scale.
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(name, what, value, "a number", int | float, takes_bool=False)
     if not 1 <= value < math.inf:
         raise SporaxValueError(f"For '{name}', '{what}' must be >= 1 and finite, but got {value}.")
     return value

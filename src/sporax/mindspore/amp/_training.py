@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, nn
 from sporax.mindspore.amp._precision import auto_mixed_precision
 from sporax.mindspore.amp._scalers import DynamicLossScaleManager, LossScaleManager
@@ -39,8 +39,7 @@ def build_train_network(
         SporaxNotImplementedError: `boost_level` above O0.
     """
     name = "build_train_network"
-    if not isinstance(optimizer, Optimizer):
-        raise SporaxTypeError(f"For '{name}', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+    check_type(name, "optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
     if boost_level != "O0":
@@ -117,10 +116,6 @@ def _check_settings(name: str, settings: dict[str, Any]) -> None:
         if what == "cast_model_type" and value not in (dtypes.float16, dtypes.float32):
             raise SporaxTypeError(f"For '{name}', 'cast_model_type' must be float16 or float32, but got {value!r}.")
         if what == "keep_batchnorm_fp32" and not isinstance(value, bool):
-            raise SporaxTypeError(
-                f"For '{name}', 'keep_batchnorm_fp32' must be a bool, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must(name, "keep_batchnorm_fp32", "be a bool", type(value).__name__)
         if what == "loss_scale_manager" and value is not None and not isinstance(value, LossScaleManager):
-            raise SporaxTypeError(
-                f"For '{name}', 'loss_scale_manager' must be a LossScaleManager, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must(name, "loss_scale_manager", "be a LossScaleManager", type(value).__name__)

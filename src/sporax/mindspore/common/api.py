@@ -71,9 +71,7 @@ class _CellGraphExecutor:
                 "For '_cell_graph_executor.compile', 'do_convert' must be True, but got False."
             )
         if not hasattr(obj, "construct"):
-            raise SporaxTypeError(
-                f"For '_cell_graph_executor.compile', 'obj' must be a Cell, but got {type(obj).__name__}."
-            )
+            raise SporaxTypeError.must("_cell_graph_executor.compile", "obj", "be a Cell", type(obj).__name__)
         obj.compile(*args)
         return phase, True
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common.seed import manual_seed as seed_operators
 from sporax.mindspore.common.seed import operators
@@ -65,8 +65,7 @@ class Generator:
         Raises:
             SporaxTypeError: `seed` is not an int.
         """
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise SporaxTypeError(f"For 'Generator', 'seed' must be an int, but got {type(seed).__name__}.")
+        check_type("Generator", "seed", seed, "an int", int, takes_bool=False)
         self._stream.seed(seed)
         return self
 
@@ -125,8 +124,7 @@ def set_rng_state(state: Tensor) -> None:
 
 
 def _check_state(function: str, state: Any) -> None:
-    if not isinstance(state, Tensor):
-        raise SporaxTypeError(f"For '{function}', 'state' must be a Tensor, but got {type(state).__name__}.")
+    check_type(function, "state", state, "a Tensor", Tensor)
     if state.shape != (_NUM_WORDS,) or state.array.dtype != np.uint32:
         raise SporaxValueError(
             f"For '{function}', 'state' must be UInt32 of shape ({_NUM_WORDS},), but got {state.dtype} of shape "

@@ -242,9 +242,7 @@ def _checked_shape(shape: Any) -> Shape | None:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
-            raise SporaxTypeError(
-                f"For 'initializer', 'shape' must hold ints, but got {type(size).__name__} in {sizes}."
-            )
+            raise SporaxTypeError.must("initializer", "shape", "hold ints", f"{type(size).__name__} in {sizes}")
         if size < 1:
             raise SporaxValueError(f"For 'initializer', the sizes in 'shape' must be positive, but got {sizes}.")
     return tuple(int(size) for size in sizes)
@@ -436,9 +434,7 @@ class XavierNormal(_ByFan):
 class _He(_ByFan):
     def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
         if mode not in ("fan_in", "fan_out"):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', 'mode' must be 'fan_in' or 'fan_out', but got '{mode}'."
-            )
+            raise SporaxValueError.must(type(self).__name__, "mode", "be 'fan_in' or 'fan_out'", f"'{mode}'")
         self.negative_slope = negative_slope
         self.mode = mode
         self.nonlinearity = nonlinearity
@@ -480,9 +476,7 @@ class VarianceScaling(_ByFan):
         if scale <= 0:
             raise SporaxValueError(f"For 'VarianceScaling', 'scale' must be positive, but got {scale}.")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise SporaxValueError(
-                f"For 'VarianceScaling', 'mode' must be 'fan_in', 'fan_out' or 'fan_avg', but got '{mode}'."
-            )
+            raise SporaxValueError.must("VarianceScaling", "mode", "be 'fan_in', 'fan_out' or 'fan_avg'", f"'{mode}'")
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
             raise SporaxValueError(
                 "For 'VarianceScaling', 'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', "

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
@@ -216,8 +216,7 @@ class Parameter(Tensor):
 
     @comm_fusion.setter
     def comm_fusion(self, value: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise SporaxTypeError(f"For 'Parameter', 'comm_fusion' must be an int, but got {type(value).__name__}.")
+        check_type("Parameter", "comm_fusion", value, "an int", int, takes_bool=False)
         if value < 0:
             raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
         self._comm_fusion = value
@@ -305,9 +304,7 @@ class Parameter(Tensor):
         if isinstance(data, Tensor) and data.has_init:
             data = data.init_data()
         if not isinstance(data, Tensor | int | float):
-            raise SporaxTypeError(
-                f"For 'Parameter.set_data', 'data' must be a Tensor or a number, but got {type(data).__name__}."
-            )
+            raise SporaxTypeError.must("Parameter.set_data", "data", "be a Tensor or a number", type(data).__name__)
         # A number takes the Parameter's dtype; a Tensor's is checked.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
         self._check_dtype(array.dtype)
@@ -497,8 +494,7 @@ def _detached(parameter: Parameter) -> Tensor:
 
 
 def _flag(what: str, value: bool) -> bool:
-    if not isinstance(value, bool):
-        raise SporaxTypeError(f"For 'Parameter', '{what}' must be a bool, but got {type(value).__name__}.")
+    check_type("Parameter", what, value, "a bool", bool)
     return value
 
 

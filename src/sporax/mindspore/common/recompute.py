@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.marks import SavedMark
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.numbers import next_number
@@ -38,8 +38,7 @@ def checked_settings(where: str, settings: Mapping[str, Any]) -> dict[str, bool]
     for name, value in settings.items():
         if name not in SETTINGS:
             raise SporaxValueError(f"For '{where}', the settings are {SETTINGS}, but got '{name}'.")
-        if not isinstance(value, bool):
-            raise SporaxTypeError(f"For '{where}', '{name}' must be a bool, but got {type(value).__name__}.")
+        check_type(where, name, value, "a bool", bool)
     return {"output_recompute": False, "mp_comm_recompute": True, **settings}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
@@ -305,10 +305,8 @@ def _check_alone(name: str, other: Any, kind: type, others: tuple[Any, ...]) -> 
 
 def _check_types(name: str, shape: Any, **tensors: Any) -> None:
     for what, value in tensors.items():
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be Tensor, but got {type(value).__name__}.")
-    if not isinstance(shape, tuple):
-        raise SporaxTypeError(f"For '{name}', 'shape' must be tuple, but got {type(shape).__name__}.")
+        check_type(name, what, value, "Tensor", Tensor)
+    check_type(name, "shape", shape, "tuple", tuple)
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int):
             raise SporaxTypeError(f"For '{name}', the elements of 'shape' must be int, but got {size!r}.")

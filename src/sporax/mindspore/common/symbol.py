@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 
 
 class Symbol:
@@ -33,16 +33,12 @@ class Symbol:
             ("divisor", divisor, 1),
             ("remainder", remainder, 0),
         ):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise SporaxTypeError(f"For 'Symbol', '{name}' must be an int, but got {type(value).__name__}.")
+            check_type("Symbol", name, value, "an int", int, takes_bool=False)
             if value < least:
                 raise SporaxValueError(f"For 'Symbol', '{name}' must be >= {least}, but got {value}.")
-        if not isinstance(unique, bool):
-            raise SporaxTypeError(f"For 'Symbol', 'unique' must be a bool, but got {type(unique).__name__}.")
+        check_type("Symbol", "unique", unique, "a bool", bool)
         if remainder >= divisor:
-            raise SporaxValueError(
-                f"For 'Symbol', 'remainder' must be less than 'divisor', but got {remainder} and {divisor}."
-            )
+            raise SporaxValueError.must("Symbol", "remainder", "be less than 'divisor'", f"{remainder} and {divisor}")
         self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
         # A rule that nothing fits is a mistake.
         if max and self.smallest > max:

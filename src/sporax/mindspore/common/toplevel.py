@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 
 
@@ -58,8 +58,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
         SporaxTypeError: something else in it, or `dynamic_len` is not a bool.
         SporaxNotImplementedError: `dynamic_len` is True.
     """
-    if not isinstance(dynamic_len, bool):
-        raise SporaxTypeError(f"For 'mutable', 'dynamic_len' must be a bool, but got {type(dynamic_len).__name__}.")
+    check_type("mutable", "dynamic_len", dynamic_len, "a bool", bool)
     if dynamic_len:
         raise SporaxNotImplementedError("For 'mutable', 'dynamic_len' must be False, but got True.")
     if isinstance(input_data, tuple | list):

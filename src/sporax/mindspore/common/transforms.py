@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common._pullback import Call, Pullback, is_differentiable, pushforward, zeros_like
 from sporax.mindspore.common.jit import compiled_in_graph_mode
 from sporax.mindspore.common.one_forward import pullback_of
@@ -82,9 +82,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
         SporaxRuntimeError: it is not among them.
     """
     if not isinstance(identifier, int | Parameter):
-        raise SporaxTypeError(
-            f"For 'get_grad', 'identifier' must be int or Parameter, but got {type(identifier).__name__}."
-        )
+        raise SporaxTypeError.must("get_grad", "identifier", "be int or Parameter", type(identifier).__name__)
     key = identifier.name if isinstance(identifier, Parameter) else identifier
     gradient = _find_grad(gradients, key)
     if gradient is None:
@@ -283,16 +281,13 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     if isinstance(value, Parameter):
         return (value,), True
     if not isinstance(value, tuple | list) or any(not isinstance(weight, Parameter) for weight in value):
-        raise SporaxTypeError(
-            f"For 'grad', 'weights' must be a Parameter or a list or tuple of them, but got {value!r}."
-        )
+        raise SporaxTypeError.must("grad", "weights", "be a Parameter or a list or tuple of them", repr(value))
     return tuple(value), False
 
 
 def _check_flags(**flags: Any) -> None:
     for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise SporaxTypeError(f"For 'grad', '{name}' must be a bool, but got {type(value).__name__}.")
+        check_type("grad", name, value, "a bool", bool)
 
 
 def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,13 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore.common._pullback import Call, Updates
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.tensor import wrap
@@ -108,11 +114,8 @@ def _jacobian(
     if any(isinstance(position, bool) or not isinstance(position, int) for position in positions):
         raise SporaxTypeError(f"For '{what}', 'grad_position' must be int or tuple of ints, but got {grad_position!r}.")
     if not positions or any(position < 0 for position in positions) or len(set(positions)) < len(positions):
-        raise SporaxValueError(
-            f"For '{what}', 'grad_position' must hold distinct numbers >= 0, but got {grad_position}."
-        )
-    if not isinstance(has_aux, bool):
-        raise SporaxTypeError(f"For '{what}', 'has_aux' must be a bool, but got {type(has_aux).__name__}.")
+        raise SporaxValueError.must(what, "grad_position", "hold distinct numbers >= 0", grad_position)
+    check_type(what, "has_aux", has_aux, "a bool", bool)
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)
@@ -150,6 +153,4 @@ def _check_axes(what: str, axes: Any) -> None:
         for axis in axes:
             _check_axes(what, axis)
     elif isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
-        raise SporaxTypeError(
-            f"For 'vmap', '{what}' must be an int, None or a tuple of these, but got {type(axes).__name__}."
-        )
+        raise SporaxTypeError.must("vmap", what, "be an int, None or a tuple of these", type(axes).__name__)

@@ -186,9 +186,7 @@ class FileWriter:
             SporaxRuntimeError: there is no schema, no row fits it, or the files were committed.
         """
         if not isinstance(parallel_writer, bool):
-            raise SporaxTypeError(
-                f"For 'write_raw_data', 'parallel_writer' must be a bool, but got {parallel_writer!r}."
-            )
+            raise SporaxTypeError.must("write_raw_data", "parallel_writer", "be a bool", repr(parallel_writer))
         if self._parallel not in (None, parallel_writer):
             raise SporaxRuntimeError(
                 f"For 'write_raw_data', 'parallel_writer' must be the same in all calls, but got {self._parallel} and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
@@ -27,8 +27,7 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
     Raises:
         SporaxTypeError: `size` is no shape, or `fill_value` no number.
     """
-    if not isinstance(fill_value, bool | int | float):
-        raise SporaxTypeError(f"For 'full', 'fill_value' must be a number, but got {type(fill_value).__name__}.")
+    check_type("full", "fill_value", fill_value, "a number", bool | int | float)
     return ops.full(size, fill_value, dtype=dtype)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import SporaxTypeError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -107,8 +107,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements; outside compiled steps only. See `eq` for each element."""
     for name, value in (("input", input), ("other", other)):
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For 'equal', '{name}' must be a Tensor, but got {type(value).__name__}.")
+        check_type("equal", name, value, "a Tensor", Tensor)
     # Tensors of different shapes are different, whatever would broadcast.
     return input.shape == other.shape and bool(ops.reduce_all(ops.equal(input, other)).item())
 

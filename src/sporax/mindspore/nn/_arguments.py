@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
@@ -131,8 +131,7 @@ def within(layer: str, name: str, value: Any, low: float, high: float, ends: str
 
 def exactly_float(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
     """Like `within`, but an int is a SporaxTypeError, as it is for MindSpore's optimizers."""
-    if not isinstance(value, float):
-        raise SporaxTypeError(f"For '{layer}', '{name}' must be float, but got {type(value).__name__}.")
+    check_type(layer, name, value, "float", float)
     return within(layer, name, value, low, high, ends)
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from sporax.base.errors import SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -97,10 +97,7 @@ class CellFlags:
         Raises:
             SporaxTypeError: not a string.
         """
-        if not isinstance(cell_type, str):
-            raise SporaxTypeError(
-                f"For 'update_cell_type', 'cell_type' must be a string, but got {type(cell_type).__name__}."
-            )
+        check_type("update_cell_type", "cell_type", cell_type, "a string", str)
         self.cell_type = cell_type
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
@@ -197,9 +194,7 @@ class CellFlags:
         if name not in self._buffers and hasattr(self, name):
             raise SporaxKeyError(f"For 'register_buffer', the attribute '{name}' already exists.")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise SporaxTypeError(
-                f"For 'register_buffer', '{name}' must be a Tensor or None, but got {type(tensor).__name__}."
-            )
+            raise SporaxTypeError.must("register_buffer", name, "be a Tensor or None", type(tensor).__name__)
         # A Parameter, so that a compiled step may change it, but one that no list of Parameters shows.
         buffer = None if tensor is None else Parameter(tensor, name=name, requires_grad=False)
         self._buffers[name] = buffer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import checked_settings
 from sporax.mindspore.nn._tree import AnyCell, CellTree
@@ -75,9 +75,7 @@ class PlacementMarks(CellTree[AnyCell]):
         if out_strategy is not None:
             checked_outputs(name, out_strategy)
         if parameter_plan is not None and not isinstance(parameter_plan, dict):
-            raise SporaxTypeError(
-                f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."
-            )
+            raise SporaxTypeError.must(f"{name}.shard", "parameter_plan", "be a dict", type(parameter_plan).__name__)
         check_options(f"{name}.shard", device, level)
         plan = checked_plan(f"{name}.shard", self, parameter_plan or {})
         self._mark("shard", (in_strategy, out_strategy, plan, device, level))
@@ -180,14 +178,12 @@ class PlacementMarks(CellTree[AnyCell]):
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, tuple):
-        raise SporaxTypeError(f"For '{name}.shard', 'in_strategy' must be a tuple, but got {type(value).__name__}.")
+    check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
     return value
 
 
 def _natural(cell: str, what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{cell}', '{what}' must be an int, but got {type(value).__name__}.")
+    check_type(cell, what, value, "an int", int, takes_bool=False)
     if value < 0:
         raise SporaxValueError(f"For '{cell}', '{what}' must be >= 0, but got {value}.")
     return value

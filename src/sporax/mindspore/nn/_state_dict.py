@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 
@@ -202,10 +202,7 @@ class StateDict:
             SporaxTypeError: no mapping.
             SporaxRuntimeError: paths or shapes do not fit, or a value is no Tensor; the message has all of them.
         """
-        if not isinstance(state_dict, Mapping):
-            raise SporaxTypeError(
-                f"For 'load_state_dict', 'state_dict' must be a dict, but got {type(state_dict).__name__}."
-            )
+        check_type("load_state_dict", "state_dict", state_dict, "a dict", Mapping)
         cells = list(self._walk_state())
         state_dict, keys, broken = dict(state_dict), IncompatibleKeys([], []), list[str]()
         for prefix, cell in cells:

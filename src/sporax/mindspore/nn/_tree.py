@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, check_type
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.runtime.state import frames
 
@@ -69,14 +69,8 @@ class CellTree(Generic[AnyCell]):
             SporaxTypeError: the name is not a string or the child not a Cell.
             SporaxKeyError: the name is taken by something that is not a Cell.
         """
-        if not isinstance(child_name, str):
-            raise SporaxTypeError(
-                f"For 'insert_child_to_cell', 'child_name' must be a string, but got {type(child_name).__name__}."
-            )
-        if not isinstance(child_cell, CellTree):
-            raise SporaxTypeError(
-                f"For 'insert_child_to_cell', 'child_cell' must be a Cell, but got {type(child_cell).__name__}."
-            )
+        check_type("insert_child_to_cell", "child_name", child_name, "a string", str)
+        check_type("insert_child_to_cell", "child_cell", child_cell, "a Cell", CellTree)
         if hasattr(self, child_name) and child_name not in self._cells:
             raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
         # Past `__setattr__`, which would rename the child's Parameters.
@@ -99,10 +93,7 @@ class CellTree(Generic[AnyCell]):
             )
         if param_name not in self._params and param_name in self.__dict__:
             raise SporaxKeyError(f"For 'insert_param_to_cell', the name '{param_name}' is taken by another attribute.")
-        if not isinstance(param, Parameter):
-            raise SporaxTypeError(
-                f"For 'insert_param_to_cell', 'param' must be a Parameter, but got {type(param).__name__}."
-            )
+        check_type("insert_param_to_cell", "param", param, "a Parameter", Parameter)
         # A Parameter that the user has named keeps its name.
         if not param._named:
             param.name = self._param_prefix + param_name
@@ -159,10 +150,7 @@ class CellTree(Generic[AnyCell]):
         Raises:
             SporaxTypeError: `prefix` is not a string.
         """
-        if not isinstance(prefix, str):
-            raise SporaxTypeError(
-                f"For 'update_parameters_name', 'prefix' must be a string, but got {type(prefix).__name__}."
-            )
+        check_type("update_parameters_name", "prefix", prefix, "a string", str)
         for path, parameter in self.parameters_and_names(expand=recurse):
             parameter.name = prefix + path
 

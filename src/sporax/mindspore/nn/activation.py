@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -65,8 +65,7 @@ class GELU(Cell):
 
     def __init__(self, approximate: bool = True) -> None:
         super().__init__()
-        if not isinstance(approximate, bool):
-            raise SporaxTypeError(f"For 'GELU', 'approximate' must be a bool, but got {type(approximate).__name__}.")
+        check_type("GELU", "approximate", approximate, "a bool", bool)
         self.approximate = approximate
 
     def construct(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._padded import without_row
@@ -124,9 +124,7 @@ class Embedding(Cell):
         table = initializer(embedding_table, (vocab_size, embedding_size), dtype)
         if padding_idx is not None:
             if not 0 <= padding_idx < vocab_size:
-                raise SporaxValueError(
-                    f"For 'Embedding', 'padding_idx' must be in [0, {vocab_size}), but got {padding_idx}."
-                )
+                raise SporaxValueError.must("Embedding", "padding_idx", f"be in [0, {vocab_size})", padding_idx)
             table = without_row(table, padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
@@ -199,8 +197,7 @@ class Flatten(Cell):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         for name, value in (("start_dim", start_dim), ("end_dim", end_dim)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise SporaxTypeError(f"For 'Flatten', '{name}' must be an int, but got {type(value).__name__}.")
+            check_type("Flatten", name, value, "an int", int, takes_bool=False)
         self.start_dim = start_dim
         self.end_dim = end_dim
 

@@ -420,9 +420,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         """
         allowed = (dtypes.float16, dtypes.float32, dtypes.bfloat16)
         if dst_type not in allowed:
-            raise SporaxValueError(
-                f"For 'Cell.to_float', 'dst_type' must be one of {list(allowed)}, but got {dst_type!r}."
-            )
+            raise SporaxValueError.must("Cell.to_float", "dst_type", f"be one of {list(allowed)}", repr(dst_type))
         # Set on every Cell, since each casts its own inputs.
         for _, cell in self.cells_and_names():
             cell.set_precision(dst_type)

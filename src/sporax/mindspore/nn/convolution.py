@@ -56,9 +56,7 @@ class _Convolution(Cell):
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         # A tuple of one is no int to MindSpore, either.
         if self.spatial == 1 and not isinstance(value, int):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', '{what}' must be an int, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must(type(self).__name__, what, "be an int", type(value).__name__)
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
     def _make_parameters(
@@ -239,9 +237,7 @@ class Conv2d(_Convolution):
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
-            raise SporaxTypeError(
-                f"For 'Conv2d', 'kernel_size' must be an int or a tuple of two ints, but got {value}."
-            )
+            raise SporaxTypeError.must("Conv2d", "kernel_size", "be an int or a tuple of two ints", value)
         return pair("Conv2d", value, what)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -314,7 +310,5 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: Any, spatial: int) -
         raise SporaxValueError(f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}.")
     # Padding is computed in the other modes, so a number would be ignored.
     if pad_mode != "pad" and any(sides):
-        raise SporaxValueError(
-            f"For '{layer}', 'padding' must be 0 when 'pad_mode' is '{pad_mode}', but got {padding}."
-        )
+        raise SporaxValueError.must(layer, "padding", f"be 0 when 'pad_mode' is '{pad_mode}'", padding)
     return pad_mode, padding

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.nn import _arguments as argument
 
 _ANY = math.inf
@@ -30,8 +30,7 @@ def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
     """
     name = "piecewise_constant_lr"
     for what, value in (("milestone", milestone), ("learning_rates", learning_rates)):
-        if not isinstance(value, tuple | list):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple or list, but got {type(value).__name__}.")
+        check_type(name, what, value, "a tuple or list", tuple | list)
     if len(milestone) != len(learning_rates):
         raise SporaxValueError(
             f"For '{name}', 'milestone' and 'learning_rates' must have one length, "
@@ -173,8 +172,7 @@ def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup
     name = "warmup_lr"
     argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
     epochs = _epochs(name, total_step, step_per_epoch)
-    if isinstance(warmup_epoch, bool) or not isinstance(warmup_epoch, int):
-        raise SporaxTypeError(f"For '{name}', 'warmup_epoch' must be an int, but got {type(warmup_epoch).__name__}.")
+    check_type(name, "warmup_epoch", warmup_epoch, "an int", int, takes_bool=False)
     if warmup_epoch < 0:
         raise SporaxValueError(f"For '{name}', 'warmup_epoch' must be >= 0, but got {warmup_epoch}.")
     # Without a warm-up there is nothing to divide by.

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -175,10 +175,7 @@ class EmbeddingLookup(Cell):
 
 def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
     """`vocab_cache_size`, or 0 with a warning where it has no effect."""
-    if isinstance(vocab_cache_size, bool) or not isinstance(vocab_cache_size, int):
-        raise SporaxTypeError(
-            f"For '{name}', 'vocab_cache_size' must be an int, but got {type(vocab_cache_size).__name__}."
-        )
+    check_type(name, "vocab_cache_size", vocab_cache_size, "an int", int, takes_bool=False)
     if vocab_cache_size < 0:
         raise SporaxValueError(f"For '{name}', 'vocab_cache_size' must be >= 0, but got {vocab_cache_size}.")
     if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
@@ -228,8 +225,7 @@ def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int
         raise SporaxValueError(
             f"For '{name}', the slice_mode 'field_slice' needs 'manual_shapes', but got {manual_shapes!r}."
         )
-    if not isinstance(manual_shapes, tuple):
-        raise SporaxTypeError(f"For '{name}', 'manual_shapes' must be a tuple, but got {type(manual_shapes).__name__}.")
+    check_type(name, "manual_shapes", manual_shapes, "a tuple", tuple)
     return tuple(argument.positive_int(name, "manual_shapes", rows) for rows in manual_shapes)
 
 

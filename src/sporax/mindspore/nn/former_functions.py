@@ -101,7 +101,5 @@ def _ints(what: str, value: Any) -> tuple[int, ...]:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     for item in values:
         if isinstance(item, bool) or not isinstance(item, int):
-            raise SporaxTypeError(
-                f"For 'Roll', '{what}' must be an int, or a tuple or list of ints, but got {value!r}."
-            )
+            raise SporaxTypeError.must("Roll", what, "be an int, or a tuple or list of ints", repr(value))
     return values

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.config.fusion_ids import ids_by_sizes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.mindspore import context
@@ -66,8 +66,7 @@ class DistributedGradReducer(Cell):
             raise SporaxTypeError(f"For '{name}', 'parameters' must be a list or tuple of Parameters.")
         if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree <= 0):
             raise SporaxValueError(f"For '{name}', 'degree' must be a positive int, but got {degree!r}.")
-        if isinstance(fusion_type, bool) or not isinstance(fusion_type, int):
-            raise SporaxTypeError(f"For '{name}', 'fusion_type' must be an int, but got {type(fusion_type).__name__}.")
+        check_type(name, "fusion_type", fusion_type, "an int", int, takes_bool=False)
         self._own_mean = None if mean is None else bool(mean)
         self._own_degree = degree
         self.fusion_type = fusion_type

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax import export
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
@@ -57,10 +57,7 @@ class GraphCell(Cell):
         self, graph: Graph, params_init: Mapping[str, Tensor] | None = None, obf_random_seed: None = None
     ) -> None:
         super().__init__()
-        if not isinstance(graph, Graph):
-            raise SporaxTypeError(
-                f"For 'GraphCell', 'graph' must be what 'load' gives, but got {type(graph).__name__}."
-            )
+        check_type("GraphCell", "graph", graph, "what 'load' gives", Graph)
         if obf_random_seed is not None:
             raise SporaxValueError(
                 f"For 'GraphCell', 'obf_random_seed' must be None: obfuscation is not offered, but got {obf_random_seed!r}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -131,9 +131,7 @@ class CentralCrop(Cell):
     def construct(self, image: Tensor) -> Tensor:
         """`image`: (C, H, W) or (N, C, H, W)."""
         if image.ndim not in (3, 4):
-            raise SporaxValueError(
-                f"For 'CentralCrop', 'image' must have 3 or 4 dimensions, but got shape {image.shape}."
-            )
+            raise SporaxValueError.must("CentralCrop", "image", "have 3 or 4 dimensions", f"shape {image.shape}")
         if self.central_fraction == 1.0:
             # Nothing to remove.
             return image
@@ -151,9 +149,7 @@ class ImageGradients(Cell):
     def construct(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """`images`: (N, C, H, W)."""
         if images.ndim != 4:
-            raise SporaxValueError(
-                f"For 'ImageGradients', 'images' must have 4 dimensions, but got shape {images.shape}."
-            )
+            raise SporaxValueError.must("ImageGradients", "images", "have 4 dimensions", f"shape {images.shape}")
         down = images[:, :, 1:, :] - images[:, :, :-1, :]
         right = images[:, :, :, 1:] - images[:, :, :, :-1]
         # Zeros at the end keep the shape.
@@ -197,10 +193,7 @@ class Unfold(Cell):
     def __init__(self, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> None:
         super().__init__()
         for what, value in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
-            if not isinstance(value, tuple | list):
-                raise SporaxTypeError(
-                    f"For 'Unfold', '{what}' must be a tuple or list, but got {type(value).__name__}."
-                )
+            check_type("Unfold", what, value, "a tuple or list", tuple | list)
             if len(value) != 4 or value[0] != 1 or value[3] != 1 or min(value) < 1:
                 raise SporaxValueError(f"For 'Unfold', '{what}' must be [1, rows, columns, 1], but got {value}.")
         self.ksizes, self.strides, self.rates = (tuple(value[1:3]) for value in (ksizes, strides, rates))

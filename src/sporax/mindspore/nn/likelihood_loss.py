@@ -240,9 +240,7 @@ class MultiClassDiceLoss(LossBase):
             )
             activation = get_activation(activation)
         if activation is not None and not isinstance(activation, Cell):
-            raise SporaxTypeError(
-                f"For '{name}', 'activation' must be a name or a Cell, but got {type(activation).__name__}."
-            )
+            raise SporaxTypeError.must(name, "activation", "be a name or a Cell", type(activation).__name__)
         self.weights = weights
         self.ignore_indiex = ignore_indiex
         self.activation = activation
@@ -328,9 +326,7 @@ class SampledSoftmaxLoss(LossBase):
                 f"{num_sampled} and {num_true}."
             )
         if sampled_values is not None and not isinstance(sampled_values, tuple | list):
-            raise SporaxTypeError(
-                f"For '{name}', 'sampled_values' must be a list or tuple, but got {type(sampled_values).__name__}."
-            )
+            raise SporaxTypeError.must(name, "sampled_values", "be a list or tuple", type(sampled_values).__name__)
         if sampled_values is not None and len(sampled_values) != 3:
             raise SporaxValueError(f"For '{name}', 'sampled_values' must have length 3, but got {len(sampled_values)}.")
         self.num_true = num_true

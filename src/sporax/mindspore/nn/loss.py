@@ -125,9 +125,7 @@ class CrossEntropyLoss(LossBase):
         if weight is not None:
             argument_is_tensor("CrossEntropyLoss", weight=weight)
         if not 0.0 <= argument.number("CrossEntropyLoss", "label_smoothing", label_smoothing) <= 1.0:
-            raise SporaxValueError(
-                f"For 'CrossEntropyLoss', 'label_smoothing' must be in [0, 1], but got {label_smoothing}."
-            )
+            raise SporaxValueError.must("CrossEntropyLoss", "label_smoothing", "be in [0, 1]", label_smoothing)
         self.weight = weight
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -111,11 +111,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         if isinstance(scale_sense, Cell):
             self.loss_scaling_manager = scale_sense
             scale_sense = Tensor(scale_sense.get_loss_scale(), dtypes.float32)
-        if not isinstance(scale_sense, Tensor):
-            raise SporaxTypeError(
-                "For 'TrainOneStepWithLossScaleCell', 'scale_sense' must be a Cell or a Tensor, "
-                f"but got {type(scale_sense).__name__}."
-            )
+        check_type("TrainOneStepWithLossScaleCell", "scale_sense", scale_sense, "a Cell or a Tensor", Tensor)
         if scale_sense.shape not in ((), (1,)):
             raise SporaxValueError(
                 f"For 'TrainOneStepWithLossScaleCell', 'scale_sense' must have one element, but got {scale_sense.shape}."
@@ -192,10 +188,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         Raises:
             SporaxTypeError: `sens` is not a Tensor.
         """
-        if not isinstance(sens, Tensor):
-            raise SporaxTypeError(
-                f"For 'TrainOneStepWithLossScaleCell', 'sens' must be a Tensor, but got {type(sens).__name__}."
-            )
+        check_type("TrainOneStepWithLossScaleCell", "sens", sens, "a Tensor", Tensor)
         self.scale_sense.set_data(sens)
 
     def _update(self, overflow: Tensor, grads: tuple[Tensor, ...]) -> None:

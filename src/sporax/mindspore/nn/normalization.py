@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -54,10 +54,7 @@ class LayerNorm(Cell):
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
-        if not isinstance(normalized_shape, tuple | list):
-            raise SporaxTypeError(
-                f"For 'LayerNorm', 'normalized_shape' must be a tuple or list, but got {type(normalized_shape).__name__}."
-            )
+        check_type("LayerNorm", "normalized_shape", normalized_shape, "a tuple or list", tuple | list)
         if not normalized_shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
         self.normalized_shape = tuple(normalized_shape)
@@ -95,10 +92,7 @@ class RMSNorm(Cell):
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        if not isinstance(shape, tuple | list):
-            raise SporaxTypeError(
-                f"For 'RMSNorm', 'normalized_shape' must be an int, tuple or list, but got {type(shape).__name__}."
-            )
+        check_type("RMSNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
         self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
@@ -419,9 +413,7 @@ def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
     every = [rank for ranks in lists for rank in ranks]
     # A rank in two groups would wait in both.
     if len(set(every)) < len(every):
-        raise SporaxValueError(
-            f"For 'SyncBatchNorm', 'process_groups' must name each rank at most once, but got {process_groups}."
-        )
+        raise SporaxValueError.must("SyncBatchNorm", "process_groups", "name each rank at most once", process_groups)
     return tuple(map(tuple, lists))
 
 

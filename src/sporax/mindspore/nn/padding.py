@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -23,8 +23,7 @@ class Pad(Cell):
     def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
         super().__init__()
         argument.one_of("Pad", "mode", mode, ("CONSTANT", "REFLECT", "SYMMETRIC"))
-        if not isinstance(paddings, tuple):
-            raise SporaxTypeError(f"For 'Pad', 'paddings' must be a tuple, but got {type(paddings).__name__}.")
+        check_type("Pad", "paddings", paddings, "a tuple", tuple)
         if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in paddings):
             raise SporaxValueError(f"For 'Pad', 'paddings' must hold pairs of ints, but got {paddings}.")
         self.paddings = tuple((first, last) for first, last in paddings)
@@ -55,9 +54,7 @@ class _Around(Cell):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
         # Constant padding may be given for the last dimensions alone.
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
-            raise SporaxValueError(
-                f"For '{name}', 'padding' must be one or {2 * self.spatial} ints, but got {padding}."
-            )
+            raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
         if self.mode != "constant" and min(sides) < 0:
             raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")

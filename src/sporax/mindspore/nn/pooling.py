@@ -286,9 +286,7 @@ class _Adaptive(Cell):
         sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * self.spatial
         name = type(self).__name__
         if len(sizes) != self.spatial:
-            raise SporaxValueError(
-                f"For '{name}', 'output_size' must have {self.spatial} elements, but got {output_size}."
-            )
+            raise SporaxValueError.must(name, "output_size", f"have {self.spatial} elements", output_size)
         for size in sizes:
             if size is not None:
                 argument.positive_int(name, "output_size", size)

@@ -124,9 +124,7 @@ class MSSSIM(_Similarity):
     ) -> None:
         super().__init__(max_val, filter_size, filter_sigma, k1, k2)
         if not isinstance(power_factors, tuple | list) or not power_factors:
-            raise SporaxTypeError(
-                f"For 'MSSSIM', 'power_factors' must be a tuple or list of numbers, but got {power_factors!r}."
-            )
+            raise SporaxTypeError.must("MSSSIM", "power_factors", "be a tuple or list of numbers", repr(power_factors))
         self.power_factors = tuple(float(factor) for factor in power_factors)
         self.multi_convs_list = CellList([_window(filter_size, filter_sigma) for _ in self.power_factors])
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common.parameter import ParameterTuple
@@ -31,8 +31,7 @@ class WithLossCell(Cell):
     def __init__(self, backbone: Cell, loss_fn: Any) -> None:
         # The Cells inside keep the names of their Parameters.
         super().__init__(auto_prefix=False)
-        if not isinstance(backbone, Cell):
-            raise SporaxTypeError(f"For 'WithLossCell', 'backbone' must be a Cell, but got {type(backbone).__name__}.")
+        check_type("WithLossCell", "backbone", backbone, "a Cell", Cell)
         if not callable(loss_fn):
             raise SporaxTypeError(f"For 'WithLossCell', 'loss_fn' must be callable, but got {type(loss_fn).__name__}.")
         self._backbone = backbone
@@ -93,9 +92,7 @@ class ForwardValueAndGrad(Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         if not callable(network):
-            raise SporaxTypeError(
-                f"For 'ForwardValueAndGrad', 'network' must be callable, but got {type(network).__name__}."
-            )
+            raise SporaxTypeError.must("ForwardValueAndGrad", "network", "be callable", type(network).__name__)
         self.network = network
         self.weights = weights
         self.get_all = get_all
@@ -138,8 +135,7 @@ class WithGradCell(Cell):
 
     def __init__(self, network: Cell, loss_fn: Any = None, sens: Any = None) -> None:
         super().__init__(auto_prefix=False)
-        if not isinstance(network, Cell):
-            raise SporaxTypeError(f"For 'WithGradCell', 'network' must be a Cell, but got {type(network).__name__}.")
+        check_type("WithGradCell", "network", network, "a Cell", Cell)
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
         self.weights = ParameterTuple(network.trainable_params())
         self.sens = sens

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives import messages, primitives
@@ -105,9 +105,7 @@ def new_group(
 ) -> str:
     """Name a group of ranks; returns the name. All ranks must create the same groups in the same order."""
     if pg_options is not None:
-        raise SporaxValueError(
-            f"For 'new_group', 'pg_options' must be None: HCCL is not used here, but got {pg_options!r}."
-        )
+        raise SporaxValueError.must("new_group", "pg_options", "be None: HCCL is not used here", repr(pg_options))
     if ranks is None:
         return groups.WORLD_GROUPS[0]
     return groups.create(group_desc or f"group_{next(_numbers)}", ranks).name
@@ -123,9 +121,7 @@ def get_global_rank(group: str | None, group_rank: int) -> int:
     """World rank of a member."""
     members = groups.find(group, "get_global_rank")
     if not 0 <= check_int("get_global_rank", "group_rank", group_rank) < members.size:
-        raise SporaxRuntimeError(
-            f"For 'get_global_rank', 'group_rank' must be in [0, {members.size}), but got {group_rank}."
-        )
+        raise SporaxRuntimeError.must("get_global_rank", "group_rank", f"be in [0, {members.size})", group_rank)
     return members.ranks[group_rank]
 
 
@@ -137,9 +133,7 @@ def get_group_rank(group: str | None, global_rank: int) -> int:
     """
     members = groups.find(group, "get_group_rank")
     if check_int("get_group_rank", "global_rank", global_rank) not in members.ranks:
-        raise SporaxRuntimeError(
-            f"For 'get_group_rank', 'global_rank' must be one of {list(members.ranks)}, but got {global_rank}."
-        )
+        raise SporaxRuntimeError.must("get_group_rank", "global_rank", f"be one of {list(members.ranks)}", global_rank)
     return members.ranks.index(global_rank)
 
 
@@ -462,9 +456,7 @@ def _kernel_op(function: str, op: Any) -> str:
     if op == "avg":
         return "sum"
     if op not in collectives.REDUCTIONS:
-        raise SporaxTypeError(
-            f"For '{function}', 'op' must be one of {(*collectives.REDUCTIONS, 'avg')}, but got {op!r}."
-        )
+        raise SporaxTypeError.must(function, "op", f"be one of {(*collectives.REDUCTIONS, 'avg')}", repr(op))
     return str(op)
 
 
@@ -497,8 +489,7 @@ def _fill_all(targets: list[Tensor], arrays: list[Any], async_op: bool) -> CommH
 
 
 def _done(result: Tensor, async_op: bool, wait: bool = False) -> CommHandle | None:
-    if not isinstance(async_op, bool):
-        raise SporaxTypeError(f"For 'communication', 'async_op' must be a bool, but got {type(async_op).__name__}.")
+    check_type("communication", "async_op", async_op, "a bool", bool)
     handle = CommHandle.of_result(result)
     if wait and not async_op:
         handle.wait()

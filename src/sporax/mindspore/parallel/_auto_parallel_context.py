@@ -5,7 +5,7 @@ Scripts use it for the two settings that have no other name: where AllReduce is 
 
 from __future__ import annotations
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import context
 
 # MindSpore's names of the world group on its backends; "" stands for it, too.
@@ -59,9 +59,6 @@ def auto_parallel_context() -> AutoParallelContext:
 
 
 def _check_group(group: str) -> None:
-    if not isinstance(group, str):
-        raise SporaxTypeError(f"For 'auto_parallel_context', 'group' must be a string, but got {type(group).__name__}.")
+    check_type("auto_parallel_context", "group", group, "a string", str)
     if group not in _WORLD_GROUPS:
-        raise SporaxValueError(
-            f"For 'auto_parallel_context', 'group' must be '' or the world group, but got '{group}'."
-        )
+        raise SporaxValueError.must("auto_parallel_context", "group", "be '' or the world group", f"'{group}'")

@@ -123,17 +123,13 @@ def _check_items(what: str, value: Any, container: type[list[Any]] | type[tuple[
 
 def _check_names(device_matrix: tuple[int, ...], names: tuple[str, ...]) -> None:
     if len(names) != len(device_matrix):
-        raise SporaxValueError(
-            f"For 'Layout', 'alias_name' must have one name per axis of {device_matrix}, but got {names}."
-        )
+        raise SporaxValueError.must("Layout", "alias_name", f"have one name per axis of {device_matrix}", names)
     if NOT_SHARDED in names:
         raise SporaxValueError(
             f"For 'Layout', '{NOT_SHARDED}' says that a dimension is whole; it cannot be in {names}."
         )
     if INTERLEAVED in names and device_matrix[names.index(INTERLEAVED)] != INTERLEAVED_SIZE:
-        raise SporaxValueError(
-            f"For 'Layout', '{INTERLEAVED}' must have size {INTERLEAVED_SIZE}, but got {device_matrix}."
-        )
+        raise SporaxValueError.must("Layout", INTERLEAVED, f"have size {INTERLEAVED_SIZE}", device_matrix)
 
 
 def _ranks(rank_list: list[int] | None, num_devices: int) -> tuple[int, ...]:

@@ -39,9 +39,7 @@ def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep
     """
     program = getattr(step, "program", None)
     if not isinstance(program, Program):
-        raise SporaxTypeError(
-            f"For 'plan_of', 'step' must be a Cell or a function compiled by jit, but got {type(step).__name__}."
-        )
+        raise SporaxTypeError.must("plan_of", "step", "be a Cell or a function compiled by jit", type(step).__name__)
     planned = program.plan(*args, **kwargs)
     if planned is None:
         raise SporaxRuntimeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError
+from sporax.base.errors import SporaxKeyError, check_type
 from sporax.mindspore import context
 
 
@@ -36,10 +36,7 @@ def check_operator_file(function: str, name: str, path: Any) -> str:
         SporaxKeyError: not absolute, or another ending.
         SporaxTypeError: not a string.
     """
-    if not isinstance(path, str):
-        raise SporaxTypeError(f"For '{function}', '{name}' must be a string, but got {type(path).__name__}.")
+    check_type(function, name, path, "a string", str)
     if not os.path.isabs(path) or not path.endswith(".json"):
-        raise SporaxKeyError(
-            f"For '{function}', '{name}' must be an absolute path ending in '.json', but got '{path}'."
-        )
+        raise SporaxKeyError.must(function, name, "be an absolute path ending in '.json'", f"'{path}'")
     return path

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.base.suggestions import did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
 from sporax.ir.config.search_names import full_name
@@ -58,9 +58,7 @@ class AutoParallel(Cell):
                 f"{did_you_mean(parallel_mode, _MODES)}"
             )
         if not callable(network):
-            raise SporaxTypeError(
-                f"For 'AutoParallel', 'network' must be a Cell or a function, but got {type(network).__name__}."
-            )
+            raise SporaxTypeError.must("AutoParallel", "network", "be a Cell or a function", type(network).__name__)
         self.network = network
         self._settings = ParallelConfig(
             enable_alltoall=True,
@@ -134,9 +132,7 @@ class AutoParallel(Cell):
             SporaxValueError: a value that is not allowed, whatever its type.
         """
         if not _is_int(shard_size) or (shard_size < 1 and shard_size != -1):
-            raise SporaxValueError(
-                f"For 'AutoParallel.hsdp', 'shard_size' must be -1 or a positive int, but got {shard_size!r}."
-            )
+            raise SporaxValueError.must("AutoParallel.hsdp", "shard_size", "be -1 or a positive int", repr(shard_size))
         if not _is_int(threshold) or threshold < 0:
             raise SporaxValueError(f"For 'AutoParallel.hsdp', 'threshold' must be an int >= 0, but got {threshold!r}.")
         if optimizer_level not in OPTIMIZER_LEVELS:
@@ -169,10 +165,7 @@ class AutoParallel(Cell):
             SporaxTypeError: a value of the wrong type, or a scheduler that needs `interleave`.
             SporaxValueError: less than one stage, or an unknown scheduler.
         """
-        if not isinstance(scheduler, str):
-            raise SporaxTypeError(
-                f"For 'AutoParallel.pipeline', 'scheduler' must be a string, but got {type(scheduler).__name__}."
-            )
+        check_type("AutoParallel.pipeline", "scheduler", scheduler, "a string", str)
         if scheduler not in PIPELINE_SCHEDULERS:
             raise SporaxValueError(
                 f"For 'AutoParallel.pipeline', 'scheduler' must be one of {PIPELINE_SCHEDULERS}, but got '{scheduler}'."

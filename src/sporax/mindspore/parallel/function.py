@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import check_type
 from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks.mark_primitive import apply_mark
@@ -37,10 +37,8 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
         SporaxTypeError: `tensor` is not a Tensor, or `layout` not a Layout.
         SporaxValueError: the layout does not fit the Tensor's shape (SporaxRuntimeError inside a compiled step).
     """
-    if not isinstance(tensor, Tensor):
-        raise SporaxTypeError(f"For 'reshard', 'tensor' must be a Tensor, but got {type(tensor).__name__}.")
-    if not isinstance(layout, Layout):
-        raise SporaxTypeError(f"For 'reshard', 'layout' must be a Layout, but got {type(layout).__name__}.")
+    check_type("reshard", "tensor", tensor, "a Tensor", Tensor)
+    check_type("reshard", "layout", layout, "a Layout", Layout)
     value: Any = layout.__layout__()
     # Part of the plan: the mark pins the placement at this place of the program.
     if frames.planning():

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.runtime.state import frames
 
@@ -64,8 +64,7 @@ def set_memory(
     sizes = {"init_size": init_size, "increase_size": increase_size, "max_size": max_size}
     texts = {**sizes, "optimize_level": optimize_level, "huge_page_reserve_size": huge_page_reserve_size}
     for name, text in texts.items():
-        if not isinstance(text, str):
-            raise SporaxTypeError(f"For 'set_memory', '{name}' must be a str, but got {type(text).__name__}.")
+        check_type("set_memory", name, text, "a str", str)
     # `None` is "never called"; a call that sets no limit counts as well.
     if _POOL.max_bytes is not None:
         raise SporaxRuntimeError("For 'set_memory', it can not be set repeatedly: memory is bounded once per process.")
@@ -73,9 +72,7 @@ def set_memory(
         _check_size(_SIZE, name, text)
     _check_size(_RESERVE, "huge_page_reserve_size", huge_page_reserve_size)
     if optimize_level not in ("O0", "O1"):
-        raise SporaxValueError(
-            f"For 'set_memory', 'optimize_level' must be one of ['O0', 'O1'], but got '{optimize_level}'."
-        )
+        raise SporaxValueError.must("set_memory", "optimize_level", "be one of ['O0', 'O1']", f"'{optimize_level}'")
     _POOL.max_bytes = 0 if max_size == _NO_LIMIT else int(float(max_size.removesuffix("GB")) * 2**30)
     if _POOL.max_bytes:
         _bound_client(_POOL.max_bytes)
@@ -89,9 +86,7 @@ def pool_limit() -> int:
 
 def _check_size(pattern: re.Pattern[str], name: str, text: str) -> None:
     if pattern.fullmatch(text) is None:
-        raise SporaxValueError(
-            f"For 'set_memory', '{name}' must be a number above 0 followed by 'GB', but got '{text}'."
-        )
+        raise SporaxValueError.must("set_memory", name, "be a number above 0 followed by 'GB'", f"'{text}'")
 
 
 def _bound_client(max_bytes: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
 
 
 def _pending() -> list[Any]:
@@ -40,8 +40,7 @@ class Stream:
     _numbers = itertools.count()
 
     def __init__(self, priority: int = 0) -> None:
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise SporaxTypeError(f"For 'Stream', 'priority' must be an int, but got {type(priority).__name__}.")
+        check_type("Stream", "priority", priority, "an int", int, takes_bool=False)
         if priority:
             raise SporaxRuntimeError(f"For 'Stream', 'priority' must be 0: JAX has no others, but got {priority}.")
         self.id = next(self._numbers)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -100,12 +100,8 @@ def _update_param(param: Parameter, new_param: Parameter, strict_load: bool) -> 
 
 def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_redundancy: Any) -> None:
     where = "load_param_into_net"
-    if not isinstance(net, Cell):
-        raise SporaxTypeError(f"For '{where}', 'net' must be a Cell, but got {type(net).__name__}.")
-    if not isinstance(parameter_dict, dict):
-        raise SporaxTypeError(
-            f"For '{where}', 'parameter_dict' must be a dict, but got {type(parameter_dict).__name__}."
-        )
+    check_type(where, "net", net, "a Cell", Cell)
+    check_type(where, "parameter_dict", parameter_dict, "a dict", dict)
     for name, value in parameter_dict.items():
         if not isinstance(name, str) or not isinstance(value, Parameter | str):
             raise SporaxTypeError(

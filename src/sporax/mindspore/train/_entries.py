@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import SporaxTypeError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import taken_over
 from sporax.mindspore.common.parameter import Parameter
@@ -74,10 +74,7 @@ def appended(append_dict: dict[str, Any] | None) -> list[CheckpointEntry]:
     """
     if append_dict is None:
         return []
-    if not isinstance(append_dict, dict):
-        raise SporaxTypeError(
-            f"For 'save_checkpoint', 'append_dict' must be a dict, but got {type(append_dict).__name__}."
-        )
+    check_type("save_checkpoint", "append_dict", append_dict, "a dict", dict)
     entries = []
     for name, value in append_dict.items():
         if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):

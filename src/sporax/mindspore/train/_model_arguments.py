@@ -5,7 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size
 from sporax.mindspore.nn.cell import Cell
@@ -21,8 +27,7 @@ def check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
     Raises:
         SporaxTypeError: names the argument.
     """
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For 'Model', 'network' must be a Cell, but got {type(network).__name__}.")
+    check_type("Model", "network", network, "a Cell", Cell)
     if loss_fn is not None and not callable(loss_fn):
         raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
     if optimizer is not None and not isinstance(optimizer, Cell):
@@ -46,9 +51,7 @@ def check_parallel(where: str) -> None:
         )
     # One device per rank is the usual case, also in a job.
     if mode == ParallelMode.STAND_ALONE and config.device_num not in (1, world_size()):
-        raise SporaxValueError(
-            f"For '{where}', 'device_num' must be 1 in the parallel mode 'stand_alone', but got {config.device_num}."
-        )
+        raise SporaxValueError.must(where, "device_num", "be 1 in the parallel mode 'stand_alone'", config.device_num)
     if config.parameter_broadcast and mode not in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL):
         raise SporaxValueError(
             f"For '{where}', 'parameter_broadcast' must come with the parallel mode 'data_parallel' or "
@@ -87,9 +90,7 @@ def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> 
     check_count(where, "epoch", epoch, minimum=1)
     check_count(where, "initial_epoch", initial_epoch, minimum=0)
     if initial_epoch >= epoch:
-        raise SporaxValueError(
-            f"For '{where}', 'epoch' must be greater than 'initial_epoch', but got {epoch} and {initial_epoch}."
-        )
+        raise SporaxValueError.must(where, "epoch", "be greater than 'initial_epoch'", f"{epoch} and {initial_epoch}")
     if sink_size < -1 or sink_size == 0:
         raise SporaxValueError(f"For '{where}', 'sink_size' must be -1 or positive, but got {sink_size}.")
 

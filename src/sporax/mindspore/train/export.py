@@ -35,6 +35,7 @@ from sporax.base.errors import (
     SporaxRuntimeError,
     SporaxTypeError,
     SporaxValueError,
+    check_type,
 )
 from sporax.mindspore import context, log
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -70,8 +71,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
         SporaxImportError: the extra ``export`` is not installed.
         SporaxRuntimeError: the network writes Parameters or draws random numbers, or the parallel mode shards it.
     """
-    if not isinstance(net, Cell):
-        raise SporaxTypeError(f"For 'export', 'net' must be a Cell, but got {type(net).__name__}.")
+    check_type("export", "net", net, "a Cell", Cell)
     if not isinstance(file_name, str) or not file_name:
         raise SporaxTypeError(f"For 'export', 'file_name' must be a str that is not empty, but got {file_name!r}.")
     # Known to MindSpore, so the message says what can be done instead.
@@ -175,9 +175,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
     path = Path(file_name)
     # The suffix is checked first: the content of other files would give a less clear error.
     if path.suffix != _SUFFIX or not path.is_file():
-        raise SporaxValueError(
-            f"For 'load', 'file_name' must name a file that ends with '.mindir', but got {file_name!r}."
-        )
+        raise SporaxValueError.must("load", "file_name", "name a file that ends with '.mindir'", repr(file_name))
     _need_flatbuffers("load")
     try:
         with zipfile.ZipFile(path) as archive:

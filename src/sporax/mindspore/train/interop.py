@@ -109,6 +109,4 @@ def _renaming(name_map: Any) -> Callable[[str], str | None]:
     if callable(name_map):
         renaming: Callable[[str], str | None] = name_map
         return renaming
-    raise SporaxTypeError(
-        f"For 'load_torch_weights', 'name_map' must be a dict or a function, but got {type(name_map).__name__}."
-    )
+    raise SporaxTypeError.must("load_torch_weights", "name_map", "be a dict or a function", type(name_map).__name__)

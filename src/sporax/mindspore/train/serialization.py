@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from sporax.base.atomic_file import atomic_write
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
@@ -226,10 +226,7 @@ def _write(path: Path, kind: str, entries: list[CheckpointEntry]) -> None:
 def _target(name: Any, format: Any) -> tuple[Path, str]:
     if format not in FORMATS:
         raise SporaxValueError(f"For 'save_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
-    if not isinstance(name, str):
-        raise SporaxTypeError(
-            f"For 'save_checkpoint', 'ckpt_file_name' must be a string, but got {type(name).__name__}."
-        )
+    check_type("save_checkpoint", "ckpt_file_name", name, "a string", str)
     # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
     if path.is_dir():
@@ -259,10 +256,7 @@ def check_async(where: str, async_save: Any) -> bool | str:
     Raises:
         SporaxTypeError, SporaxValueError: it is not.
     """
-    if not isinstance(async_save, bool | str):
-        raise SporaxTypeError(
-            f"For '{where}', 'async_save' must be a bool or str, but got {type(async_save).__name__}."
-        )
+    check_type(where, "async_save", async_save, "a bool or str", bool | str)
     if isinstance(async_save, str) and async_save not in ("thread", "process"):
         raise SporaxValueError(f"For '{where}', 'async_save' must be 'thread' or 'process', but got '{async_save}'.")
     return async_save
@@ -422,10 +416,7 @@ def _source(name: Any, format: Any) -> tuple[Any, str]:
         if format == "ckpt":
             raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")
         return name, format
-    if not isinstance(name, str):
-        raise SporaxTypeError(
-            f"For 'load_checkpoint', 'ckpt_file_name' must be a string, but got {type(name).__name__}."
-        )
+    check_type("load_checkpoint", "ckpt_file_name", name, "a string", str)
     if name.endswith(".safetensors"):
         format = "safetensors"
     # The name says it, too; MindSpore wants the argument.
@@ -488,9 +479,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
         return None
     prefixes = (value,) if isinstance(value, str) else value
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
-        raise SporaxTypeError(
-            f"For 'load_checkpoint', '{what}' must be a string or a list of strings, but got {value!r}."
-        )
+        raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
     if not prefixes or "" in prefixes:
         raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")

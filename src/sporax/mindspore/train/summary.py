@@ -12,7 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxImportError,
+    SporaxNotImplementedError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
@@ -115,17 +120,10 @@ class SummaryRecord:
         if plugin in _OF_MINDINSIGHT:
             raise SporaxNotImplementedError(f"For 'SummaryRecord.add_value', '{plugin}' is MindInsight's; not offered.")
         if plugin not in _PLUGINS:
-            raise SporaxValueError(
-                f"For 'SummaryRecord.add_value', 'plugin' must be one of {_PLUGINS}, but got {plugin!r}."
-            )
+            raise SporaxValueError.must("SummaryRecord.add_value", "plugin", f"be one of {_PLUGINS}", repr(plugin))
         if not isinstance(name, str) or not name:
-            raise SporaxValueError(
-                f"For 'SummaryRecord.add_value', 'name' must be a string, not empty, but got {name!r}."
-            )
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(
-                f"For 'SummaryRecord.add_value', 'value' must be a Tensor, but got {type(value).__name__}."
-            )
+            raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
+        check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
         # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.float().asnumpy()
 

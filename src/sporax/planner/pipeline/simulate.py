@@ -109,15 +109,6 @@ class Outcome:
         """Share of the time of all stages in which they wait."""
         return sum(stage.bubble_share for stage in self.stages) / len(self.stages)
 
-    def link_share(self, source: int, target: int) -> float:
-        """Share of the step in which the link between two stages is busy."""
-        used = sum(
-            end - start
-            for transfer, (start, end) in self.transfers.items()
-            if (transfer.source.stage, transfer.target.stage) == (source, target)
-        )
-        return used / self.seconds if self.seconds else 0.0
-
 
 def simulate(schedule: PipelineSchedule, costs: PipelineCosts) -> Outcome:
     """Run a schedule in simulated time.

@@ -4,12 +4,12 @@
 `reductions`). `methods` solve small problems (`integer_program`, `exact`, `label_elimination`, `label_rounds`), bound large
 ones (`trws`, `lagrangian`) and find good choices for them (`coordinate_descent`, `neighborhood`, `large_neighborhood_search`).
 `portfolio` runs these in parallel processes; its `solution` combines everything, and `choice_check` measures a choice
-independently. `contest` reads files, and is ``sporax solve``.
+independently. Plans rarely need `portfolio.team`, `worker`, `roles` and `methods.large_neighborhood_search`: these take over
+where a reduced graph has too many entries for one integer program.
 """
 
-from sporax.planner.solver.contest.reader import read_graph
 from sporax.planner.solver.graph.cost_graph import CostGraph
 from sporax.planner.solver.portfolio.choice_check import Evaluation, evaluate
 from sporax.planner.solver.portfolio.solution import Solution, solve
 
-__all__ = ["CostGraph", "Solution", "solve", "Evaluation", "evaluate", "read_graph"]
+__all__ = ["CostGraph", "Solution", "solve", "Evaluation", "evaluate"]

@@ -144,9 +144,7 @@ def donated_positions(donated: int | Sequence[int], count: int, name: str) -> tu
     """
     several = (donated,) if isinstance(donated, int) else donated
     if not isinstance(several, Sequence) or not all(type(entry) is int for entry in several):
-        raise SporaxTypeError(
-            f"For 'plan', '{name}' must be a position of an argument or several, but got {reprlib.repr(donated)}."
-        )
+        raise SporaxTypeError.must("plan", name, "be a position of an argument or several", reprlib.repr(donated))
     return tuple(entry + count if -count <= entry < 0 else entry for entry in several)
 
 

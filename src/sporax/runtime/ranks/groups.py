@@ -152,9 +152,7 @@ def _check_new(name: Any, ranks: Any) -> None:
     size = find(None).size
     strangers = [rank for rank in ranks if not 0 <= rank < size]
     if strangers:
-        raise SporaxRuntimeError(
-            f"For 'create_group', 'rank_ids' must be in [0, {size}), the ranks of the job, but got {strangers}."
-        )
+        raise SporaxRuntimeError.must("create_group", "rank_ids", f"be in [0, {size}), the ranks of the job", strangers)
 
 
 def destroy(name: str) -> None:

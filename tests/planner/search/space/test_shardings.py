@@ -5,10 +5,11 @@ from math import comb
 import pytest
 from planner_graphs import mesh_of, placement, product
 
+from every_placement import every_placement
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
-from sporax.ir.placement import Placement, every_placement
+from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost import link_costs
 from sporax.planner.rules import assignments, rule_for

@@ -20,7 +20,6 @@ def test_build_lays_strategies_out_flat():
     graph = build()
     assert graph.num_nodes == 2
     assert graph.num_edges == 1
-    assert graph.horizon == 3
     np.testing.assert_array_equal(graph.offsets, [0, 2, 5])
     np.testing.assert_array_equal(graph.tables[0], [[0, 1, 2], [3, 4, 5]])
 

@@ -2,12 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contest_graphs import read_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_graphs import training_step
 
 from sporax.base.errors import SporaxValueError
-from sporax.planner.solver import CostGraph, evaluate, read_graph, solve
+from sporax.planner.solver import CostGraph, evaluate, solve
 
 DATA = Path(__file__).parents[3] / "data" / "iopddl"
 SEEDS = st.integers(0, 10**9)

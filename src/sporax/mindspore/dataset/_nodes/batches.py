@@ -279,9 +279,7 @@ def check_buckets(where: str, boundaries: object, sizes: object) -> tuple[tuple[
     edges = tuple(check_int(where, f"bucket_boundaries[{i}]", edge, 1) for i, edge in enumerate(boundaries))
     counts = tuple(check_int(where, f"bucket_batch_sizes[{i}]", count, 1) for i, count in enumerate(sizes))
     if not edges or any(a >= b for a, b in itertools.pairwise(edges)):
-        raise SporaxValueError(
-            f"For '{where}', 'bucket_boundaries' must be strictly increasing, but got {list(edges)}."
-        )
+        raise SporaxValueError.must(where, "bucket_boundaries", "be strictly increasing", list(edges))
     if len(counts) != len(edges) + 1:
         raise SporaxValueError(
             f"For '{where}', 'bucket_batch_sizes' must have one element more than 'bucket_boundaries', "
@@ -445,7 +443,5 @@ def _one_row(value: Any) -> Column:
 
 def _row_numbers(item: object) -> Indices:
     if not isinstance(item, (list, tuple, np.ndarray)) or not all(isinstance(n, numbers.Integral) for n in item):
-        raise SporaxRuntimeError(
-            f"For 'GeneratorDataset', 'batch_sampler' must give lists of row numbers, but got {item!r}."
-        )
+        raise SporaxRuntimeError.must("GeneratorDataset", "batch_sampler", "give lists of row numbers", repr(item))
     return np.array(item, np.int64)

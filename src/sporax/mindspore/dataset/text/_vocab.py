@@ -186,9 +186,7 @@ class Lookup(OneToOne):
         # Looked up once, so that a wrong token is an error at the user's line.
         if unknown_token is not None:
             if check_str("Lookup", "unknown_token", unknown_token) not in self._ids:
-                raise SporaxValueError(
-                    f"For 'Lookup', 'unknown_token' must be in the vocabulary, but got {unknown_token!r}."
-                )
+                raise SporaxValueError.must("Lookup", "unknown_token", "be in the vocabulary", repr(unknown_token))
             self._unknown = self._ids[unknown_token]
 
     def _one(self, value: Array) -> Array:

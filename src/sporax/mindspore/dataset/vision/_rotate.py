@@ -108,9 +108,7 @@ def check_warp(where: str, interpolation: object, name: str = "resample") -> Int
     if not isinstance(interpolation, Inter):
         raise type_error(where, name, "an Inter", interpolation)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR):
-        raise SporaxNotImplementedError(
-            f"For '{where}', '{name}' must be NEAREST or LINEAR, but got {interpolation.name}."
-        )
+        raise SporaxNotImplementedError.must(where, name, "be NEAREST or LINEAR", interpolation.name)
     return interpolation
 
 
@@ -331,9 +329,7 @@ def _ranges(
         width = check_number("RandomAffine", name, value, 0)
         value = (-width, width)
     if len(value) not in counts:
-        raise SporaxTypeError(
-            f"For 'RandomAffine', '{name}' must have {' or '.join(map(str, counts))} numbers, but got {value!r}."
-        )
+        raise SporaxTypeError.must("RandomAffine", name, f"have {' or '.join(map(str, counts))} numbers", repr(value))
     ends = [check_number("RandomAffine", name, number, low, high) for number in value]
     pairs = [(ends[i], ends[i + 1]) for i in range(0, len(ends), 2)]
     if any(first > last for first, last in pairs):

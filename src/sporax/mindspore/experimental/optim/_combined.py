@@ -108,9 +108,7 @@ class ReduceLROnPlateau:
         if mode not in ("min", "max"):
             raise SporaxValueError(f"For '{name}', 'mode' must be 'min' or 'max', but got {mode!r}.")
         if threshold_mode not in ("rel", "abs"):
-            raise SporaxValueError(
-                f"For '{name}', 'threshold_mode' must be 'rel' or 'abs', but got {threshold_mode!r}."
-            )
+            raise SporaxValueError.must(name, "threshold_mode", "be 'rel' or 'abs'", repr(threshold_mode))
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

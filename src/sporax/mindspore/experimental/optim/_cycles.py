@@ -141,9 +141,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     ) -> None:
         for what, value in (("T_0", T_0), ("T_mult", T_mult)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SporaxValueError(
-                    f"For 'CosineAnnealingWarmRestarts', '{what}' must be an int >= 1, but got {value!r}."
-                )
+                raise SporaxValueError.must("CosineAnnealingWarmRestarts", what, "be an int >= 1", repr(value))
         number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
         self.T_0 = counter("T_0", T_0)
         self.T_i = counter("T_i", T_0)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.experimental.optim._scheduler import (
     ClosedSchedule,
     LRScheduler,
@@ -55,10 +55,7 @@ class MultiStepLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, milestones: list[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
-        if not isinstance(milestones, list):
-            raise SporaxTypeError(
-                f"For 'MultiStepLR', 'milestones' must be a list, but got {type(milestones).__name__}."
-            )
+        check_type("MultiStepLR", "milestones", milestones, "a list", list)
         for milestone in milestones:
             check_integer("MultiStepLR", "milestones", milestone)
         number("MultiStepLR", "gamma", gamma)

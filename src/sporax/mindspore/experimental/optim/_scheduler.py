@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -143,35 +143,26 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
 
 def check_optimizer(name: str, optimizer: Any) -> None:
     """Raise unless it has groups with rates that may be set."""
-    if not isinstance(optimizer, Optimizer):
-        raise SporaxTypeError(
-            f"For '{name}', 'optimizer' must be one of experimental.optim or mint.optim, "
-            f"but got {type(optimizer).__name__}."
-        )
+    check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
 def check_integer(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is an int."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
+    check_type(name, what, value, "an int", int, takes_bool=False)
 
 
 def number(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is an int or a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(name, what, value, "a number", int | float, takes_bool=False)
 
 
 def exactly_float(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a float."""
-    if not isinstance(value, float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a float, but got {type(value).__name__}.")
+    check_type(name, what, value, "a float", float)
 
 
 def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
     """Raise unless `value` is a number in [0, 1], or (0, 1]."""
     number(name, what, value)
     if not 0 <= value <= 1 or (value == 0 and not may_be_zero):
-        raise SporaxValueError(
-            f"For '{name}', '{what}' must be in {'[' if may_be_zero else '('}0, 1], but got {value}."
-        )
+        raise SporaxValueError.must(name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)

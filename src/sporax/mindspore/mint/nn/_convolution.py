@@ -47,9 +47,7 @@ class _Convolution(Cell):
         # Each group has the same number of channels.
         for what, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
-                raise SporaxValueError(
-                    f"For '{name}', '{what}' must be a multiple of 'groups', but got {channels} and {groups}."
-                )
+                raise SporaxValueError.must(name, what, "be a multiple of 'groups'", f"{channels} and {groups}")
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
         shape = (first, second // groups, *self.kernel_size)
         has_bias = argument.boolean(name, "bias", bias)
@@ -176,9 +174,7 @@ class ConvTranspose2d(_Convolution):
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, True, dtype)
         if padding_mode != "zeros":
-            raise SporaxNotImplementedError(
-                f"For 'ConvTranspose2d', 'padding_mode' must be 'zeros', but got {padding_mode!r}."
-            )
+            raise SporaxNotImplementedError.must("ConvTranspose2d", "padding_mode", "be 'zeros'", repr(padding_mode))
         self.padding = argument.ints("ConvTranspose2d", "padding", padding, 2, 0)
         self.output_padding = argument.ints("ConvTranspose2d", "output_padding", output_padding, 2, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._padded import without_row
 from sporax.mindspore.common.dtype import DType
@@ -112,10 +112,7 @@ class Embedding(Cell):
     def _row(self, padding_idx: int | None) -> int | None:
         if padding_idx is None:
             return None
-        if isinstance(padding_idx, bool) or not isinstance(padding_idx, int):
-            raise SporaxTypeError(
-                f"For 'Embedding', 'padding_idx' must be an int, but got {type(padding_idx).__name__}."
-            )
+        check_type("Embedding", "padding_idx", padding_idx, "an int", int, takes_bool=False)
         if not -self.num_embeddings <= padding_idx < self.num_embeddings:
             raise SporaxValueError(
                 f"For 'Embedding', 'padding_idx' must be in [{-self.num_embeddings}, {self.num_embeddings}), "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -42,10 +42,7 @@ class LayerNorm(Cell):
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        if not isinstance(shape, tuple | list):
-            raise SporaxTypeError(
-                f"For 'LayerNorm', 'normalized_shape' must be an int, tuple or list, but got {type(shape).__name__}."
-            )
+        check_type("LayerNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         if not shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
         self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
@@ -243,9 +240,7 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
         if process_group is not None and not isinstance(process_group, str):
-            raise SporaxTypeError(
-                f"For 'SyncBatchNorm', 'process_group' must be a name, but got {type(process_group).__name__}."
-            )
+            raise SporaxTypeError.must("SyncBatchNorm", "process_group", "be a name", type(process_group).__name__)
         self.process_group = process_group
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn.padding import _Around
@@ -47,10 +47,7 @@ class _ConstantPadding(_Padding):
 
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', 'value' must be a number, but got {type(value).__name__}."
-            )
+        check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
         self.value = value
 
     def construct(self, input: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
@@ -300,9 +300,7 @@ def _rate(name: str, value: Any, index: int) -> Parameter:
 def _checked_rate(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
-            raise SporaxValueError(
-                f"For '{name}', 'lr' must be a number or a scalar Tensor, but got shape {value.shape}."
-            )
+            raise SporaxValueError.must(name, "lr", "be a number or a scalar Tensor", f"shape {value.shape}")
         return value.astype(dtypes.float32)
     not_negative(name, "lr", value)
     return Tensor(float(value), dtypes.float32)
@@ -310,8 +308,7 @@ def _checked_rate(name: str, value: Any) -> Tensor:
 
 def not_negative(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(name, what, value, "a number", int | float, takes_bool=False)
     if not 0 <= value < math.inf:
         raise SporaxValueError(f"For '{name}', '{what}' must be >= 0 and finite, but got {value}.")
 
@@ -326,5 +323,4 @@ def check_betas(name: str, betas: Any, kinds: Any = float) -> None:
 
 def flag(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a bool."""
-    if not isinstance(value, bool):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a bool, but got {type(value).__name__}.")
+    check_type(name, what, value, "a bool", bool)

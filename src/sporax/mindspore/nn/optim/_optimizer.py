@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
@@ -189,8 +189,7 @@ class Optimizer(OptimizerHelpers, Cell):
     @target.setter
     def target(self, value: str) -> None:
         name = type(self).__name__
-        if not isinstance(value, str):
-            raise SporaxTypeError(f"For '{name}', 'target' must be a string, but got {type(value).__name__}.")
+        check_type(name, "target", value, "a string", str)
         if value not in ("CPU", "Ascend", "GPU"):
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
         if value != "CPU" and value != self.target:
@@ -510,8 +509,7 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
 
 
 def _positive(name: str, what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(name, what, value, "a number", int | float, takes_bool=False)
     if not 0 < value < math.inf:
         raise SporaxValueError(f"For '{name}', '{what}' must be positive and finite, but got {value}.")
     return float(value)
@@ -520,10 +518,7 @@ def _positive(name: str, what: str, value: Any) -> float:
 def _decay(name: str, value: Any) -> Any:
     if isinstance(value, Cell):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(
-            f"For '{name}', 'weight_decay' must be a number or a Cell, but got {type(value).__name__}."
-        )
+    check_type(name, "weight_decay", value, "a number or a Cell", int | float, takes_bool=False)
     if not 0 <= value < math.inf:
         raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0 and finite, but got {value}.")
     return float(value)

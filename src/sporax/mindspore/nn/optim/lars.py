@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.nn import _arguments as argument
@@ -48,8 +48,7 @@ class LARS(Optimizer):
     ) -> None:
         # Not `Optimizer.__init__`: groups and state are those of the other optimizer.
         Cell.__init__(self, auto_prefix=False)
-        if not isinstance(optimizer, Optimizer):
-            raise SporaxTypeError(f"For 'LARS', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+        check_type("LARS", "optimizer", optimizer, "an Optimizer", Optimizer)
         self.epsilon = argument.exactly_float("LARS", "epsilon", epsilon, -math.inf, math.inf)
         self.coefficient = argument.exactly_float("LARS", "coefficient", coefficient, -math.inf, math.inf)
         self.use_clip = argument.boolean("LARS", "use_clip", use_clip)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
@@ -111,8 +111,7 @@ class Momentum(Optimizer):
         use_nesterov: bool = False,
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
-        if not isinstance(momentum, float):
-            raise SporaxTypeError(f"For 'Momentum', 'momentum' must be float, but got {type(momentum).__name__}.")
+        check_type("Momentum", "momentum", momentum, "float", float)
         self.use_nesterov = argument.boolean("Momentum", "use_nesterov", use_nesterov)
         self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
         self.add_slot("moments")

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
@@ -41,8 +41,7 @@ class Rprop(Optimizer):
     ) -> None:
         super().__init__(learning_rate, params, weight_decay)
         for what, value in (("etas", etas), ("step_sizes", step_sizes)):
-            if not isinstance(value, tuple):
-                raise SporaxTypeError(f"For 'Rprop', '{what}' must be a tuple, but got {type(value).__name__}.")
+            check_type("Rprop", what, value, "a tuple", tuple)
             if len(value) != 2:
                 raise SporaxValueError(f"For 'Rprop', '{what}' must have two elements, but got {len(value)}.")
         if step_sizes[0] > step_sizes[1]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -257,16 +257,13 @@ class ThorGpu(Optimizer):
 
 def _check(learning_rate: Any, damping: Any, momentum: Any, frequency: Any) -> None:
     for name, value in (("learning_rate", learning_rate), ("damping", damping)):
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For 'thor', '{name}' must be a Tensor, but got {type(value).__name__}.")
+        check_type("thor", name, value, "a Tensor", Tensor)
     if damping.ndim != 1:
         raise SporaxValueError(f"For 'thor', 'damping' must have 1 dimension, but got shape {damping.shape}.")
-    if not isinstance(momentum, float):
-        raise SporaxTypeError(f"For 'thor', 'momentum' must be a float, but got {type(momentum).__name__}.")
+    check_type("thor", "momentum", momentum, "a float", float)
     if momentum < 0:
         raise SporaxValueError(f"For 'thor', the argument 'momentum' must be at least 0.0, but got {momentum}.")
-    if isinstance(frequency, bool) or not isinstance(frequency, int):
-        raise SporaxTypeError(f"For 'thor', 'frequency' must be an int, but got {type(frequency).__name__}.")
+    check_type("thor", "frequency", frequency, "an int", int, takes_bool=False)
     if frequency < 2:
         raise SporaxValueError(f"For 'thor', the argument 'frequency' must be at least 2, but got {frequency}.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import dtype as dtypes
@@ -337,8 +337,7 @@ class Invert(Bijector):
     """
 
     def __init__(self, bijector: Bijector, name: str = "") -> None:
-        if not isinstance(bijector, Bijector):
-            raise SporaxTypeError(f"For 'Invert', 'bijector' must be a Bijector, but got {type(bijector).__name__}.")
+        check_type("Invert", "bijector", bijector, "a Bijector", Bijector)
         constant, injective = bijector.is_constant_jacobian, bijector.is_injective
         super().__init__(constant, injective, name or f"Invert{bijector.name}", bijector.dtype, {})
         self._bijector = bijector

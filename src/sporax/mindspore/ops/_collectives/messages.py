@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives.primitives import (
@@ -125,9 +125,7 @@ class AlltoAllVC(CommunicationPrimitive):
         count, me = self.members.size, between_ranks.collectives.own_position(self.members, self.name)
         matrix = [length * self.block_size for length in sizes(self.name, "send_count_matrix", send_count_matrix)]
         if len(matrix) != count * count:
-            raise SporaxValueError(
-                f"For '{self.name}', 'send_count_matrix' must have {count}·{count} entries, but got {len(matrix)}."
-            )
+            raise SporaxValueError.must(self.name, "send_count_matrix", f"have {count}·{count} entries", len(matrix))
         rows = [matrix[index * count : (index + 1) * count] for index in range(count)]
         if self.transpose:
             rows = [list(column) for column in zip(*rows, strict=True)]
@@ -337,13 +335,9 @@ class BatchISendIRecv(CommunicationPrimitive):
                 f"{list(self.receive_dtypes)}."
             )
         if None in self.receive_dtypes:  # to numpy None is float64
-            raise SporaxTypeError(
-                f"For '{self.name}', 'receive_dtypes' must hold dtypes, but got {self.receive_dtypes}."
-            )
+            raise SporaxTypeError.must(self.name, "receive_dtypes", "hold dtypes", self.receive_dtypes)
         if any(kind not in ("isend", "irecv") for kind in self.op_types):
-            raise SporaxValueError(
-                f"For '{self.name}', 'op_types' must hold 'isend' or 'irecv', but got {self.op_types}."
-            )
+            raise SporaxValueError.must(self.name, "op_types", "hold 'isend' or 'irecv'", self.op_types)
 
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The tensors to send in; for each operation what was received, or a 0 without meaning."""
@@ -388,8 +382,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
         super().__init__(*args, **kwargs)
         for name, count in (("send_rank_ids", 8), ("recv_rank_ids", 8), ("send_lens", 4), ("recv_lens", 4)):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
-            if not isinstance(value, list):
-                raise SporaxTypeError(f"For '{self.name}', '{name}' must be a list, but got {type(value).__name__}.")
+            check_type(self.name, name, value, "a list", list)
             check_ints(self.name, name, value)
             ranks = [rank for rank in value if rank != -1]
             if len(value) != count or min(value) < least or (least == -1 and len(set(ranks)) < len(ranks)):

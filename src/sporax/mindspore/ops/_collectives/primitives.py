@@ -13,7 +13,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marks import MARKS, tell_unread
@@ -123,8 +123,7 @@ def check_list(name: str, what: str, value: Any) -> Sequence[Any]:
     Raises:
         SporaxTypeError: it is not.
     """
-    if not isinstance(value, tuple | list):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple or list, but got {type(value).__name__}.")
+    check_type(name, what, value, "a tuple or list", tuple | list)
     return value
 
 
@@ -146,8 +145,7 @@ def check_int(name: str, what: str, value: Any) -> int:
     Raises:
         SporaxTypeError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
+    check_type(name, what, value, "an int", int, takes_bool=False)
     return value
 
 
@@ -157,8 +155,7 @@ def check_tensor(name: str, value: Any, what: str = "input") -> Tensor:
     Raises:
         SporaxTypeError: it is not.
     """
-    if not isinstance(value, Tensor):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(value).__name__}.")
+    check_type(name, what, value, "a Tensor", Tensor)
     return value
 
 
@@ -182,9 +179,7 @@ def check_reduction(name: str, op: str) -> str:
         SporaxRuntimeError: there is no such reduction.
     """
     if op not in between_ranks.collectives.REDUCTIONS:
-        raise SporaxRuntimeError(
-            f"For '{name}', 'op' must be one of {between_ranks.collectives.REDUCTIONS}, but got '{op}'."
-        )
+        raise SporaxRuntimeError.must(name, "op", f"be one of {between_ranks.collectives.REDUCTIONS}", f"'{op}'")
     return op
 
 

@@ -140,9 +140,7 @@ def check_operations(function: str, operations: Any) -> list[P2POp]:
         or not operations
         or any(not isinstance(operation, P2POp) for operation in operations)
     ):
-        raise SporaxTypeError(
-            f"For '{function}', 'p2p_op_list' must be a non-empty list of P2POp, but got {operations!r}."
-        )
+        raise SporaxTypeError.must(function, "p2p_op_list", "be a non-empty list of P2POp", repr(operations))
     names = {operation.group for operation in operations}
     if len(names) > 1:
         raise SporaxTypeError(f"For '{function}', all operations must be in one group, but got {sorted(names)}.")

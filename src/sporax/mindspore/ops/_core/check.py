@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import from_numpy
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import known_ints
@@ -29,9 +29,7 @@ def tensor(operator: str, **values: Any) -> None:
     for name, value in values.items():
         # numpy arrays pass: they are constants of the kernel, and JAX takes them as arrays.
         if not isinstance(value, jax.Array | np.ndarray):
-            raise SporaxTypeError(
-                f"For '{operator}', '{name}' must be a Tensor, but got {type(value).__name__}: {value!r}."
-            )
+            raise SporaxTypeError.must(operator, name, "be a Tensor", f"{type(value).__name__}: {value!r}")
 
 
 def floating(operator: str, **arrays: jax.Array) -> None:
@@ -171,8 +169,7 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray:
     Raises:
         SporaxTypeError: not a tensor, or its values are not known because a step is being compiled.
     """
-    if not isinstance(tensor, Tensor):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(tensor).__name__}.")
+    check_type(name, what, tensor, "a Tensor", Tensor)
     # Also inside of a step, where a value was noted as constant.
     values = trace_constants.known(tensor.array)
     if values is None:

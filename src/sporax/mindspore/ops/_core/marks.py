@@ -10,20 +10,18 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 
 Check = Callable[[str, str, Any], None]
 """``check(operator, mark, value)`` raises where the value is none."""
 
 
 def _flag(operator: str, mark: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise SporaxTypeError(f"For '{operator}', '{mark}' must be a bool, but got {type(value).__name__}.")
+    check_type(operator, mark, value, "a bool", bool)
 
 
 def _natural(operator: str, mark: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{operator}', '{mark}' must be an int, but got {type(value).__name__}.")
+    check_type(operator, mark, value, "an int", int, takes_bool=False)
     if value < 0:
         raise SporaxValueError(f"For '{operator}', '{mark}' must be >= 0, but got {value}.")
 
@@ -107,8 +105,7 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
     Raises:
         SporaxTypeError: neither.
     """
-    if not isinstance(strategy, tuple):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple, but got {type(strategy).__name__}.")
+    check_type(name, what, strategy, "a tuple", tuple)
     form = "tuple"
     for entry in strategy:
         # By attributes and not by type: Layouts are of a layer above.

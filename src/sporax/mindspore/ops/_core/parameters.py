@@ -122,9 +122,7 @@ class Parameters:
         ]
         # A wrong choice is a ValueError in MindSpore, a wrong type a TypeError.
         if choices and isinstance(value, str):
-            raise SporaxValueError(
-                f"For '{self.operator}', '{name}' must be one of {tuple(choices)}, but got {value!r}."
-            )
+            raise SporaxValueError.must(self.operator, name, f"be one of {tuple(choices)}", repr(value))
         raise SporaxTypeError(
             f"For '{self.operator}', the type of '{name}' must be {describe_hint(hint)}, but got {_describe_value(value)}."
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, check_type
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.tags import KEEP, new_tag
 from sporax.mindspore import context
@@ -200,8 +200,7 @@ class Primitive:
         Raises:
             SporaxTypeError: `mode` is not a bool.
         """
-        if not isinstance(mode, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
+        check_type(self.name, "mode", mode, "a bool", bool)
         return self.add_prim_attr("recompute", mode)
 
     def _offload(self, backward_prefetch: str | int = "Auto") -> Self:

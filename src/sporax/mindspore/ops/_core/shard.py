@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, cast
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import SporaxTypeError, check_type
 from sporax.mindspore.common.jit import Compiled
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.ops._core.primitive import strategy_form
@@ -84,8 +84,7 @@ def checked_outputs(name: str, out_strategy: Any) -> None:
 
 
 def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None:
-    if not isinstance(in_strategy, tuple):
-        raise SporaxTypeError(f"For 'shard', 'in_strategy' must be a tuple, but got {type(in_strategy).__name__}.")
+    check_type("shard", "in_strategy", in_strategy, "a tuple", tuple)
     # None leaves an input to the planner and is no strategy to check.
     strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
     if out_strategy is not None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -36,9 +36,7 @@ def _scalar_to_tensor_class(x: Any, dtype: DType = dtypes.float32) -> Any:
 def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     """A number as a tensor without dimensions."""
     if not isinstance(input_x, _NUMBERS):
-        raise SporaxTypeError(
-            f"For 'ScalarToTensor', 'input_x' must be a number, but got {type(input_x).__name__}: {input_x!r}."
-        )
+        raise SporaxTypeError.must("ScalarToTensor", "input_x", "be a number", f"{type(input_x).__name__}: {input_x!r}")
     return Tensor(input_x, dtype)
 
 
@@ -60,9 +58,7 @@ def scalar_to_array(input_x: Any) -> Any:
 def scalar_cast(input_x: Any, input_y: DType) -> Any:
     """A number as a number of the kind that `input_y` (int64, float64 or bool) names."""
     if not isinstance(input_x, _NUMBERS):
-        raise SporaxTypeError(
-            f"For 'ScalarCast', 'input_x' must be a number, but got {type(input_x).__name__}: {input_x!r}."
-        )
+        raise SporaxTypeError.must("ScalarCast", "input_x", "be a number", f"{type(input_x).__name__}: {input_x!r}")
     check.one_of("ScalarCast", input_y, (dtypes.int64, dtypes.float64, dtypes.bool_), "input_y")
     # `item` gives Python's kind of number.
     return input_y.np_dtype.type(input_x).item()
@@ -73,9 +69,7 @@ def tuple_to_array(input_x: Any) -> Any:
     """A tuple of numbers of one kind as a vector: int32, float32 for floats."""
     # By type and not by value: (1, 1.0) mixes kinds.
     if not isinstance(input_x, tuple) or not input_x or len({type(element) for element in input_x}) > 1:
-        raise SporaxTypeError(
-            f"For 'TupleToArray', 'input_x' must be a tuple of numbers of one type, but got {input_x!r}."
-        )
+        raise SporaxTypeError.must("TupleToArray", "input_x", "be a tuple of numbers of one type", repr(input_x))
     return Tensor(input_x, dtypes.float32 if isinstance(input_x[0], float) else dtypes.int32)
 
 
@@ -268,8 +262,7 @@ def is_tensor(obj: Any) -> bool:
 def shape(input_x: Any) -> tuple[int, ...]:
     # MindSpore refuses anything but Tensors here, numpy arrays included.
     """Sizes of the dimensions."""
-    if not isinstance(input_x, Tensor):
-        raise SporaxTypeError(f"For 'shape', 'input_x' must be a Tensor, but got {type(input_x).__name__}.")
+    check_type("shape", "input_x", input_x, "a Tensor", Tensor)
     return input_x.shape
 
 

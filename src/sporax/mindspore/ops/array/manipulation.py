@@ -51,9 +51,7 @@ def transpose(input: Array, dims: tuple[int, ...]) -> Array:
         SporaxValueError: `dims` does not name every dimension once.
     """
     if len(dims) != input.ndim:
-        raise SporaxValueError(
-            f"For 'Transpose', 'dims' must name all {input.ndim} dimensions of 'input', but got {dims}."
-        )
+        raise SporaxValueError.must("Transpose", "dims", f"name all {input.ndim} dimensions of 'input'", dims)
     # None would reverse the dims: an empty tensor of dims has nothing to permute.
     return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
@@ -136,9 +134,7 @@ def _merged(input: Array, order: str, start_dim: int, end_dim: int) -> Array:
     first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
     last = check.axis("flatten", end_dim, input.ndim, "end_dim")
     if last < first:
-        raise SporaxValueError(
-            f"For 'flatten', 'start_dim' must not be after 'end_dim', but got {start_dim}, {end_dim}."
-        )
+        raise SporaxValueError.must("flatten", "start_dim", "not be after 'end_dim'", f"{start_dim}, {end_dim}")
     size = math.prod(input.shape[first : last + 1])
     return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
 

@@ -47,9 +47,7 @@ def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
 def _from_last(name: str, flat: tuple[int, ...], ndim: int) -> Pads:
     """Pads given as (left, right, top, bottom, …), the last dim first, as pairs for all dims."""
     if len(flat) % 2 or len(flat) > 2 * ndim:
-        raise SporaxValueError(
-            f"For '{name}', 'padding' must have two numbers a dim, at most {2 * ndim}, but got {flat}."
-        )
+        raise SporaxValueError.must(name, "padding", f"have two numbers a dim, at most {2 * ndim}", flat)
     pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
     # MindSpore counts from the last dim.
     return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
@@ -95,9 +93,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: float | None 
 def _pad_primitive(input_x: Array, paddings: tuple[tuple[int, int], ...]) -> Array:
     """Zeros added: ``paddings[i]`` are the numbers of cells before and after dim i."""
     if len(paddings) != input_x.ndim or any(len(pair) != 2 for pair in paddings):
-        raise SporaxValueError(
-            f"For 'Pad', 'paddings' must hold a pair for each of the {input_x.ndim} dims, but got {paddings}."
-        )
+        raise SporaxValueError.must("Pad", "paddings", f"hold a pair for each of the {input_x.ndim} dims", paddings)
     return _padded(input_x, paddings, "constant")
 
 

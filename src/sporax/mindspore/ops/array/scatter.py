@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -151,8 +151,7 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     Raises:
         SporaxTypeError: `variable` is not a Parameter.
     """
-    if not isinstance(variable, Parameter):
-        raise SporaxTypeError(f"For '{name}', 'input_x' must be a Parameter, but got {type(variable).__name__}.")
+    check_type(name, "input_x", variable, "a Parameter", Parameter)
     # In place for the user: the Parameter's variable gets the new array.
     variable._replace(new.array)
     return new
@@ -242,9 +241,7 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
             f"but got shapes {input.shape}, {index.shape} and {values.shape}."
         )
     if any(size > length for size, length in zip(index.shape, values.shape, strict=True)):
-        raise SporaxValueError(
-            f"For '{name}', 'index' must not be larger than 'src', but got {index.shape} and {values.shape}."
-        )
+        raise SporaxValueError.must(name, "index", "not be larger than 'src'", f"{index.shape} and {values.shape}")
     # `src` may be larger than `index`; only its head counts.
     values = values[tuple(map(slice, index.shape))].astype(input.dtype)
     # Each element's own position, except along the chosen dim.
@@ -356,9 +353,7 @@ def _inplace(word: str, how: str) -> None:
         # numpy: the rows are attributes, and checked while compiling.
         rows = np.asarray(check.shape(name, indices, "indices"), np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < x.shape[0]):
-            raise SporaxValueError(
-                f"For '{name}', 'indices' must be in [0, {x.shape[0]}), the size of dim 0, but got {indices}."
-            )
+            raise SporaxValueError.must(name, "indices", f"be in [0, {x.shape[0]}), the size of dim 0", indices)
         return _slices(name, x, 0, jnp.asarray(rows), v, how)
 
     doc = f"A new tensor; {_DONE[how].lower()} the rows of `x` at `indices` (an int or a tuple of ints) with those of `v`."

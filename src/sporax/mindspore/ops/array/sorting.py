@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -74,8 +74,7 @@ def msort(input: Array) -> Array:
 def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any) -> tuple[Array, Array]:
     check.tensor(name, input=x)
     where = check.axis(name, dim, x.ndim, "dim")
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise SporaxTypeError(f"For '{name}', 'k' must be an int, but got {type(k).__name__}.")
+    check_type(name, "k", k, "an int", int | np.integer, takes_bool=False)
     size = x.shape[where] if x.ndim else 1
     if not 0 <= k <= size:
         raise SporaxValueError(f"For '{name}', 'k' must be in [0, {size}], the size of dim {dim}, but got {k}.")
@@ -234,8 +233,7 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
         right: False: ``boundaries[i - 1] < x <= boundaries[i]``; True: the left end is included, the right one not.
     """
     check.tensor("bucketize", input=input)
-    if not isinstance(boundaries, tuple):
-        raise SporaxTypeError(f"For 'bucketize', 'boundaries' must be a list, but got {type(boundaries).__name__}.")
+    check_type("bucketize", "boundaries", boundaries, "a list", tuple)
     # float32, as MindSpore's boundaries.
     edges = jnp.asarray(np.asarray(boundaries, np.float32))
     return jnp.searchsorted(edges, input, side="right" if right else "left").astype(jnp.int32)

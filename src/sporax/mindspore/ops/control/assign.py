@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
 
@@ -33,8 +33,7 @@ def _new_value(variable: Array, value: Operand, how: str) -> Array:
 
 def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
     def assign(variable: Any, value: Any) -> Any:
-        if not isinstance(variable, Parameter):
-            raise SporaxTypeError(f"For '{name}', 'variable' must be a Parameter, but got {type(variable).__name__}.")
+        check_type(name, "variable", variable, "a Parameter", Parameter)
         # Composed: the write is a new value of a variable and no part of the kernel.
         variable._replace(_new_value(variable, value, how).array)
         return variable

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor
@@ -70,8 +70,7 @@ class MultitypeFuncGraph:
     """
 
     def __init__(self, name: str, read_value: bool = False) -> None:
-        if not isinstance(name, str):
-            raise SporaxTypeError(f"For 'MultitypeFuncGraph', 'name' must be a str, but got {type(name).__name__}.")
+        check_type("MultitypeFuncGraph", "name", name, "a str", str)
         self.name = name
         # In the order of registration: the first of several equally exact ones is taken.
         self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []

@@ -16,7 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore.common.dtype import DType, from_numpy
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Composition, Primitive
@@ -113,10 +119,7 @@ class Custom(Primitive):
         # A DType is callable as well.
         if callable(dtypes) and not isinstance(dtypes, DType):
             dtypes = dtypes(*(from_numpy(array.dtype) for array in arrays))
-        if not isinstance(shapes, tuple | list):
-            raise SporaxTypeError(
-                f"For 'Custom', 'out_shape' must be a tuple, list or function, but got {type(shapes).__name__}."
-            )
+        check_type("Custom", "out_shape", shapes, "a tuple, list or function", tuple | list)
         if dtypes is None or dtypes == ():
             return (), True
         if not isinstance(dtypes, DType | tuple | list):

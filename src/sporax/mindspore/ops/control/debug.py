@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
@@ -68,8 +68,7 @@ def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
         SporaxRuntimeError: `condition` is false.
     """
     holds = known("Assert", "condition", condition).all() if isinstance(condition, Tensor) else condition
-    if isinstance(summarize, bool) or not isinstance(summarize, int):
-        raise SporaxTypeError(f"For 'Assert', 'summarize' must be an int, but got {type(summarize).__name__}.")
+    check_type("Assert", "summarize", summarize, "an int", int, takes_bool=False)
     if not holds:
         printed = [tensor.asnumpy().ravel()[:summarize].tolist() for tensor in input_data]
         raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {printed}.")

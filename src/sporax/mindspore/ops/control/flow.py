@@ -237,9 +237,7 @@ def _next(name: str, before: Any, after: Any) -> Any:
 def _step(loop_func: Callable[[Any, Any], Any], value: Any, row: Any) -> tuple[Any, Any]:
     result = loop_func(value, row)
     if not isinstance(result, tuple | list) or len(result) != 2:
-        raise SporaxTypeError(
-            f"For 'scan', 'loop_func' must return a pair (carry, output), but got {type(result).__name__}."
-        )
+        raise SporaxTypeError.must("scan", "loop_func", "return a pair (carry, output)", type(result).__name__)
     carry, out = result
     return _next("scan", value, carry), None if out is None else _tensors(out)
 

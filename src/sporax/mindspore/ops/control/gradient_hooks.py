@@ -24,9 +24,7 @@ class HookBackward:
 
     def __init__(self, hook_fn: Callable[[tuple[Tensor, ...]], Any], cell_id: str = "") -> None:
         if not callable(hook_fn):
-            raise SporaxTypeError(
-                f"For 'HookBackward', 'hook_fn' must be a function, but got {type(hook_fn).__name__}."
-            )
+            raise SporaxTypeError.must("HookBackward", "hook_fn", "be a function", type(hook_fn).__name__)
         self.hook_fn = hook_fn
         self.cell_id = cell_id
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.operator import PRIMITIVES
 from sporax.mindspore.ops.control import _summaries
@@ -37,8 +37,7 @@ class _Summary:
             SporaxValueError: `name` is empty, or the number of dimensions does not fit.
         """
         kind = type(self).__name__
-        if not isinstance(name, str):
-            raise SporaxTypeError(f"For '{kind}', 'name' must be a string, but got {type(name).__name__}.")
+        check_type(kind, "name", name, "a string", str)
         if not name:
             raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
         # Arrays of numpy are refused, as in MindSpore.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.operator import FUNCTIONS
@@ -53,8 +53,7 @@ def derivative(fn: Callable[..., Any], primals: Any, order: int) -> tuple[Any, A
         primals: the point, a Tensor or a tuple of Tensors.
         order: of the derivative, at least 1.
     """
-    if isinstance(order, bool) or not isinstance(order, int):
-        raise SporaxTypeError(f"For 'derivative', 'order' must be an int, but got {type(order).__name__}.")
+    check_type("derivative", "order", order, "an int", int, takes_bool=False)
     if order < 1:
         raise SporaxValueError(f"For 'derivative', 'order' must be >= 1, but got {order}.")
     points = _as_tuple("derivative", "primals", primals)

@@ -16,9 +16,7 @@ def _pixels(name: str, **images: Array) -> None:
     check.floating(name, **images)
     for what, image in images.items():
         if not image.ndim or image.shape[-1] != 3:
-            raise SporaxValueError(
-                f"For '{name}', '{what}' must have 3 channels in its last dim, but got {image.shape}."
-            )
+            raise SporaxValueError.must(name, what, "have 3 channels in its last dim", image.shape)
 
 
 @operator("RGBToHSV()", function="")

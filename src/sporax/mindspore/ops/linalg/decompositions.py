@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 
@@ -241,8 +241,7 @@ def logdet(input: Array) -> Array:
 def matrix_power(input: Array, n: int) -> Array:
     """`input` times itself `n` times; of the inverse for negative `n`."""
     _matrices("MatrixPower", square=True, input=input)
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise SporaxTypeError(f"For 'MatrixPower', 'n' must be an int, but got {type(n).__name__}.")
+    check_type("MatrixPower", "n", n, "an int", int, takes_bool=False)
     return jnp.linalg.matrix_power(input, n)
 
 

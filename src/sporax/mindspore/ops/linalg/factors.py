@@ -185,9 +185,7 @@ def _tridiagonal_matmul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: 
     m = rhs.shape[-2]
     for name, diagonal in (("superdiag", superdiag), ("maindiag", maindiag), ("subdiag", subdiag)):
         if diagonal.shape[-2:] != (1, m):
-            raise SporaxValueError(
-                f"For 'TridiagonalMatMul', '{name}' must have shape (…, 1, {m}), but got {diagonal.shape}."
-            )
+            raise SporaxValueError.must("TridiagonalMatMul", name, f"have shape (…, 1, {m})", diagonal.shape)
     above, main, below = (jnp.swapaxes(band, -1, -2) for band in (superdiag, maindiag, subdiag))
     # What is beyond the first and last row counts as zero.
     zero = jnp.zeros((*rhs.shape[:-2], 1, rhs.shape[-1]), rhs.dtype)

@@ -162,9 +162,7 @@ def _turned(name: str, entry: Any, transposed: bool) -> Any:
     if not transposed:
         return entry
     if not isinstance(entry, tuple):
-        raise SporaxNotImplementedError(
-            f"For '{name}', 'in_strategy' must be a tuple of ints with 'transpose_b', but got {entry}."
-        )
+        raise SporaxNotImplementedError.must(name, "in_strategy", "be a tuple of ints with 'transpose_b'", entry)
     return (*entry[:-2], entry[-1], entry[-2])
 
 
@@ -190,9 +188,7 @@ def _listed(name: str, what: str, tensors: Any) -> list[Tensor]:
         or not all(isinstance(tensor, Tensor) for tensor in tensors)
         or not tensors
     ):
-        raise SporaxTypeError(
-            f"For '{name}', '{what}' must be a tuple or list of Tensors, but got {type(tensors).__name__}."
-        )
+        raise SporaxTypeError.must(name, what, "be a tuple or list of Tensors", type(tensors).__name__)
     return list(tensors)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
@@ -186,8 +186,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
 
 
 def _check_order(name: str, p: Any) -> None:
-    if isinstance(p, bool) or not isinstance(p, int | float):
-        raise SporaxTypeError(f"For '{name}', 'p' must be a number, but got {type(p).__name__}.")
+    check_type(name, "p", p, "a number", int | float, takes_bool=False)
     if p < 0:
         raise SporaxValueError(f"For '{name}', 'p' must be >= 0, but got {p}.")
 
@@ -321,10 +320,7 @@ def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: None = None) -
     """
     if use_norm is not None:
         raise SporaxValueError(f"For 'clip_by_global_norm', 'use_norm' must be None, but got {use_norm!r}.")
-    if isinstance(clip_norm, bool) or not isinstance(clip_norm, int | float):
-        raise SporaxTypeError(
-            f"For 'clip_by_global_norm', 'clip_norm' must be a number, but got {type(clip_norm).__name__}."
-        )
+    check_type("clip_by_global_norm", "clip_norm", clip_norm, "a number", int | float, takes_bool=False)
     if clip_norm <= 0:
         raise SporaxValueError(f"For 'clip_by_global_norm', 'clip_norm' must be positive, but got {clip_norm}.")
     tensors = _as_tensors("clip_by_global_norm", (x,) if isinstance(x, Tensor) else x)

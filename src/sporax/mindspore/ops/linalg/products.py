@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import Product, channels
@@ -166,8 +166,7 @@ def einsum(equation: str, *operands: Array) -> Array:
         SporaxTypeError: `equation` is not a string.
         SporaxValueError: the operands do not fit to it.
     """
-    if not isinstance(equation, str):
-        raise SporaxTypeError(f"For 'einsum', 'equation' must be a str, but got {type(equation).__name__}.")
+    check_type("einsum", "equation", equation, "a str", str)
     return jnp.einsum(equation, *operands)
 
 
@@ -310,9 +309,7 @@ def _batch_matmul(x: Array, y: Array, transpose_a: bool = False, transpose_b: bo
     """Products of matrices in the last two dimensions; the leading ones are broadcast. Errors as `MatMul`."""
     for name, array in (("x", x), ("y", y)):
         if array.ndim < 2:
-            raise SporaxValueError(
-                f"For 'BatchMatMul', '{name}' must have at least 2 dimensions, but got {array.shape}."
-            )
+            raise SporaxValueError.must("BatchMatMul", name, "have at least 2 dimensions", array.shape)
     check.same_dtype("BatchMatMul", x=x, y=y)
     left, right = _turned(x, transpose_a), _turned(y, transpose_b)
     _check_contraction("BatchMatMul", left, right)
@@ -367,9 +364,7 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
             f"but got shapes {input.shape} and {weight.shape}."
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise SporaxValueError(
-            f"For 'Dense', 'bias' must have shape {weight.shape[:1]}, the rows of 'weight', but got {bias.shape}."
-        )
+        raise SporaxValueError.must("Dense", "bias", f"have shape {weight.shape[:1]}, the rows of 'weight'", bias.shape)
     # As one product: a plan shards it like MatMul.
     result = jnp.matmul(input, weight.T)
     return result if bias is None else result + bias

@@ -335,14 +335,10 @@ def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
         SporaxValueError: `mask` cannot be broadcast, or `value` is a tensor with a dimension.
     """
     if mask.dtype != np.bool_:
-        raise SporaxTypeError(
-            f"For 'MaskedFill', 'mask' must be Tensor[Bool], but got {dtypes.from_numpy(mask.dtype)}."
-        )
+        raise SporaxTypeError.must("MaskedFill", "mask", "be Tensor[Bool]", dtypes.from_numpy(mask.dtype))
     # MindSpore takes one value only.
     if np.ndim(value):
-        raise SporaxValueError(
-            f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}."
-        )
+        raise SporaxValueError.must("MaskedFill", "value", "be a number or a 0-D Tensor", np.shape(value))
     check.broadcast("MaskedFill", input_x, mask)
     return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -174,8 +174,7 @@ def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: C
         raise SporaxTypeError(f"For '{name}', 'window_length' must be an int, but got {type(size).__name__}: {size!r}.")
     if size < 0:
         raise SporaxValueError(f"For '{name}', 'window_length' must be >= 0, but got {size}.")
-    if not isinstance(periodic, bool):
-        raise SporaxTypeError(f"For '{name}', 'periodic' must be a bool, but got {type(periodic).__name__}.")
+    check_type(name, "periodic", periodic, "a bool", bool)
     # numpy's windows are symmetric: a periodic one is a part of the next longer one. Below 2 there is no shape.
     values = np.ones(size) if size < 2 else make(size + periodic)[:size]
     return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
@@ -326,8 +325,7 @@ def stft(
     Returns:
         (n, frequencies, windows), or (n, frequencies, windows, 2).
     """
-    if not isinstance(x, Tensor):
-        raise SporaxTypeError(f"For 'stft', 'x' must be a Tensor, but got {type(x).__name__}.")
+    check_type("stft", "x", x, "a Tensor", Tensor)
     if isinstance(n_fft, bool) or not isinstance(n_fft, int):
         raise SporaxTypeError(f"For 'stft', 'n_fft' must be an int, but got {type(n_fft).__name__}: {n_fft!r}.")
     win_length = n_fft if win_length is None else win_length

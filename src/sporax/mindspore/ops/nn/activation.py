@@ -26,9 +26,7 @@ from sporax.mindspore.ops._core.operator import Array, operator
 def not_in_place(name: str, inplace: bool) -> None:
     """Raise SporaxNotImplementedError when `inplace` is requested: a value may be shared, so it never changes."""
     if inplace:
-        raise SporaxNotImplementedError(
-            f"For '{name}', 'inplace' must be False, but got True; assign the result instead."
-        )
+        raise SporaxNotImplementedError.must(name, "inplace", "be False", "True; assign the result instead")
 
 
 @operator("ReLU", function="", method="relu")

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
 
@@ -146,8 +146,7 @@ def deformable_conv2d(
         ("kernel_size", kernel_size),
         ("dilations", dilations),
     ):
-        if not isinstance(value, tuple):
-            raise SporaxTypeError(f"For 'deformable_conv2d', '{what}' must be a tuple, but got {type(value).__name__}.")
+        check_type("deformable_conv2d", what, value, "a tuple", tuple)
     windows = deformable_offsets(
         x, offsets, strides, padding, kernel_size, dilations, "NCHW", deformable_groups, modulated
     )

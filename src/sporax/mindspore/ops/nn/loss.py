@@ -147,9 +147,7 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
     check.integral(name, labels=labels)
     check.rank(name, 2, logits=logits)
     if labels.shape != logits.shape[:1]:
-        raise SporaxValueError(
-            f"For '{name}', 'labels' must have shape {logits.shape[:1]}, one for each sample, but got {labels.shape}."
-        )
+        raise SporaxValueError.must(name, "labels", f"have shape {logits.shape[:1]}, one for each sample", labels.shape)
     log_probs = jax.nn.log_softmax(logits, -1)
     if is_grad:
         # Divided by the batch, as the loss is a mean.

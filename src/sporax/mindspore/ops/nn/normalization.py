@@ -310,9 +310,7 @@ def layer_norm(
         )
     for label, array in (("weight", weight), ("bias", bias)):
         if array is not None and array.shape != normalized_shape:
-            raise SporaxValueError(
-                f"For 'layer_norm', '{label}' must have shape {normalized_shape}, but got {array.shape}."
-            )
+            raise SporaxValueError.must("layer_norm", label, f"have shape {normalized_shape}", array.shape)
     wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
     normed = standardized(wide, tuple(range(first, input.ndim)), eps)[0]
     normed = normed if weight is None else normed * weight

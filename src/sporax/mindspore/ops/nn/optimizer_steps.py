@@ -77,9 +77,7 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> No
     expected = shape if rows is None else (rows.size, *shape[1:])
     for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
         if arguments[label].shape != required:
-            raise SporaxValueError(
-                f"For '{name}', '{label}' must have shape {required}, but got {arguments[label].shape}."
-            )
+            raise SporaxValueError.must(name, label, f"have shape {required}", arguments[label].shape)
 
 
 def _like(values: Any, *states: Array) -> _Arrays:

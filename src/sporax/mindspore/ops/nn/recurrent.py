@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core import check
@@ -177,8 +177,7 @@ class LSTM(Primitive):
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if size <= 0:
                 raise SporaxValueError(f"For 'LSTM', '{name}' must be positive, but got {size}.")
-        if not isinstance(dropout, float):
-            raise SporaxTypeError(f"For 'LSTM', 'dropout' must be a float, but got {type(dropout).__name__}.")
+        check_type("LSTM", "dropout", dropout, "a float", float)
         if not 0 <= dropout <= 1:
             raise SporaxValueError(f"For 'LSTM', 'dropout' must be in [0, 1], but got {dropout}.")
         # A projection must make the state smaller.

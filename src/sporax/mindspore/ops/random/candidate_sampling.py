@@ -28,9 +28,7 @@ def _checked(
             f"{range_max}."
         )
     if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
-        raise SporaxValueError(
-            f"For '{name}', 'true_classes' must have shape (n, {num_true}), but got {true_classes.shape}."
-        )
+        raise SporaxValueError.must(name, "true_classes", f"have shape (n, {num_true})", true_classes.shape)
     left = range_max - (true_classes.size if remove else 0)
     if left < (num_sampled if unique else 1):
         raise SporaxValueError(

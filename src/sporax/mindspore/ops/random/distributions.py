@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
@@ -463,8 +463,7 @@ def _dropout_forms(dims: int) -> None:
     name = f"dropout{dims}d"
 
     def kernel(input: Any, p: float = 0.5, training: bool = True) -> Any:
-        if isinstance(p, bool) or not isinstance(p, int | float):
-            raise SporaxTypeError(f"For '{name}', 'p' must be a number, but got {type(p).__name__}.")
+        check_type(name, "p", p, "a number", int | float, takes_bool=False)
         if not 0 <= p <= 1:
             raise SporaxValueError(f"For '{name}', 'p' must be in [0, 1], but got {p}.")
         check.rank(name, (dims + 1, dims + 2), input=input)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
@@ -36,8 +36,7 @@ def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(name, what, value, "a number", int | float, takes_bool=False)
     # The class form cannot drop everything, the function can.
     if not (0.0 <= value <= 1.0 if zero else 0.0 < value <= 1.0):
         raise SporaxValueError(f"For '{name}', '{what}' must be in {'[0' if zero else '(0'}, 1], but got {value}.")
@@ -133,9 +132,7 @@ def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple
     """Uniform integers (int32) in [low, high), which may be traced."""
     for name, bound in (("minval", low), ("maxval", high)):
         if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
-            raise SporaxTypeError(
-                f"For 'uniform', '{name}' must be an integer where 'dtype' is Int32, but got {check.describe(bound)}."
-            )
+            raise SporaxTypeError.must("uniform", name, "be an integer where 'dtype' is Int32", check.describe(bound))
         if jnp.ndim(bound):
             raise SporaxValueError(
                 f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."

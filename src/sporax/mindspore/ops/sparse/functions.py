@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -66,12 +66,9 @@ def coo_to_csr(x: COOTensor) -> CSRTensor:
 def dense_to_sparse_coo(tensor: Tensor) -> COOTensor:
     # How many there are depends on the values.
     """The elements of a dense matrix that are not 0, with int32 coordinates; the values must be known."""
-    if not isinstance(tensor, Tensor):
-        raise SporaxTypeError(f"For 'dense_to_sparse_coo', 'tensor' must be a Tensor, but got {type(tensor).__name__}.")
+    check_type("dense_to_sparse_coo", "tensor", tensor, "a Tensor", Tensor)
     if tensor.ndim != 2:
-        raise SporaxValueError(
-            f"For 'dense_to_sparse_coo', 'tensor' must have 2 dimensions, but got shape {tensor.shape}."
-        )
+        raise SporaxValueError.must("dense_to_sparse_coo", "tensor", "have 2 dimensions", f"shape {tensor.shape}")
     positions = np.argwhere(known("dense_to_sparse_coo", "tensor", tensor)).astype(np.int32)
     indices = wrap_numpy(positions)
     return COOTensor(indices, FUNCTIONS["gather_nd"](tensor, indices), tensor.shape)
@@ -156,8 +153,7 @@ def _by_elements(name: str, x: CSRTensor, y: Any, plain: Callable[..., Any], ker
     _sparse(CSRTensor, name, x=x)
     if isinstance(y, bool | int | float):
         y = Tensor(y)
-    if not isinstance(y, Tensor):
-        raise SporaxTypeError(f"For '{name}', 'y' must be a Tensor or a number, but got {type(y).__name__}.")
+    check_type(name, "y", y, "a Tensor or a number", Tensor)
     # One element is a factor of all values, and MindSpore gives those alone.
     if y.size == 1 and y.ndim <= 2:
         if y.ndim > x.ndim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.operator import FUNCTIONS
@@ -91,19 +91,13 @@ def _csr_mm(self: CSRTensor, matrix: Any) -> Any:
     """The product with a dense matrix (a Tensor) or a CSRTensor (a CSRTensor, whose coordinates must be known)."""
     if isinstance(matrix, CSRTensor):
         return functions.csr_mm(self, matrix)
-    if not isinstance(matrix, Tensor):
-        raise SporaxTypeError(
-            f"For 'CSRTensor.mm', 'matrix' must be a Tensor or CSRTensor, but got {type(matrix).__name__}."
-        )
+    check_type("CSRTensor.mm", "matrix", matrix, "a Tensor or CSRTensor", Tensor)
     return functions._times_dense(self, matrix)
 
 
 def _csr_mv(self: CSRTensor, dense_vector: Any) -> Tensor:
     """The product with a vector in the form (n, 1)."""
-    if not isinstance(dense_vector, Tensor):
-        raise SporaxTypeError(
-            f"For 'CSRTensor.mv', 'dense_vector' must be a Tensor, but got {type(dense_vector).__name__}."
-        )
+    check_type("CSRTensor.mv", "dense_vector", dense_vector, "a Tensor", Tensor)
     return functions.csr_mv(self, dense_vector)
 
 

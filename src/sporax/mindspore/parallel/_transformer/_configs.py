@@ -234,9 +234,7 @@ class TransformerOpParallelConfig(_Settings):
     @optimizer_shard.setter
     def optimizer_shard(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise SporaxTypeError(
-                f"For 'TransformerOpParallelConfig', 'optimizer_shard' must be a bool, but got {value!r}."
-            )
+            raise SporaxTypeError.must("TransformerOpParallelConfig", "optimizer_shard", "be a bool", repr(value))
         self._optimizer_shard = value
         # As in MindSpore: this field sets the global context.
         context.set_auto_parallel_context(enable_parallel_optimizer=value)
@@ -273,6 +271,4 @@ def check_division(where: str, name: str, value: int, parts_name: str, parts: in
         SporaxValueError: `parts` does not divide `value`.
     """
     if value % parts:
-        raise SporaxValueError(
-            f"For '{where}', '{name}' must be a multiple of '{parts_name}', but got {value} and {parts}."
-        )
+        raise SporaxValueError.must(where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
@@ -37,15 +37,9 @@ class PipelineGradReducer(Cell):
 
     def __init__(self, parameters: Any, scale_sense: float | Tensor = 1.0, opt_shard: bool | None = None) -> None:
         super().__init__(auto_prefix=False)
-        if not isinstance(parameters, tuple | list):
-            raise SporaxTypeError(
-                f"For 'PipelineGradReducer', 'parameters' must be a tuple or list of Parameters, but got "
-                f"{type(parameters).__name__}."
-            )
+        check_type("PipelineGradReducer", "parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
-            raise SporaxTypeError(
-                f"For 'PipelineGradReducer', 'scale_sense' must be a number, but got {type(scale_sense).__name__}."
-            )
+            raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
         if opt_shard is not None and not isinstance(opt_shard, bool):
             raise SporaxTypeError(
                 f"For 'PipelineGradReducer', 'opt_shard' must be a bool or None, but got {type(opt_shard).__name__}."

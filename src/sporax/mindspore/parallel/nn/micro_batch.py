@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.graph import MICRO_LOOP
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -188,21 +188,17 @@ class MicroBatchInterleaved(MicroBatched):
 
     def __init__(self, network: Any, interleave_num: int = 2) -> None:
         if not callable(network):
-            raise SporaxTypeError(
-                f"For 'MicroBatchInterleaved', 'network' must be callable, but got {type(network).__name__}."
-            )
+            raise SporaxTypeError.must("MicroBatchInterleaved", "network", "be callable", type(network).__name__)
         super().__init__(network, _count("MicroBatchInterleaved", "interleave_num", interleave_num))
         self.interleave_num = interleave_num
 
 
 def _check_network(name: str, network: Any) -> None:
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For '{name}', 'network' must be a Cell, but got {type(network).__name__}.")
+    check_type(name, "network", network, "a Cell", Cell)
 
 
 def _count(name: str, what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
+    check_type(name, what, value, "an int", int, takes_bool=False)
     if value < 1:
         raise SporaxValueError(f"For '{name}', '{what}' must be > 0, but got {value}.")
     return value
@@ -212,8 +208,7 @@ def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None)
     """Set the mark of every Cell that `table` names; check all names before any mark is set."""
     if table is None:
         return
-    if not isinstance(table, Mapping):
-        raise SporaxTypeError(f"For 'PipelineCell', '{what}' must be a dict, but got {type(table).__name__}.")
+    check_type("PipelineCell", what, table, "a dict", Mapping)
     # MindSpore lets `str(network)` name the whole network.
     cells = {name: cell for name, cell in network.cells_and_names() if name} | {str(network): network}
     if unknown := [name for name in table if name not in cells]:

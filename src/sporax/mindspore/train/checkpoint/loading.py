@@ -19,7 +19,13 @@ import numpy as np
 from msgspec import Struct
 
 from sporax.base.documents import MalformedError, decode
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import wrap
@@ -167,9 +173,7 @@ def _tensor(values: Any) -> Any:
 
 def _slices(names: Any, strategy_file: str | None, format: str) -> ShardedCheckpoint:
     if not isinstance(names, list | tuple) or not names:
-        raise SporaxValueError(
-            f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must be a list of files, but got {names!r}."
-        )
+        raise SporaxValueError.must(_DISTRIBUTED, "checkpoint_filenames", "be a list of files", repr(names))
     for name in names:
         if not isinstance(name, str) or not name.endswith(f".{format}") or not Path(name).is_file():
             raise SporaxValueError(
@@ -366,10 +370,7 @@ def load_segmented_checkpoints(
         SporaxValueError: there is no such directory, it has no ``.ckpt`` file, a file is broken, or two have one Parameter.
     """
     where = "load_segmented_checkpoints"
-    if not isinstance(ckpt_file_dir, str):
-        raise SporaxTypeError(
-            f"For '{where}', 'ckpt_file_dir' must be a string, but got {type(ckpt_file_dir).__name__}."
-        )
+    check_type(where, "ckpt_file_dir", ckpt_file_dir, "a string", str)
     folder = Path(ckpt_file_dir)
     paths = sorted(path for path in folder.glob("*.ckpt") if path.name[0] != ".") if folder.is_dir() else []
     if not paths:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout, layout_of
@@ -49,15 +49,12 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
 
 
 def _check_slices(slices: Any) -> Parameter:
-    if not isinstance(slices, list):
-        raise SporaxTypeError(f"For '{_WHERE}', 'sliced_parameters' must be a list, but got {type(slices).__name__}.")
+    check_type(_WHERE, "sliced_parameters", slices, "a list", list)
     if not slices:
         raise SporaxValueError(f"For '{_WHERE}', 'sliced_parameters' must not be empty.")
     for parameter in slices:
         if not isinstance(parameter, Parameter):
-            raise SporaxTypeError(
-                f"For '{_WHERE}', 'sliced_parameters' must hold Parameters, but got {type(parameter).__name__}."
-            )
+            raise SporaxTypeError.must(_WHERE, "sliced_parameters", "hold Parameters", type(parameter).__name__)
     first: Parameter = slices[0]
     for number, parameter in enumerate(slices):
         for what, value, expected in (

@@ -16,7 +16,7 @@ from typing import Any
 
 from sporax.base.atomic_file import atomic_write
 from sporax.base.documents import MalformedError, convert
-from sporax.base.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotADirectoryError, SporaxValueError, check_type
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.documents import StrategyDocument
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
@@ -97,8 +97,7 @@ def read_strategy(where: str, what: str, path: str | None) -> Strategy:
 
 
 def _check_file(where: str, what: str, path: Any) -> None:
-    if not isinstance(path, str):
-        raise SporaxTypeError(f"For '{where}', '{what}' must be a string, but got {type(path).__name__}.")
+    check_type(where, what, path, "a string", str)
     if not Path(path).is_file():
         raise SporaxValueError(f"For '{where}', the file '{path}' of '{what}' does not exist.")
 

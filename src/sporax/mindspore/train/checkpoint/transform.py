@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_count, check_integer
 from sporax.mindspore.train._stored.files import open_checkpoint, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
@@ -123,16 +123,9 @@ def transform_checkpoint_by_rank(
         SporaxValueError: a file is missing, broken, or does not fit the strategy; the text names file, Parameter and rank.
     """
     where = "transform_checkpoint_by_rank"
-    if not isinstance(checkpoint_files_map, dict):
-        raise SporaxTypeError(
-            f"For '{where}', 'checkpoint_files_map' must be a dict, but got {type(checkpoint_files_map).__name__}."
-        )
+    check_type(where, "checkpoint_files_map", checkpoint_files_map, "a dict", dict)
     check_integer(where, "rank_id", rank_id)
-    if not isinstance(save_checkpoint_file_name, str):
-        raise SporaxTypeError(
-            f"For '{where}', 'save_checkpoint_file_name' must be a string, but got "
-            f"{type(save_checkpoint_file_name).__name__}."
-        )
+    check_type(where, "save_checkpoint_file_name", save_checkpoint_file_name, "a string", str)
     if not save_checkpoint_file_name.endswith(".ckpt"):
         raise SporaxValueError(
             f"For '{where}', 'save_checkpoint_file_name' must end in '.ckpt', but got '{save_checkpoint_file_name}'."
@@ -184,13 +177,10 @@ def transform_checkpoints(
             f"For '{where}', 'src_checkpoints_dir' must hold rank_0, rank_1, ... with checkpoints, but '{source_dir}' "
             f"{'holds none' if source_dir.is_dir() else 'does not exist'}."
         )
-    if not isinstance(ckpt_prefix, str):
-        raise SporaxTypeError(f"For '{where}', 'ckpt_prefix' must be a string, but got {type(ckpt_prefix).__name__}.")
+    check_type(where, "ckpt_prefix", ckpt_prefix, "a string", str)
     check_count(where, "process_num", process_num, minimum=1)
     if output_format not in OUTPUT_FORMATS:
-        raise SporaxValueError(
-            f"For '{where}', 'output_format' must be one of {OUTPUT_FORMATS}, but got {output_format!r}."
-        )
+        raise SporaxValueError.must(where, "output_format", f"be one of {OUTPUT_FORMATS}", repr(output_format))
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     many, few = max(source.num_ranks, target.num_ranks), min(source.num_ranks, target.num_ranks)
     if many % few:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
 
@@ -31,14 +31,9 @@ class ConfusionMatrix(Metric):
         self.num_classes = check_count("ConfusionMatrix", "num_classes", num_classes, minimum=1)
         choices = ("no_norm", "target", "prediction", "all")
         if normalize not in choices:
-            raise SporaxValueError(
-                f"For 'ConfusionMatrix', 'normalize' must be one of {choices}, but got {normalize!r}."
-            )
+            raise SporaxValueError.must("ConfusionMatrix", "normalize", f"be one of {choices}", repr(normalize))
         self.normalize = normalize
-        if not isinstance(threshold, float):
-            raise SporaxTypeError(
-                f"For 'ConfusionMatrix', 'threshold' must be a float, but got {type(threshold).__name__}."
-            )
+        check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
         self.threshold = threshold
         self.clear()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
 
@@ -110,8 +110,7 @@ def auc(x: Any, y: Any, reorder: bool = False) -> Any:
     """
     check_bool("auc", "reorder", reorder)
     for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, np.ndarray):
-            raise SporaxTypeError(f"For 'auc', '{name}' must be a numpy array, but got {type(value).__name__}.")
+        check_type("auc", name, value, "a numpy array", np.ndarray)
         if value.ndim != 1 and not (value.ndim == 2 and value.shape[1] == 1):
             raise SporaxValueError(f"For 'auc', '{name}' must be one column, but got shape {value.shape}.")
     x, y = x.ravel(), y.ravel()

@@ -40,9 +40,7 @@ class Metric(metaclass=ABCMeta):
             SporaxValueError: not a list of whole numbers.
         """
         if not isinstance(indexes, list) or not all(isinstance(index, int) for index in indexes):
-            raise SporaxValueError(
-                f"For 'set_indexes', 'indexes' must be a list of whole numbers, but got {indexes!r}."
-            )
+            raise SporaxValueError.must("set_indexes", "indexes", "be a list of whole numbers", repr(indexes))
         self._indexes = indexes
         return self
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_count
@@ -31,8 +31,7 @@ class OcclusionSensitivity(Metric):
         self, pad_val: float = 0.0, margin: int | list[int] = 2, n_batch: int = 128, b_box: list[int] | None = None
     ) -> None:
         name = "OcclusionSensitivity"
-        if not isinstance(pad_val, float):
-            raise SporaxTypeError(f"For '{name}', 'pad_val' must be a float, but got {type(pad_val).__name__}.")
+        check_type(name, "pad_val", pad_val, "a float", float)
         if b_box is not None and not isinstance(b_box, list):
             raise SporaxTypeError(f"For '{name}', 'b_box' must be a list or None, but got {type(b_box).__name__}.")
         for value in margin if isinstance(margin, list) else [margin]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_text
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
 
@@ -24,8 +24,7 @@ class Dice(Metric):
     """
 
     def __init__(self, smooth: float = 1e-5) -> None:
-        if not isinstance(smooth, float):
-            raise SporaxTypeError(f"For 'Dice', 'smooth' must be a float, but got {type(smooth).__name__}.")
+        check_type("Dice", "smooth", smooth, "a float", float)
         if smooth <= 0:
             raise SporaxValueError(f"For 'Dice', 'smooth' must be positive, but got {smooth}.")
         self.smooth = smooth
@@ -155,9 +154,7 @@ class HausdorffDistance(_SurfaceMetric):
         crop: bool = True,
     ) -> None:
         if percentile is not None and not isinstance(percentile, float):
-            raise SporaxTypeError(
-                f"For 'HausdorffDistance', 'percentile' must be a float, but got {type(percentile).__name__}."
-            )
+            raise SporaxTypeError.must("HausdorffDistance", "percentile", "be a float", type(percentile).__name__)
         if percentile is not None and not 0 <= percentile <= 100:
             raise SporaxValueError(f"For 'HausdorffDistance', 'percentile' must be in [0, 100], but got {percentile}.")
         self.percentile = percentile

@@ -129,12 +129,6 @@ class CostGraph:
         """[N] number of strategies of each node."""
         return np.diff(self.offsets)
 
-    @cached_property
-    def horizon(self) -> int:
-        """One past the last time at which a node is live."""
-        live = self.intervals[self.intervals[:, 1] > self.intervals[:, 0]]
-        return int(live[:, 1].max()) if len(live) else 0
-
     def __repr__(self) -> str:
         return (
             f"CostGraph(name={self.name!r}, nodes={self.num_nodes}, edges={self.num_edges}, "

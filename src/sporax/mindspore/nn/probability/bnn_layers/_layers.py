@@ -71,9 +71,7 @@ class _Dense(_Variational):
         )
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
         if activation and not isinstance(activation, str | Cell):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', 'activation' must be a string or a Cell, but got {activation!r}."
-            )
+            raise SporaxValueError.must(type(self).__name__, "activation", "be a string or a Cell", repr(activation))
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
 
     def construct(self, x: Tensor) -> Tensor:
@@ -218,7 +216,5 @@ def _posterior(argument: str, make: Maker, shape: list[int], name: str) -> Cell:
     except TypeError as error:
         raise SporaxTypeError(f"For 'bnn_layers', '{argument}' must take 'name' and 'shape', but: {error}.") from error
     if not isinstance(getattr(posterior, "normal", None), Normal):
-        raise SporaxTypeError(
-            f"For 'bnn_layers', '{argument}' must give a Cell with a Normal, but got {type(posterior).__name__}."
-        )
+        raise SporaxTypeError.must("bnn_layers", argument, "give a Cell with a Normal", type(posterior).__name__)
     return posterior

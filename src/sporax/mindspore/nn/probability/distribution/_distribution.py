@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
@@ -86,8 +86,7 @@ def noise(
 def _check_seed(name: str, seed: Any) -> None:
     if seed is None:
         return
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise SporaxTypeError(f"For '{name}', 'seed' must be an int, but got {type(seed).__name__}.")
+    check_type(name, "seed", seed, "an int", int, takes_bool=False)
     if seed < 0:
         raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
 
@@ -109,10 +108,7 @@ class Distribution(Cell):
 
     def __init__(self, seed: int | None, dtype: DType, name: str, param: Mapping[str, Any]) -> None:
         super().__init__()
-        if not isinstance(name, str):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', 'name' must be a string, but got {type(name).__name__}."
-            )
+        check_type(type(self).__name__, "name", name, "a string", str)
         _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
         if dtype not in allowed:
@@ -192,12 +188,8 @@ class Distribution(Cell):
         """
         chosen = []
         for name, argument in zip(self.parameter_names, args, strict=True):
-            value = self._default(name) if argument is None else argument
-            if not isinstance(value, Tensor):
-                raise SporaxTypeError(
-                    f"For '{self.name}', '{name}' must be a Tensor, given here or when the distribution was made, but got "
-                    f"{type(value).__name__}."
-                )
+            value: Any = self._default(name) if argument is None else argument
+            check_type(self.name, name, value, "a Tensor, given here or when the distribution was made", Tensor)
             # All in one dtype, so that formulas need no casts.
             chosen.append(ops.cast(value, self.parameter_type))
         if len(chosen) == 1:
@@ -211,8 +203,7 @@ class Distribution(Cell):
         Raises:
             SporaxTypeError: it is not.
         """
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{self.name}', '{name}' must be a Tensor, but got {type(value).__name__}.")
+        check_type(self.name, name, value, "a Tensor", Tensor)
         return value
 
     def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
@@ -349,8 +340,7 @@ class Distribution(Cell):
         Raises:
             SporaxTypeError: `shape` is no tuple.
         """
-        if not isinstance(shape, tuple):
-            raise SporaxTypeError(f"For '{self.name}', 'shape' must be a tuple, but got {type(shape).__name__}.")
+        check_type(self.name, "shape", shape, "a tuple", tuple)
         draw = self._formula("draw")
         parameters = self._resolved(args, kwargs)
         return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)

@@ -1,11 +1,7 @@
 import json
-from pathlib import Path
 
 import pytest
-
-from sporax.planner.solver.contest.solve_command import main
-
-DATA = Path(__file__).parents[3] / "data" / "iopddl"
+from solve_contest import main
 
 
 def write(path, limit):

@@ -2,9 +2,9 @@ import gzip
 import json
 
 import pytest
+from contest_graphs import read_graph
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.planner.solver import read_graph
 
 
 def document():

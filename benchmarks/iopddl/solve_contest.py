@@ -1,4 +1,6 @@
-"""The command ``sporax solve``: a cost graph from a file, one JSON object out.
+"""Solve a cost graph from a file of the IOPDDL contest; one JSON object out.
+
+Run: python benchmarks/iopddl/solve_contest.py GRAPH.json.gz --time 240 --threads 2 --json --solution choices.json
 
 Exit status: 0 a solution that fits was found; 1 none was found (``infeasible`` says whether that is ``proven`` or
 ``unknown``); 2 the arguments or the file are wrong. With ``--check FILE`` nothing is searched: choices from a file are measured,
@@ -15,9 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from contest_graphs import MAX_BYTES, read_choices, read_graph
+
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.base.units import parse_bytes
-from sporax.planner.solver.contest.reader import MAX_BYTES, read_choices, read_graph
 from sporax.planner.solver.graph.cost_graph import CostGraph
 from sporax.planner.solver.portfolio.choice_check import evaluate
 from sporax.planner.solver.portfolio.solution import Solution, solve
@@ -70,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
                 _write_choices(args.solution, solution.choices.tolist())
             record, code = as_record(solution), NOT_FOUND if solution.choices is None else FOUND
     except SporaxError as error:
-        print(f"sporax solve: {error}", file=sys.stderr)
+        print(f"solve_contest: {error}", file=sys.stderr)
         return WRONG_INPUT
     if args.json:
         print(json.dumps(record))
@@ -87,7 +90,7 @@ def _check_used(args: argparse.Namespace) -> None:
     for name in ("time", "threads", "seed", "solution", "verbose"):
         value = getattr(args, name)
         if value is not None and value is not False:
-            raise SporaxValueError(f"For 'sporax solve', --{name} has no effect with --check, which searches nothing.")
+            raise SporaxValueError(f"For 'solve_contest', --{name} has no effect with --check, which searches nothing.")
 
 
 def _checked(graph: CostGraph, path: str, max_bytes: int) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def _positive(text: str) -> float:
 
 def _bytes(text: str) -> int:
     try:
-        return int(parse_bytes(text, "For 'sporax solve', --max-size"))
+        return int(parse_bytes(text, "For 'solve_contest', --max-size"))
     except SporaxError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -159,7 +162,11 @@ def _count(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command on its own, as ``python -m sporax.planner.solver``."""
-    parser = argparse.ArgumentParser(prog="sporax solve")
+    """Runs the command line `arguments` (default: this process's); returns its exit status."""
+    parser = argparse.ArgumentParser(prog="solve_contest")
     add_arguments(parser)
     return run(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
