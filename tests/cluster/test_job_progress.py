@@ -60,7 +60,9 @@ def test_nothing_is_served_where_no_port_is_asked_for_or_by_another_rank(process
 def test_a_port_that_is_taken_is_said_and_training_goes_on(process, monkeypatch):
     other = job_progress.ProgressServer(0, "127.0.0.1")
     monkeypatch.setenv("SPORAX_PROGRESS_PORT", str(other.port))
-    with pytest.warns(UserWarning, match=f"For 'SPORAX_PROGRESS_PORT', .* port {other.port} of 127.0.0.1 cannot be used"):
+    with pytest.warns(
+        UserWarning, match=f"For 'SPORAX_PROGRESS_PORT', .* port {other.port} of 127.0.0.1 cannot be used"
+    ):
         sporax.report_progress(1)
     other.close()
 

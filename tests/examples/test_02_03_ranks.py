@@ -12,7 +12,7 @@ from compiler_flags import COMPILER
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "num_ranks", "arguments", "files"),
