@@ -14,6 +14,7 @@ import math
 import re
 import sys
 import types
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def namespace(ms: Any, prelude: str = "") -> dict[str, Any]:
     sys.modules[module.__name__] = module
     names = vars(module)
     names.update(ms=ms, nn=ms.nn, ops=ms.ops, np=np, Tensor=ms.Tensor, Parameter=ms.Parameter)
-    evaluate(prelude or "None", names, "<prelude>")
+    # A file for each prelude: tests of several topics take turns in a process.
+    evaluate(prelude or "None", names, f"<prelude-{zlib.crc32(prelude.encode())}>")
     return names
 
 
