@@ -39,6 +39,7 @@ def losses(folder: Path, *flags: str) -> list[float]:
     return json.loads((folder / "losses").read_text("utf-8"))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_killed_server_changes_no_bit_of_the_losses(tmp_path: Path) -> None:
     calm = losses(tmp_path / "calm")

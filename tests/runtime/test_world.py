@@ -121,6 +121,7 @@ END
 ENDS = {"end": ("", 0), "exit": ("sys.exit(3)", 3), "error": ("raise ValueError('mine')", 1)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_pending_work_is_awaited_before_the_process_ends(end, monkeypatch):
     last, code = ENDS[end]

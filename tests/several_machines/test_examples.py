@@ -32,6 +32,7 @@ def test_the_page_has_a_command_for_each():
     assert ["02-data-parallel" in COMMANDS[0], "07-parameter-server" in COMMANDS[1]] == [True, True]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_digits_on_two_machines(tmp_path):
     """The example ends with an error where the network does not learn."""

@@ -97,6 +97,7 @@ def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make
     assert "values [30.0, 30.0, 30.0, 30.0, 30.0]" in output
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_path):
     """With the numbers of one machine, also while servers are added; any machine may ask for the state and change it."""

@@ -236,6 +236,7 @@ def try_and_with_around(x):
     return x
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("function", "inputs"), CASES)
 def test_compiled_equals_python(function, inputs):
     assert_same(ms.jit(function)(*inputs), function(*inputs))

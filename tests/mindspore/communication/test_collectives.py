@@ -9,6 +9,7 @@ def test_every_collective_agrees_with_numpy(check_ranks, num_ranks):
     check_ranks("collectives.py", num_ranks)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_derivatives_follow_mindspores_rules(check_ranks):
     check_ranks("derivatives.py", 3)

@@ -225,6 +225,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_processes_give_the_same_rows(tmp_path):
     script = tmp_path / "script.py"

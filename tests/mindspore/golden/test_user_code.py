@@ -16,6 +16,7 @@ def test_every_recipe_was_recorded():
     assert list(GOLDEN) == [recipe.__name__ for recipe in user_code_recipes.RECIPES]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("recipe", user_code_recipes.RECIPES, ids=lambda recipe: recipe.__name__)
 def test_losses_are_those_of_mindspore(recipe, mode):
     assert recipe(ms) == pytest.approx(GOLDEN[recipe.__name__], rel=RELATIVE_ERROR)

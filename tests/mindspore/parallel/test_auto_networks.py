@@ -143,6 +143,7 @@ def alone(name):
     return results
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_losses_are_those_of_one_device(name, monkeypatch):
     """A plan that several searches find is trained once."""

@@ -227,6 +227,7 @@ WAYS = {
 """How operands arrive, along which dimension arguments and results are sharded, and the mode: propagation lets all parts pass."""
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("way", WAYS)
 def test_every_primitive_equals_one_device(way, chunk):

@@ -45,6 +45,7 @@ def test_small_plans_have_no_such_warning_and_are_compiled_under_no_limit(monkey
         assert sporax.plan(product, jnp.ones((8, 8)), jnp.ones((8, 8)), devices=8).remarks == ()
 
 
+@pytest.mark.full
 def test_a_limit_holds_for_the_compiled_program_in_half_precision():
     params, x = [jnp.ones((64, 64), "float32")] * 3, jnp.ones((128, 64), "float32")
 

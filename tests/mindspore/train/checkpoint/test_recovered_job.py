@@ -59,6 +59,7 @@ def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -
     assert re.findall("weights .*", second) == re.findall("weights .*", expected)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_ranks_that_get_a_signal_save_at_one_step_and_exit_well(tmp_path: Path, expected: str) -> None:
     """Files every 100 steps: what is resumed from is what `OnRequestExit` has saved."""
