@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -19,13 +20,13 @@ os.environ["XLA_FLAGS"] += f" --xla_dump_to={FOLDER} --xla_dump_hlo_as_text"
 import sporax  # noqa: E402 -- XLA reads its flags once
 import sporax.mindspore as ms  # noqa: E402
 from sporax.mindspore import Tensor, nn, ops  # noqa: E402
-from sporax.mindspore.communication import get_group_size, get_rank, init  # noqa: E402
+from sporax.mindspore.communication import init  # noqa: E402
 from sporax.mindspore.parallel.nn import PipelineCell  # noqa: E402
 from sporax.planner.communication.transfers import collective_bytes, schedule  # noqa: E402
 from sporax.planner.cost.evaluate import cost_of  # noqa: E402
 
 init()
-RANK, SIZE = get_rank(), get_group_size()
+RANK, SIZE = jax.process_index(), jax.process_count()  # exchanges outside of plans are between processes
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(16, 16)).astype(np.float32), RNG.normal(size=(16, 16)).astype(np.float32)
 KINDS = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
