@@ -105,9 +105,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     session_order.order(items)
 
 
-_FULL = 2.5e9
-"""Bytes of memory from which a worker forgets compiled programs between files; without that it would take 4 GB."""
-_GROWTH = 0.5e9
+_FULL = 3.5e9
+"""Bytes of memory from which a worker forgets compiled programs between files: what was traced is traced again after that."""
+_GROWTH = 1e9
 """Bytes by which it must have grown again: not all that is freed goes back to the system."""
 _after_last = 0.0
 
