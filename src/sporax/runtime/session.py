@@ -37,6 +37,10 @@ if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of 
 T = TypeVar("T")
 
 
+def _no() -> bool:
+    return False
+
+
 def _one() -> int:
     return 1
 
@@ -187,7 +191,7 @@ class Session:
     version: int = 0
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
-    by_rank: Callable[[], bool] = bool
+    by_rank: Callable[[], bool] = _no
     told_size: int | None = None
     turn: Turn = field(default_factory=Turn)
     tracing: Tracing = field(default_factory=Tracing)
