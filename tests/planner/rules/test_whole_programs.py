@@ -231,6 +231,8 @@ WAYS = {
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("way", WAYS)
 def test_every_primitive_equals_one_device(way, chunk):
+    if way == "sizes" and jax.__version_info__ >= (0, 11):
+        pytest.skip("the compiler of JAX 0.11.2 ends the process when it compiles programs with empty arrays")
     vary, dim, mode = WAYS[way]
     chosen = [new for case in cases(chunk) for new in vary(case)]
     chosen = [case for case in chosen if way in ("free", "along 0", "along 1") or can_run(case)]
