@@ -20,7 +20,7 @@ $(BIN)/.ready: pyproject.toml
 demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show the plan, compare (under 90 s)
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
-test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (17 minutes on 2 cores)
+test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (about 17 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto -m "not full and not soak" --costs --durations 10
 
 test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several machines, long searches, pages and examples (25 minutes)
@@ -29,7 +29,7 @@ test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several m
 test-changed: $(BIN)/.ready ## Run what `make test` leaves out, of the packages that changed since the last release and of those above them
 	$(BIN)/python -m pytest -n auto -m "full and not soak" --durations 10 $$($(BIN)/python tools/changed_tests.py)
 
-quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds and start no processes (3 minutes)
+quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds and are no variants
 	$(BIN)/python -m pytest -n auto -m "not slow and not full and not soak"
 
 NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_plan_warnings.py \
