@@ -152,7 +152,6 @@ def get_auto_parallel_context(attr_key: str) -> Any:
 def reset_auto_parallel_context() -> None:
     """Bring all settings of the parallel run back to their defaults."""
     _settings.reset()
-    SESSION.told_size = None  # what the script has been told was about the settings of before
 
 
 @contextmanager
