@@ -134,3 +134,11 @@ def test_a_parameter_is_in_one_form_at_a_time(joined):
     parameter.joint  # noqa: B018 - reading changes the form
     parameter.set_data(Tensor([3.0, 4.0]))
     assert parameter.asnumpy().tolist() == [3, 4]
+
+
+def test_an_exchange_between_fewer_ranks_than_a_script_counted_is_refused(joined):
+    """A reset of the context between the count and the exchange changes nothing."""
+    assert communication.get_group_size() == 8
+    ms.reset_auto_parallel_context()
+    with pytest.raises(RuntimeError, match=r"^For 'AllReduce', the exchange is between 1 process.* has said 8"):
+        ops.AllReduce()(Tensor(np.ones(2, np.float32)))
