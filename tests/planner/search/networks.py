@@ -51,6 +51,21 @@ def mlp(layers: int, batch: int, width: int, with_loss: bool = True) -> Ingested
 
 
 @cache
+def mlp_by_batch(layers: int, batch: int, width: int, mesh: tuple[int, ...]) -> Ingested:
+    """As `mlp`, with activations that the program keeps sharded by batch over all axes of a mesh."""
+    names = tuple(f"axis{number}" for number in range(len(mesh)))
+    axes = jax.make_mesh(mesh, names, axis_types=(jax.sharding.AxisType.Auto,) * len(mesh))
+    by_batch = jax.sharding.NamedSharding(axes, jax.sharding.PartitionSpec(names))
+
+    def loss(ws, x, y):
+        for w in ws:
+            x = jax.lax.with_sharding_constraint(jax.nn.relu(x @ w), by_batch)
+        return jnp.mean((x - y) ** 2)
+
+    return _trace(partial(sgd, loss), [_shape(width, width)] * layers, [_shape(batch, width)] * 2)
+
+
+@cache
 def mlp_forward(layers: int, batch: int, width: int) -> Ingested:
     """The forward pass alone."""
 

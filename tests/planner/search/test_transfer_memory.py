@@ -9,7 +9,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.communication.step_events import Timeline
-from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.peak import memory_of, memory_over_time
 from sporax.planner.memory.xla_cpu.instructions import Instructions
@@ -87,14 +87,19 @@ def test_gradients_that_are_reduced_in_parts_and_gathered_are_predicted(batch, w
     assert memory_of(step.graph, plan, XLA_CPU).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.01)
 
 
-def test_reductions_over_the_copies_of_halves_are_merged():
-    """Gradients of parameters that half of an axis' devices keep: activations are traded in pairs, parts reduced over the pairs."""
-    step = networks.mlp(3, 256, 256)
+def test_reductions_that_are_one_of_several_moves_are_merged():
+    """Gradients of parameters that half of an axis' devices keep: scattered in pairs, then reduced over the pairs."""
+    step = networks.mlp_by_batch(3, 8192, 256, MESH.shape)
     plan = cut(step, Placement(((2,), ())), BY_BATCH, SLOW)
     instructions = Instructions(Timeline(step.graph, plan)).instructions
 
     (together,) = (group for group in combined_all_reduces(instructions) if len(group) > 1)
     assert [instructions[number].combines for number in together] == [(0, 1, "sum", "float32")] * 3
+    made_by = {array: instruction for instruction in instructions for array in instruction.writes}
+    scattered = [made_by[array] for number in together for array in instructions[number].reads]
+    # The dimension that is scattered comes first in the buffer, so a copy brings it back.
+    assert sum(made_by[array].sends for copy in scattered for array in copy.reads) == 3
+    assert cost_of(step.graph, plan, SLOW).collectives["reduce_scatter"][0] == 3
 
 
 def test_gradients_that_are_reduced_together_are_all_there_twice():
