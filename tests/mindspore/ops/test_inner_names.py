@@ -6,7 +6,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, mint, nn, ops
 from sporax.mindspore.ops import auto_generate as inner
-from sporax.mindspore.ops._inner_names import DOORS
+from sporax.mindspore.ops.auto_generate import DOORS
 
 X = Tensor(np.sin(np.arange(12, dtype=np.float32)).reshape(3, 4))
 IDS = Tensor([2, 0, 1])

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from sporax.lowering.execute.extremes import EXTREMES
-from sporax.lowering.execute.ordered_sum import one_by_one, sum_in_order
 from sporax.lowering.execute.permute import permute
+from sporax.lowering.execute.reductions import EXTREMES, one_by_one, sum_in_order
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 from sporax.planner.rules.language import IDEMPOTENT
 

@@ -20,8 +20,7 @@ from jax import lax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.made_later import dataclass
-from sporax.lowering.execute.extremes import EXTREMES
-from sporax.lowering.execute.ordered_sum import sum_in_order
+from sporax.lowering.execute.reductions import EXTREMES, sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sporax.ir.placement import Placement
-from sporax.lowering.execute.extremes import EXTREMES
+from sporax.lowering.execute.reductions import EXTREMES
 
 ROWS = np.array([
     [np.nan, 1, -np.inf, -0.0, 3, -2.5, 1e-40, -7],

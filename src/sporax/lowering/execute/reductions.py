@@ -1,8 +1,10 @@
-"""Maxima and minima across devices that keep NaN, as they do on one device.
+"""Reductions across devices that give what one device gives: sums in an order of their own, maxima and minima that keep NaN.
 
-Problem: the all-reduces of some compilers (XLA's for CPUs) drop NaN, so that a check for overflow would see nothing.
+Problem: what an all-reduce of floats gives depends on the order that it adds in, and those of some compilers (XLA's for CPUs)
+drop NaN, so that a check for overflow would see nothing.
 
-Method: floats are sent as integers in the order of IEEE 754 (its totalOrder predicate), with NaN beyond the infinity that wins.
+Method: the order of a sum is in the program, whatever else is compiled with it. Floats whose extremes are sought are sent as
+integers in the order of IEEE 754 (its totalOrder predicate), with NaN beyond the infinity that wins.
 """
 
 from __future__ import annotations
@@ -16,8 +18,30 @@ import numpy as np
 
 Array = jax.Array
 """A jax.Array or a tracer."""
+_FLOAT32_BYTES = 4
 _INTEGERS = {4: (np.int32, 2**31 - 1), 8: (np.int64, 2**63 - 1)}
 """What all compilers combine and its largest value, by bytes; smaller floats are sent as float32."""
+
+
+def one_by_one(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+    """Combines parts that are stacked along dimension 0, one after the other."""
+
+    def fold(parts: Array) -> Array:
+        result = parts[0]
+        for number in range(1, parts.shape[0]):
+            result = function(result, parts[number])
+        return result
+
+    return fold
+
+
+def sum_in_order(parts: Array) -> Array:
+    """The sum of parts that are stacked along dimension 0: ((first + second) + third) + …, whatever else the program has.
+
+    Floats of two bytes or one are added in float32 and rounded once.
+    """
+    small = jnp.issubdtype(parts.dtype, jnp.floating) and parts.dtype.itemsize < _FLOAT32_BYTES
+    return one_by_one(jax.lax.add)(parts.astype(jnp.float32) if small else parts).astype(parts.dtype)
 
 
 def _extreme(
