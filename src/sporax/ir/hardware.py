@@ -59,9 +59,9 @@ _MAX_BYTES = 1 << 20
 """Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
 
 
-Overlap = Literal["weights", "gradients", "tensor", "asynchronous", "pipeline", "host"]
-"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives
-between products (and such that are divided to be asynchronous), sends between stages, transfers between device and host."""
+Overlap = Literal["weights", "gradients", "asynchronous"]
+"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives between products
+that are divided to be asynchronous."""
 
 
 class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,8 +127,9 @@ class HardwareProfile:
         launch_seconds: fixed time of one kernel.
         collective_seconds: fixed time of one collective.
         overlap: share of the time of collectives in the backward pass and after it that searches hide behind computing.
-        hidden: by kind of transfer, the share of computing behind which well-tuned programs hide it; none by default.
-        host_bandwidth: bytes per second between a device and its host, one way; 0 where unknown.
+        hidden: by kind of transfer, the share of computing behind which well-tuned programs hide it; none by default. Predicted
+            times of plans have weights and gradients; ``"asynchronous"`` is of runs in `benchmarks/published_runs.py`.
+        host_bandwidth: bytes per second between a device and its host, one way; 0 where unknown. Used there alone, too.
         merged_bytes: collectives of which the compiler makes one out of several that do not need each other, and up to how many
             bytes of its result.
         platform: JAX's name of such devices, ``"cpu"``, ``"gpu"`` or ``"tpu"``; "" where it has none. It decides how memory is
