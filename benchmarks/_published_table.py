@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sporax.ir.hardware import HardwareProfile, known_profiles, load_profile
 
@@ -52,7 +53,7 @@ class Decoder:
     expert_ffn: int = 0
     shared_ffn: int = 0
     dense_layers: int = 0
-    latent: tuple[int, int, int] = ()  # type: ignore[assignment]
+    latent: tuple[int, ...] = ()
     window: int = 0
     windowed: float = 0.0
 
@@ -217,7 +218,7 @@ _SOFTWARE: tuple[tuple[str, Software], ...] = (
 def _software(row: Mapping[str, str]) -> Software:
     source, note = row["source"], row["note"].lower()
     known = next((found for key, found in _SOFTWARE if key in source), Software(source.split(" ")[0]))
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     if "eager" in note:
         changes["traffic"] = 1.5
     if "async tp" in note and "with async tp" not in note:
@@ -233,7 +234,7 @@ def _software(row: Mapping[str, str]) -> Software:
     elif known.name == "MegaScale":
         changes["asynchronous"] = True
         changes["parallel_block"] = True
-    return replace(known, **changes)  # type: ignore[arg-type]
+    return replace(known, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +376,7 @@ def read_models(path: Path) -> dict[str, Decoder]:
     shapes = dict(_SHAPES)
     for row in csv.DictReader(path.open()) if path.exists() else ():
         numbers = {key: int(row[key] or 0) for key in row if key not in ("model", "gated")}
-        shapes[row["model"]] = Decoder(gated=row["gated"] == "1", **numbers)  # type: ignore[arg-type]
+        shapes[row["model"]] = Decoder(gated=row["gated"] == "1", **numbers)
     return shapes
 
 
