@@ -11,7 +11,7 @@ import sporax
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.lowering.execute import redistribute
 from sporax.planner.communication.moves import MoveKind
-from sporax.runtime.planned.verification import VerifiedFirst
+from sporax.runtime.planned.verification import VerifiedFirst, _leaf
 from sporax.runtime.session import SESSION
 
 RANDOM = np.random.default_rng(0)
@@ -106,3 +106,10 @@ def test_constraints_are_of_the_plan_alone():
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     planned = sporax.plan(lambda x: jax.lax.with_sharding_constraint(x * 2, rows).sum() + 1, BATCH, devices=mesh)
     assert len(planned.verify(BATCH).leaves) == 1
+
+
+@pytest.mark.parametrize(("planned", "is_equal"), [((1.0, 2.0), True), ((np.nan, 2.0), True), ((1.0, 5.0), False)])
+def test_a_value_that_rounding_makes_nan_hides_no_other(planned, is_equal):
+    alone, moved = jnp.array([1.0, 2.0], jnp.float32), jnp.array([np.nan, 2.0], jnp.float32)
+    leaf = _leaf("x", jnp.array(planned, jnp.float32), alone, moved, float(jnp.finfo("float32").eps))
+    assert leaf.is_equal == is_equal

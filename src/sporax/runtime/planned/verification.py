@@ -252,11 +252,13 @@ def _moved(array: Any) -> Any:
 
 def _leaf(name: str, planned: Any, alone: Any, moved: Any, coarsest: float) -> VerifiedLeaf:
     one, other, third = map(_numbers, (planned, alone, moved))
-    distances = _distances(one, other)
+    spread = _distances(other, third)
+    # Where one unit in the last place decides whether there is a number, neither says anything.
+    distances = np.where(np.isfinite(spread), _distances(one, other), 0.0)
     place = int(np.argmax(distances)) if distances.size else 0
     finite = np.abs(other)[np.isfinite(other)]
     share = float(np.sqrt(coarsest)) if jnp.issubdtype(alone.dtype, jnp.inexact) else 0.0
-    limit = share * float(finite.max(initial=0)) + _SPREADS * float(_distances(other, third).max(initial=0))
+    limit = share * float(finite.max(initial=0)) + _SPREADS * float(spread[np.isfinite(spread)].max(initial=0))
     return VerifiedLeaf(
         name,
         str(alone.dtype),
