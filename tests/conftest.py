@@ -62,6 +62,9 @@ import jax  # noqa: E402 -- after its settings
 import session_costs  # noqa: E402 -- found beside this file
 import session_order  # noqa: E402
 from compiled_files import remove_damaged, resident_bytes  # noqa: E402
+from lowering_context import share_contexts  # noqa: E402
+
+share_contexts()
 
 # A stored program may have the names of another one with the same instructions. Tests that read names ask for `names_of_programs`;
 # processes that tests start all do.
