@@ -125,6 +125,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     _after_last = resident_bytes()
 
 
+def pytest_sessionfinish() -> None:
+    """Look for garbage once. pytest looks five times after this, for errors in destructors, through all that tests have traced."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was skipped, and why: no fact of MindSpore and no job on several machines is left out in silence."""
     skipped = terminalreporter.stats.get("skipped", [])
