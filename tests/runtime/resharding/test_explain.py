@@ -284,6 +284,16 @@ ERRORS = {
         "'tries' must be",
         lambda: sporax.explain_resharding(lambda x: x, jnp.ones(8), tries=-1),
     ),
+    "not the mesh of the program": (
+        SporaxValueError,
+        "be the mesh of the program's shardings, {'data': 4, 'model': 2} in 'loss', but got {'rows': 8}",
+        lambda: LISTED(programs.megatron(None)[0], *programs.megatron(None)[1], mesh={"rows": 8}),
+    ),
+    "not the mesh of its shard_map": (
+        SporaxValueError,
+        "be the mesh of the program's shardings, The context mesh.*but got {'rows': 8}",
+        lambda: LISTED(jax.pmap(pmean_of_loss, axis_name="batch"), jnp.ones((8, 4)), mesh={"rows": 8}),
+    ),
     "axis of pmap": (
         SporaxValueError,
         "collective over the axis 'batch'.*leave out `jax.pmap`",

@@ -286,6 +286,8 @@ class Changes:
 
     def _fits(self, shape: Sequence[int], spec: PartitionSpec) -> bool:
         sizes = self.mesh.shape
+        if not {name for entry in spec for name in _names(entry)} <= {*sizes}:
+            return False  # of another mesh
         return all(
             size % math.prod(sizes[name] for name in _names(entry)) == 0
             for size, entry in zip(shape, spec, strict=True)

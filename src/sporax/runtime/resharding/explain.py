@@ -69,8 +69,7 @@ def explain_resharding(
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     with reported(), activity("explaining collectives"), named_programs(), under_mesh(asked):
         program = sharded_program(fn, args, {} if kwargs is None else kwargs, asked)
-        there = asked or concrete_mesh(context_mesh() or program.mesh())
-        return _explained(program, there, profile, tries)
+        return _explained(program, program.mesh(asked or context_mesh()), profile, tries)
 
 
 def _explained(program: ShardedProgram, mesh: Mesh, profile: HardwareProfile, tries: int) -> ReshardingReport:

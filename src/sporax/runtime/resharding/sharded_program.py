@@ -102,22 +102,27 @@ class ShardedProgram:
         """The equations by number."""
         return dict(enumerate(_walk(self.jaxpr.jaxpr)))
 
-    def mesh(self) -> Mesh | AbstractMesh:
-        """The mesh of its first sharding.
+    def mesh(self, asked: Mesh | AbstractMesh | None) -> Mesh:
+        """The mesh that is asked for, or that of the first sharding.
 
         Raises:
-            SporaxValueError: there is none.
+            SporaxValueError: there is none, or the two are not the same.
         """
         params = (value for entry in self.equations().values() for value in entry.eqn.params.values())
-        for value in (*self.in_shardings, *self.out_shardings, *params):
-            found = value.mesh if isinstance(value, NamedSharding) else value
-            if isinstance(found, Mesh | AbstractMesh) and not found.empty:
-                return found
-        raise SporaxValueError(
-            f"For '{WHERE}', '{self.name}' must have a mesh, but no argument, result or constraint of it has a sharding. Say "
-            "mesh={'data': 8}, and shardings by in_shardings of jax.jit, or by arguments: jax.ShapeDtypeStruct(shape, dtype, "
-            "sharding=jax.NamedSharding(mesh, P('data')))."
-        )
+        every = [
+            value.mesh if isinstance(value, NamedSharding) else value
+            for value in (*self.in_shardings, *self.out_shardings, *params)
+        ]
+        own = next((mesh for mesh in every if isinstance(mesh, Mesh | AbstractMesh) and not mesh.empty), None)
+        if own is None and asked is None:
+            raise SporaxValueError(
+                f"For '{WHERE}', '{self.name}' must have a mesh, but no argument, result or constraint of it has a sharding. Say "
+                "mesh={'data': 8}, and shardings by in_shardings of jax.jit, or by arguments: jax.ShapeDtypeStruct(shape, dtype, "
+                "sharding=jax.NamedSharding(mesh, P('data')))."
+            )
+        if own is not None and asked is not None and own.shape != asked.shape:
+            raise _of_another_mesh(asked, f"{dict(own.shape)} in '{self.name}'")
+        return concrete_mesh(asked or own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,12 @@ def sharded_program(
         positional, named = jax.tree.unflatten(tree, filled)
         return fn(*positional, **named)
 
-    jaxpr, made = _traced(flat_function, structs)
+    try:
+        jaxpr, made = _traced(flat_function, structs)
+    except ValueError as error:
+        if mesh is None or "context mesh" not in str(error):
+            raise
+        raise _of_another_mesh(mesh, str(error)) from error
     names = _names_of(fn, [leaves[number][0] for number in dynamic])
     results = tuple(f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_flatten_with_path(made)[0])
     shardings = tuple(struct.sharding for struct in structs)
@@ -230,6 +240,10 @@ def _traced(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[Close
             "Arguments that decide about Python's control flow must be numbers or texts, and not arrays."
         ) from error
     return traced
+
+
+def _of_another_mesh(asked: Mesh | AbstractMesh, own: str) -> SporaxValueError:
+    return SporaxValueError.must(WHERE, "mesh", f"be the mesh of the program's shardings, {own}", dict(asked.shape))
 
 
 def _struct(leaf: Any, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
