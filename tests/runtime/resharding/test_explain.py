@@ -97,11 +97,14 @@ def test_a_collective_has_line_operator_axes_bytes_and_time():
 
 def test_a_loop_counts_as_often_as_it_runs_and_one_without_length_once():
     function, args = programs.layers_by_scan(None)
-    assert kinds(LISTED(function, *args)) == [
-        ("all-gather", "dot_general", ("data",), 6),
-        ("all-gather", "dot_general", ("data",), 6),
-        ("reduce-scatter", "dot_general", ("data",), 6),
+    found = LISTED(function, *args).collectives
+    # Forward, backward, and the gradient, in each of six rounds; 0.11 of JAX gathers before it takes the row.
+    assert sorted((one.operator, one.count) for one in found) == [
+        ("all-gather", 6),
+        ("all-gather", 6),
+        ("reduce-scatter", 6),
     ]
+    assert {one.primitive for one in found} <= {"dot_general", "scan"} and {one.axes for one in found} == {("data",)}
 
     def until(x, w):
         return jax.lax.while_loop(lambda h: h[0, 0] < 1, lambda h: h @ w + 1, x)
