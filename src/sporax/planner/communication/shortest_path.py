@@ -366,7 +366,7 @@ class _Search:
         pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
         native = self.costs.has_reduce_scatter or step.kind is not MoveKind.REDUCE_SCATTER
         move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size, native=native)
-        sent = _wire_bytes_of(move, num_parts(self.mesh, axes))
+        sent = move.sent_bytes(num_parts(self.mesh, axes))
         return replace(move, wire_bytes=sent, seconds=self.seconds(step.kind, step.units, size))
 
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
@@ -412,16 +412,3 @@ def _without(units: tuple[int, ...], unit: int) -> tuple[int, ...]:
 def _swapped(state: State, first: int, second: int) -> State:
     other = {first: second, second: first}
     return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
-
-
-# As in `LinkCosts`: rings, in which each member sends what it passes on.
-def _wire_bytes_of(move: Move, members: int) -> int:
-    """Bytes that one rank sends in a ring."""
-    if move.kind is MoveKind.PERMUTE:
-        return move.local_bytes
-    if move.collective == "all_gather":
-        return move.local_bytes * (members - 1)
-    share = move.local_bytes * (members - 1) // members
-    if move.collective == "all_reduce":
-        return 2 * share
-    return share if move.collective else 0
