@@ -569,7 +569,7 @@ def optax_nanolm(is_real: bool) -> Step:
 
     def run() -> None:
         namespace(
-            here("optax") / "examples/nanolm.ipynb", "tfds.load", "print(",
+            here("optax") / "examples/nanolm.ipynb", "tfds.load",
             text_train=text, text_validation=text, **sizes, BATCH_SIZE=16_384 if is_real else 8,
         )  # fmt: skip
 

@@ -3,8 +3,8 @@
     python tools/run_public_jax.py --checkouts FOLDER --folder RESULTS [--only TEXT] [--write tools/public_jax.json]
 
 Problem: programs of our own show what we thought of. Method: `FOLDER` holds checkouts by the names of repositories; packages
-that a checkout needs (flax, optax, equinox, ...) are installed by whoever runs this. Each row of `public_jax_programs.PROGRAMS` imports
-the code as it is published, builds its step at a small size on made data, and hands it to `sporax.plan` in a process of its own.
+that a checkout needs (flax, optax, equinox, ...) are installed by whoever runs this. Each row of `PROGRAMS` imports the code
+as it is published, builds its step at a small size on made data, and hands it to `sporax.plan` in a process of its own.
 Readers of data, loggers and cloud services that the step never calls are replaced by empty modules where they are not installed.
 
 For each: the step planned for eight devices is compared with one (`planned.verify`), the predicted memory with XLA's, seconds of
@@ -19,6 +19,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -26,7 +27,9 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
@@ -41,8 +44,12 @@ STAND_INS = frozenset(
 DEVICES = 8
 REAL = 64
 HARDWARE = "h100"
+KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 SECONDS = 900
 """A row that takes longer has failed."""
+
+PARTS = {"small": "collectives", "real": "real_bytes"}
+"""Parts of a row, and what each leaves in its outcome."""
 
 Outcome = dict[str, Any]
 
@@ -88,18 +95,30 @@ def attempt(outcome: Outcome, name: str, block: Callable[[], None]) -> None:
         outcome.setdefault("errors", {})[name] = text_of(error)
 
 
-def run_row(name: str, checkouts: Path) -> Outcome:
-    """All that is measured of one program, in this process."""
+def run_row(name: str, checkouts: Path, outcome: Outcome) -> Outcome:
+    """All that is measured of one program, in this process, and not yet in its `outcome`."""
     sys.meta_path.append(StandIns())
     warnings.filterwarnings("ignore")
     from public_jax_programs import PROGRAMS
 
-    outcome: Outcome = {}
     program = PROGRAMS[name]
     sys.path[:0] = [str(checkouts / program.repository / folder) for folder in program.folders]
-    attempt(outcome, "small", lambda: run_small(program.build(False), outcome))
-    attempt(outcome, "real", lambda: plan_real(program.build(True), outcome))
+    for is_real, (part, key) in enumerate(PARTS.items()):
+        if key not in outcome:
+            run = plan_real if is_real else run_small
+            attempt(outcome, part, lambda run=run, is_real=is_real: run(program.build(bool(is_real)), outcome))
     return outcome
+
+
+def slow_devices() -> str:
+    """A profile in a file, of CPU devices that compute a million times slower and send at once: small steps are sharded there."""
+    profile = json.loads((files("sporax.ir") / "profiles" / "cpu.json").read_text())
+    slow = {dtype: rate / 1e6 for dtype, rate in profile["flops"].items()}
+    links = [{**link, "alpha_seconds": 0.0} for link in profile["links"]]
+    changed = {"name": "slow", "flops": slow, "memory_bandwidth": profile["memory_bandwidth"] / 1e6, "links": links}
+    with NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+        json.dump({**profile, **changed, "launch_seconds": 0.0, "collective_seconds": 0.0}, file)
+    return file.name
 
 
 def run_small(step: Any, outcome: Outcome) -> None:
@@ -112,7 +131,9 @@ def run_small(step: Any, outcome: Outcome) -> None:
 
     args = step.make()
     with timed(outcome, "plan_seconds"):
-        planned = sporax.plan(step.fn, *args, devices=step.axes or DEVICES, donate_argnums=step.donate)
+        planned = sporax.plan(
+            step.fn, *args, devices=step.axes or DEVICES, hardware=slow_devices(), donate_argnums=step.donate
+        )
     states = planned.objects.states(args)
     with timed(outcome, "jit_seconds"):
         jax.jit(planned.alone).lower(*states).compile()
@@ -121,7 +142,8 @@ def run_small(step: Any, outcome: Outcome) -> None:
         structs = jax.tree.map(placed, states, planned.in_shardings)
         executable = planned.jitted(donated).lower(*structs).compile()
     outcome["predicted_bytes"], outcome["compiled_bytes"] = peak_bytes(planned.result), device_bytes(executable)
-    outcome["notes"] = [*map(str, planned.plan.notes)]
+    outcome["collectives"] = len(re.findall(rf" ({KINDS})(?:-start)?\(", executable.as_text()))
+    outcome["notes"] = list(planned.plan.notes)
     attempt(outcome, "verify", lambda: outcome.update(equal=bool(planned.verify(*args))))
 
 
@@ -148,17 +170,23 @@ def plan_real(step: Any, outcome: Outcome) -> None:
             step.fn, *shapes, devices=step.axes or REAL, hardware=HARDWARE, donate_argnums=step.donate
         )
     outcome["step_seconds"], outcome["real_bytes"] = planned.predicted_seconds, peak_bytes(planned.result)
-    outcome["head"] = list(planned.summary().warnings) if hasattr(planned.summary(), "warnings") else []
-    outcome["real_notes"] = [*map(str, planned.plan.notes)]
+    outcome["warnings"] = list(planned.summary().warnings)
+    outcome["real_notes"] = list(planned.plan.notes)
 
 
 # ------------------------------------------------------------------------------------------------------------ processes
 
 
+def result_of(name: str, options: argparse.Namespace) -> Path:
+    """The file of a row's outcome."""
+    folder: Path = options.folder
+    return folder / f"{re.sub(r'[^a-zA-Z0-9]+', '_', name)}.json"
+
+
 def start(name: str, options: argparse.Namespace) -> Outcome:
     """Run a row in a process of its own, unless it has a result."""
-    result = options.folder / f"{name.replace(' ', '_').replace('/', '_')}.json"
-    if not result.exists():
+    result = result_of(name, options)
+    if not result.exists() or not {*PARTS.values()} <= {*json.loads(result.read_text())}:
         command = [
             sys.executable,
             __file__,
@@ -201,8 +229,9 @@ def main() -> None:
     options.folder, options.checkouts = options.folder.resolve(), options.checkouts.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.child:
-        outcome = run_row(options.child, options.checkouts)
-        result = options.folder / f"{options.child.replace(' ', '_').replace('/', '_')}.json"
+        result = result_of(options.child, options)
+        before = json.loads(result.read_text()) if result.exists() else {}
+        outcome = run_row(options.child, options.checkouts, {**before, "errors": {}})
         result.write_text(json.dumps(outcome))
         os._exit(0)
     from public_jax_programs import PROGRAMS
