@@ -72,7 +72,11 @@ def test_a_node_that_does_not_answer_is_seen_by_what_its_controller_writes(statu
         ),
         ({"containerStatuses": [{"name": "mindspore", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
         (
-            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]},
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                ]
+            },
             "Unschedulable, 0/3 nodes",
         ),
         ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, ""),

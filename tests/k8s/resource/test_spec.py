@@ -88,7 +88,10 @@ def test_labels_and_annotations_are_tables(path, value):
 
 
 def test_the_last_port_leaves_none_for_the_scheduler_of_servers():
-    ports = ("spec/msReplicaSpecs/Scheduler/template/spec/containers/0/ports", [{"name": "msjob-port", "containerPort": 65535}])
+    ports = (
+        "spec/msReplicaSpecs/Scheduler/template/spec/containers/0/ports",
+        [{"name": "msjob-port", "containerPort": 65535}],
+    )
     with pytest.raises(InvalidSpecError, match="Scheduler: the port 'msjob-port' must be less than 65535"):
         read_job(changed(*ports))
     alone = changed(*ports)

@@ -1,7 +1,8 @@
 """What is remembered of a job between two looks, kept in the job's own `status`: nothing lives in the operator alone.
 
 Conditions are those of the original (Created, Running, Restarting, Succeeded, Failed), plus Suspended, Scaled,
-GangScheduled, SpecAccepted, Admitted, PodsReachable and PodsStarted. The newest change stands last, where the printer column State looks.
+GangScheduled, SpecAccepted, Admitted, PodsReachable and PodsStarted. The newest change stands last, where the printer column
+State looks.
 Conditions that others have written are kept, and stand first.
 
 A `PodRecord` counts each incarnation of a pod once: `uid` is the last one seen, `settled_uid` the last whose end has been

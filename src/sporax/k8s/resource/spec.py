@@ -336,8 +336,8 @@ def _check_roles(spec: JobSpec) -> None:
     _check_each_role(spec)
     if spec.replica_spec(PodRole.SERVER) is not None and scheduler_port(spec) == MAX_PORT:
         raise InvalidSpecError(
-            f"{where}.Scheduler: the port '{names.PORT_NAME}' must be less than {MAX_PORT} in a job with parameter servers, whose "
-            f"scheduler takes the next one, too, but is {MAX_PORT}"
+            f"{where}.Scheduler: the port '{names.PORT_NAME}' must be less than {MAX_PORT} in a job with parameter "
+            f"servers, whose scheduler takes the next one, too, but is {MAX_PORT}"
         )
     security = spec.security_policy
     if security is not None and security.curve is not None and security.token is not None:
@@ -433,7 +433,9 @@ def _check_trainer(where: str, container: Mapping[str, Any]) -> None:
     for position, port in enumerate(container.get("ports") or []):
         number = port.get("containerPort") if isinstance(port, Mapping) else None
         if not isinstance(number, int) or not 0 < number <= MAX_PORT:
-            raise InvalidSpecError(f"{where}.ports[{position}].containerPort: must be from 1 to {MAX_PORT}, but is {number}")
+            raise InvalidSpecError(
+                f"{where}.ports[{position}].containerPort: must be from 1 to {MAX_PORT}, but is {number}"
+            )
     for name in ("env", "volumeMounts"):
         _check_tables(f"{where}.{name}", container.get(name))
 

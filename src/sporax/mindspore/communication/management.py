@@ -159,7 +159,11 @@ def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """
     _only_world("get_local_rank_size", group)
     world = distributed.world()
-    return told_ranks.from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size * context.ranks_of_process()
+    return (
+        told_ranks.from_environ("LOCAL_RANK_SIZE", 1)
+        if world is None
+        else world.local_size * context.ranks_of_process()
+    )
 
 
 def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:

@@ -64,9 +64,9 @@ def worker_died(how: str) -> SporaxRuntimeError:
         how: what is known of its end, such as its exit code.
     """
     return SporaxRuntimeError(
-        f"For 'num_parallel_workers', the worker processes of the data set must stay alive, but one has died{how}: it was killed, "
-        "memory ran out, or code that it called ended it. Fewer workers need less memory; with python_multiprocessing=False, or "
-        "num_parallel_workers=1, rows are read in this process, which shows the cause."
+        f"For 'num_parallel_workers', the worker processes of the data set must stay alive, but one has died{how}: it was "
+        "killed, memory ran out, or code that it called ended it. Fewer workers need less memory; with "
+        "python_multiprocessing=False, or num_parallel_workers=1, rows are read in this process, which shows the cause."
     )
 
 
