@@ -334,11 +334,7 @@ def _check_roles(spec: JobSpec) -> None:
     if spec.replicas(PodRole.WORKER) == 0 and not spec.enable_dynamic_worker:
         raise InvalidSpecError(f"{where}.Worker.replicas: must be at least 1 unless enableDynamicWorker is true")
     _check_each_role(spec)
-    if spec.replica_spec(PodRole.SERVER) is not None and scheduler_port(spec) == MAX_PORT:
-        raise InvalidSpecError(
-            f"{where}.Scheduler: the port '{names.PORT_NAME}' must be less than {MAX_PORT} in a job with parameter "
-            f"servers, whose scheduler takes the next one, too, but is {MAX_PORT}"
-        )
+    _check_port(spec)
     security = spec.security_policy
     if security is not None and security.curve is not None and security.token is not None:
         raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
@@ -350,6 +346,15 @@ def _check_roles(spec: JobSpec) -> None:
         raise InvalidSpecError(
             f"spec.runPolicy.schedulingPolicy.minAvailable: must be at most {total}, the job's pods, "
             f"but is {policy.min_available}"
+        )
+
+
+def _check_port(spec: JobSpec) -> None:
+    """The scheduler of servers takes the next port, too."""
+    if spec.replica_spec(PodRole.SERVER) is not None and scheduler_port(spec) == MAX_PORT:
+        raise InvalidSpecError(
+            f"spec.msReplicaSpecs.Scheduler: the port '{names.PORT_NAME}' must be less than {MAX_PORT} in a job with parameter "
+            f"servers, whose scheduler takes the next one, too, but is {MAX_PORT}"
         )
 
 

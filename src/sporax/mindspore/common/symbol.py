@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
-from sporax.mindspore import context
+from sporax.runtime.session import SESSION
 
 _MOST_ELEMENTS = 1 << 24  # of a Tensor that stands for its shape alone; larger ones have 1 where sizes are open
 
@@ -69,8 +69,7 @@ def smallest_shape(shape: Any) -> Any:
         return shape
     sizes = [dim.smallest if isinstance(dim, Symbol) else dim for dim in shape]
     # None is MindSpore's way to leave a size open.
-    shards = None in sizes and context.snapshot().in_global_view
-    open_size = context.num_devices() if shards else 1
+    open_size = SESSION.sharded_over() if None in sizes else 1
     found = tuple(open_size if size is None else size for size in sizes)
     if open_size > 1 and math.prod(size for size in found if isinstance(size, int)) > _MOST_ELEMENTS:
         return tuple(1 if size is None else size for size in sizes)

@@ -33,9 +33,7 @@ class Described(abc.ABC):
     def get_dataset_size(self) -> int:
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
         if num_ranks := num_shares(self._node):
-            from sporax.mindspore import context  # loads JAX; shares of ranks have loaded it
-
-            context.note_size_of_all_ranks(num_ranks)
+            _checks.parallel_context().note_size_of_all_ranks(num_ranks)
         return self._node.num_rows()
 
     def __len__(self) -> int:

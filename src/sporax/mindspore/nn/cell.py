@@ -28,7 +28,7 @@ from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
-from sporax.mindspore.nn import _layer_attributes
+from sporax.mindspore.nn import _late
 from sporax.mindspore.nn._flags import CellFlags
 from sporax.mindspore.nn._hooks import CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
@@ -84,7 +84,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         """Keep what a layer of ours is made with: in MindSpore these are attributes."""
         cell = super().__new__(cls)
         if cls.__module__.startswith("sporax."):
-            cell.__dict__[_layer_attributes.MADE_WITH] = _layer_attributes.arguments_of(args, kwargs)
+            cell.__dict__[_late.MADE_WITH] = _late.arguments_of(args, kwargs)
         return cell
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
@@ -402,9 +402,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for registry in ("_params", "_cells"):
             if (found := self.__dict__.get(registry, {}).get(name)) is not None:
                 return found
-        if not name.startswith("_") and _layer_attributes.MADE_WITH in self.__dict__:
+        if not name.startswith("_") and _late.MADE_WITH in self.__dict__:
             with suppress(LookupError):
-                return _layer_attributes.find(self, name)
+                return _late.find(self, name)
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")
 
     def __delattr__(self, name: str) -> None:

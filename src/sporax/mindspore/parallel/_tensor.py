@@ -56,7 +56,7 @@ def _chunk_tensor_by_strategy(np_tensor: Array, strategy: Sequence[int]) -> list
         raise SporaxValueError.must("_chunk_tensor_by_strategy", "strategy", f"divide the shape {shape}", strategy)
     slices = [np_tensor]
     for dim, count in enumerate(strategy):
-        slices = [part for whole in slices for part in np.split(whole, count, dim)]
+        slices = [part for large in slices for part in np.split(large, count, dim)]
     return slices
 
 

@@ -71,8 +71,9 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     """
     config = step.settings.parallel
     # Steps without trained Parameters (evaluation) say nothing about who holds which weight.
+    trained = {argument.name for argument in step.arguments if argument.trainable}
     groups = config.group_ckpt_save_file or read(os.environ, "GROUP_INFO_FILE")
-    if groups and any(argument.trainable for argument in step.arguments):
+    if groups and trained:
         _write_bytes(groups, _groups(step))
     operators, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file
     if not operators and not weights:
@@ -88,7 +89,6 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     if operators:
         _write(operators, {STRATEGIES: by_place})
     if weights:
-        trained = {argument.name for argument in step.arguments if argument.trainable}
         only_trained = config.strategy_ckpt_only_trainable_params
         layouts = {
             name: layout_to_json(layout)
