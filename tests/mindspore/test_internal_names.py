@@ -116,6 +116,7 @@ def test_names_in_second_places():
     from sporax.mindspore.version import __version__
 
     assert optim_ex.AdamW is optim.AdamW
+    assert ops.reshard is ms.reshard
     assert nn.Linear is mint_nn.Linear
     assert nn.AvgPool2dExt is mint_nn.AvgPool2d
     assert _activation["relu"] is nn.ReLU
@@ -168,3 +169,16 @@ def test_a_parameter_describes_an_input():
     net = nn.Dense(2, 2)
     net.set_inputs(Parameter(Tensor(np.ones((3, 2), np.float32)), name="x"))
     assert len(net.get_inputs()) == 1
+
+
+def test_settings_of_the_context_by_its_inner_names():
+    from sporax.mindspore._c_expression import MSContext, ms_ctx_param
+
+    inner, before = MSContext.get_instance(), ms.get_context("mode")
+    inner.set_param(ms_ctx_param.mode, 1 - before)
+    try:
+        assert inner.get_param(ms_ctx_param.mode) == ms.get_context("mode") == 1 - before
+    finally:
+        ms.set_context(mode=before)
+    with pytest.raises(ValueError, match="no_such_setting"):
+        inner.set_param(ms_ctx_param.no_such_setting, 1)

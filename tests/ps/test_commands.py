@@ -20,12 +20,13 @@ import zmq
 from forked_commands import run_forked
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
+from sporax.launch.commands import ps_command
 from sporax.launch.commands.ps_command import table
 from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.metrics import MetricsPage, exposition, expositions
-from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec
+from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec, Wanted
 from sporax.ps.protocol.wire import encode
 from sporax.ps.sockets import security
 
@@ -130,6 +131,22 @@ def test_the_status_table_shows_servers_and_workers() -> None:
     assert "at most 2 steps apart" in text
     assert "16" in text
     assert text.count("yes") == 2
+
+
+@pytest.mark.parametrize(
+    ("finished", "error", "why"), [(True, "", "all its workers have finished"), (False, "rank 1 ended", "rank 1 ended")]
+)
+def test_a_job_that_has_ended_is_not_scaled(finished, error, why, monkeypatch, capsys) -> None:
+    answer = Wanted(2, 1, [], finished, error)
+    monkeypatch.setattr(ps_command.Requester, "ask", lambda *_: answer)
+    assert cli.main(["ps", "scale", "--workers", "3", "--scheduler", "127.0.0.1:1"]) == 2
+    assert f"the job must be running, but it has ended: {why}." in capsys.readouterr().err
+
+
+def test_the_last_port_has_no_next_one(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("MS_SCHED_PORT", "65535")
+    assert cli.main(["ps", "status"]) == 2
+    assert "MS_SCHED_PORT must be less than 65535" in capsys.readouterr().err
 
 
 def test_wrong_questions_are_refused() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._nodes.all_ranks import num_shares
 from sporax.mindspore.dataset._nodes.node import Concat, FlowSource, Node, Repeat, Shuffle, Source, first_pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._sizes import common_shapes
@@ -31,6 +32,8 @@ class Described(abc.ABC):
 
     def get_dataset_size(self) -> int:
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
+        if num_ranks := num_shares(self._node):
+            _checks.parallel_context().note_size_of_all_ranks(num_ranks)
         return self._node.num_rows()
 
     def __len__(self) -> int:
