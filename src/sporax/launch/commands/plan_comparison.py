@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
-from sporax.report.comparison import comparison_text, read_pipeline, read_plans, write_plans
+from sporax.report.comparison import comparison_text, read_pipeline, read_plans, read_refused, write_plans
 from sporax.report.console import show_plan
 from sporax.report.summary import Summary
 from sporax.report.view.comparison import ComparedPlan
@@ -44,41 +44,43 @@ def compare(
     Raises:
         SporaxValueError: `out` is for a pipeline, or cannot be written.
     """
-    plans: list[Summary] = []
-    pipelines: list[ComparedPlan] = []
+    plans: list[Summary | ComparedPlan] = []
     devices = [["--devices", str(count)] for count in counts] or [[]]
     profiles = [["--hardware", profile] for profile in hardware] or [[]]
+    code = 0
     with tempfile.TemporaryDirectory(prefix="sporax-plans-") as folder:
         file = Path(folder, "plan.json")
         for flags in itertools.product(profiles, devices):
             words = [*itertools.chain(*flags), "--json", str(file), *command, *target]
             print(f"sporax plan: {' '.join(itertools.chain(*flags))}", file=sys.stderr)
+            file.unlink(missing_ok=True)
             # What the script and the plan print is in none of the tables.
             done = subprocess.run(
                 [sys.executable, "-m", "sporax", "plan", *words], stdout=subprocess.DEVNULL, check=False
             )
-            if done.returncode:
+            refused = read_refused(file, *(value for _, value in flags)) if done.returncode and file.exists() else None
+            if done.returncode and refused is None:
                 return done.returncode
-            pipeline = read_pipeline(file)
-            if pipeline is not None and out is not None:
-                raise SporaxValueError(
-                    f"For 'sporax plan', --out together with --compare must be of steps of one stage, but got '{out}' for a "
-                    "pipeline. Without --out the table is shown."
-                )
-            plans += [] if pipeline is not None else read_plans(file)
-            pipelines += [] if pipeline is None else [pipeline]
-    if pipelines:
-        print(comparison_text([*plans, *pipelines]))
-        return 0
-    return _show(plans, out)
+            code = code or done.returncode
+            row = refused or read_pipeline(file)
+            plans += read_plans(file) if row is None else [row]
+    if out is not None and (
+        pipelines := [plan for plan in plans if isinstance(plan, ComparedPlan) and not plan.refused]
+    ):
+        raise SporaxValueError(
+            f"For 'sporax plan', --out together with --compare must be of steps of one stage, but got '{out}' for a "
+            f"pipeline ({pipelines[0].title}). Without --out the table is shown."
+        )
+    # One plan that there is makes a table; where all are refused there is none.
+    return _show(plans, out) or (code if all(isinstance(plan, ComparedPlan) and plan.refused for plan in plans) else 0)
 
 
-def _show(plans: Sequence[Summary], out: Path | None) -> int:
-    if len(plans) == 1:
+def _show(plans: Sequence[Summary | ComparedPlan], out: Path | None) -> int:
+    if len(plans) == 1 and isinstance(plans[0], Summary):
         show_plan(plans[0])
     else:
         print(comparison_text(plans))
-    if out is not None:
+    if out is not None and any(isinstance(plan, Summary) for plan in plans):
         try:
             write_plans(plans, out)
         except OSError as error:
