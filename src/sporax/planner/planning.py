@@ -56,6 +56,8 @@ _FEW_AXES = 3
 """Mesh axes that the published cost model hands out one by one; more of them go in two runs."""
 _RUNS = 2
 """Runs of mesh axes that searches hand out."""
+_SMALL = 500
+"""Operators up to which a second, quick search takes little time compared with all else."""
 _MORE_SEARCHES = 2
 """Searches with less and less memory after the first one, until a finished plan fits."""
 
@@ -179,10 +181,11 @@ def _known_plans(request: PlanRequest) -> Iterator[tuple[str, Plan]]:
 
 
 def _by_single_axes(request: PlanRequest, options: SearchOptions, model: CostModel) -> Iterator[tuple[str, Plan]]:
-    """What the quick search finds, which hands out single axes where the others have runs of them."""
+    """What the quick search finds, which hands out single axes where the others have runs of them; of small graphs."""
     num_axes = sum(request.mesh.shape[axis] > 1 for axis in request.mesh.device_axes)
     mode = "recursive_programming"
-    if not options.units and num_axes > _RUNS and _mode(request.settings) != mode:
+    is_small = len(request.graph.operators) <= _SMALL
+    if is_small and not options.units and num_axes > _RUNS and _mode(request.settings) != mode:
         found = search(request.graph, request.mesh, model, mode, replace(options, memory_bytes=None), request.budget)
         yield f"that of {mode}", finish(request, replace(found, options=options), model).plan
 
