@@ -13,45 +13,51 @@ arXiv:1909.08053.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph, Role
 from sporax.ir.operation import Shape
 from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost.model import is_product
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import Assignment, Rule, is_legal, placements, propagate, rule_for, unsharded
 from sporax.planner.search.space.operator_rules import is_identity
+from sporax.planner.search.space.shardings import natural_units
 
-Inputs = Mapping[int, Placement]
+Inputs = dict[int, Placement]
 """Where inputs are, by number of the tensor."""
 
 
-def known_inputs(graph: OperatorGraph, mesh: DeviceMatrix, inner: Axes) -> Iterator[tuple[str, Inputs]]:
+def known_inputs(graph: OperatorGraph, mesh: DeviceMatrix, links: LinkCosts) -> Iterator[tuple[str, Inputs]]:
     """Names of known plans, and where these have the inputs of a step; none of a step without parameters.
 
     Args:
         graph: the step.
         mesh: the devices.
-        inner: axes within a node, along which tensor parallelism is tried.
+        links: of the devices; tensor parallelism is tried within nodes and over all devices.
     """
     shapes = {entry.tensor: graph.tensors[entry.tensor].shape for entry in graph.inputs}
+    data = {entry.tensor for entry in graph.inputs if entry.role is Role.DATA}
     weights = {entry.tensor for entry in graph.inputs if entry.role in (Role.PARAMETER, Role.STATE)}
-    data = [entry.tensor for entry in graph.inputs if entry.role is Role.DATA]
     if not weights:
         return
-    every = tuple(axis for axis in mesh.device_axes if mesh.shape[axis] > 1)
-    by_batch = {tensor: _sharded(shapes[tensor], 0, every, mesh) for tensor in data}
-    yield "data parallelism", by_batch | {tensor: Placement.replicated(len(shapes[tensor])) for tensor in weights}
-    yield "FSDP", by_batch | {tensor: _by_largest(shapes[tensor], every, mesh) for tensor in weights}
-    for axes in dict.fromkeys((inner, every)):
+
+    def by_batch(axes: Axes) -> Inputs:
+        return {tensor: _sharded(shapes[tensor], 0, axes, mesh) for tensor in data}
+
+    every = tuple(itertools.chain(*natural_units(mesh, links)))
+    yield (
+        "data parallelism",
+        by_batch(every) | {tensor: Placement.replicated(len(shapes[tensor])) for tensor in weights},
+    )
+    yield "FSDP", by_batch(every) | {tensor: _by_largest(shapes[tensor], every, mesh) for tensor in weights}
+    for axes in dict.fromkeys((*natural_units(mesh, links)[-1:], every)):
         outer = tuple(axis for axis in every if axis not in axes)
-        by_outer = {tensor: _sharded(shapes[tensor], 0, outer, mesh) for tensor in data}
-        yield (
-            f"tensor parallelism over {num_parts(mesh, axes)} devices",
-            by_outer | _by_columns_and_rows(graph, mesh, axes),
-        )
+        name = f"tensor parallelism over {num_parts(mesh, axes)} devices"
+        yield name, by_batch(outer) | _TensorParallel(graph, mesh, axes).run()
 
 
 def _sharded(shape: Shape, dim: int, axes: Axes, mesh: DeviceMatrix) -> Placement:
@@ -67,27 +73,24 @@ def _by_largest(shape: Shape, axes: Axes, mesh: DeviceMatrix) -> Placement:
     return max(options, key=lambda where: len(where.used))
 
 
-def _by_columns_and_rows(graph: OperatorGraph, mesh: DeviceMatrix, axes: Axes) -> dict[int, Placement]:
-    """Where tensor parallelism has the weights of a step."""
-    inner = inline_loops(graph).graph
-    walk = _TensorParallel(inner, mesh, axes)
-    for operator in inner.operators:
-        if not operator.backward and not operator.bodies:
-            walk.visit(operator)
-    return walk.weights
-
-
 class _TensorParallel:
     """Walks a forward pass, with the tensors that are sharded along the axes."""
 
     def __init__(self, graph: OperatorGraph, mesh: DeviceMatrix, axes: Axes) -> None:
-        self.graph, self.mesh, self.axes = graph, mesh, axes
-        self.makers = {tensor: operator for operator in graph.operators for tensor in operator.results}
+        self.mesh, self.axes, self.operators = mesh, axes, inline_loops(graph).graph.operators
+        self.makers = {tensor: operator for operator in self.operators for tensor in operator.results}
         self.inputs = {entry.tensor for entry in graph.inputs if entry.role is Role.PARAMETER}
         self.weights: dict[int, Placement] = {}
         self.where: dict[int, Placement] = {}
 
-    def visit(self, operator: Operator) -> None:
+    def run(self) -> Inputs:
+        """Where tensor parallelism has the weights."""
+        for operator in self.operators:
+            if not operator.backward and not operator.bodies:
+                self._visit(operator)
+        return self.weights
+
+    def _visit(self, operator: Operator) -> None:
         """Shard one operator, and its weight where it has one."""
         if is_identity(operator):
             pairs = zip(operator.operands, operator.results, strict=True)

@@ -13,6 +13,7 @@ Where a compiler is at hand, the limit holds for the compiled plan (`compiled_li
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -49,7 +50,6 @@ from sporax.planner.rules.islands import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
 from sporax.planner.search.limit.limit import PlanTooLargeError
-from sporax.planner.search.space.shardings import natural_units
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3
@@ -159,13 +159,12 @@ def _search_of_known(
 ) -> SearchResult:
     """What is known of a plan that a search has not found; a bound that it is below was none of all plans."""
     cost = cost_of(request.graph, plan, model).seconds
-    method, bound, seconds = (_mode(request.settings), None, 0.0) if search is None else _facts(search)
-    bound = None if bound is None or bound > cost else bound
-    return SearchResult(plan, method, cost, bound, False, seconds, {}, unit_of(model), options, request)
-
-
-def _facts(search: SearchResult) -> tuple[str, float | None, float]:
-    return search.method, search.bound_seconds, search.seconds
+    if search is None:
+        search = SearchResult(
+            plan, _mode(request.settings), cost, None, False, 0.0, {}, unit_of(model), options, request
+        )
+    bound = search.bound_seconds if (search.bound_seconds or math.inf) <= cost else None
+    return replace(search, plan=plan, cost_seconds=cost, bound_seconds=bound, optimal=False, statistics={})
 
 
 def _known_plans(request: PlanRequest) -> Iterator[tuple[str, Plan]]:
@@ -173,8 +172,7 @@ def _known_plans(request: PlanRequest) -> Iterator[tuple[str, Plan]]:
     graph, policy = request.graph, auto_policy(request)
     with suppress(SporaxRuntimeError):  # strategies that only a search may leave out contradict each other
         yield "the script's own plan", _propagated(request, semi_auto_policy(request), request.placements)
-    inner = natural_units(request.mesh, link_costs(request.profile, request.mesh))[-1:]
-    for name, inputs in known_inputs(graph, request.mesh, *inner) if inner else ():
+    for name, inputs in known_inputs(graph, request.mesh, link_costs(request.profile, request.mesh)):
         with suppress(SporaxRuntimeError):
             plan = _propagated(request, policy, {**inputs, **request.placements})
             yield name, replace(plan, overwritten=policy.overwritten(graph))

@@ -67,14 +67,15 @@ class _RefusedDocument(msgspec.Struct):
     needed_bytes: int | None
 
 
-def read_refused(path: Path, hardware: str = "", num_devices: str = "") -> ComparedPlan:
-    """The row of a plan that was refused, by what the file says and by the flags that asked for it."""
-    if hardware.isdecimal():
-        hardware, num_devices = "", hardware
-    found = decode(path.read_bytes(), _RefusedDocument)
-    needed = found.needed_bytes or 0
+def read_refused(path: Path, flags: Sequence[str]) -> ComparedPlan | None:
+    """The row of a plan that was refused, by the flags that asked for it; None where the file holds a plan."""
+    content = path.read_bytes()
+    if not content.startswith(b'{"refused"'):
+        return None
+    found, asked = decode(content, _RefusedDocument), dict(zip(flags[::2], flags[1::2], strict=True))
+    hardware, count = asked.get("--hardware", ""), int(asked.get("--devices", 0))
     return ComparedPlan(
-        hardware, int(num_devices or 0), None, "s", None, None, needed, None, 0, None, refused=found.refused
+        hardware, count, None, "s", None, None, found.needed_bytes or 0, None, 0, None, refused=found.refused
     )
 
 

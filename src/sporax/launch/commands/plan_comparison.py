@@ -45,34 +45,39 @@ def compare(
         SporaxValueError: `out` is for a pipeline, or cannot be written.
     """
     plans: list[Summary | ComparedPlan] = []
-    devices = [["--devices", str(count)] for count in counts] or [[]]
-    profiles = [["--hardware", profile] for profile in hardware] or [[]]
     code = 0
-    with tempfile.TemporaryDirectory(prefix="sporax-plans-") as folder:
-        file = Path(folder, "plan.json")
-        for flags in itertools.product(profiles, devices):
-            words = [*itertools.chain(*flags), "--json", str(file), *command, *target]
-            print(f"sporax plan: {' '.join(itertools.chain(*flags))}", file=sys.stderr)
-            file.unlink(missing_ok=True)
-            # What the script and the plan print is in none of the tables.
-            done = subprocess.run(
-                [sys.executable, "-m", "sporax", "plan", *words], stdout=subprocess.DEVNULL, check=False
-            )
-            refused = read_refused(file, *(value for _, value in flags)) if done.returncode and file.exists() else None
-            if done.returncode and refused is None:
-                return done.returncode
-            code = code or done.returncode
-            row = refused or read_pipeline(file)
-            plans += read_plans(file) if row is None else [row]
-    if out is not None and (
-        pipelines := [plan for plan in plans if isinstance(plan, ComparedPlan) and not plan.refused]
-    ):
+    for profile, count in itertools.product(_flags("--hardware", hardware), _flags("--devices", counts)):
+        found = _plan_of([*profile, *count], [*command, *target])
+        if isinstance(found, int):
+            return found
+        plans.append(found[0])
+        code = found[1] or code
+    made = [plan for plan in plans if isinstance(plan, Summary) or not plan.refused]
+    if out is not None and any(isinstance(plan, ComparedPlan) for plan in made):
         raise SporaxValueError(
             f"For 'sporax plan', --out together with --compare must be of steps of one stage, but got '{out}' for a "
-            f"pipeline ({pipelines[0].title}). Without --out the table is shown."
+            "pipeline. Without --out the table is shown."
         )
-    # One plan that there is makes a table; where all are refused there is none.
-    return _show(plans, out) or (code if all(isinstance(plan, ComparedPlan) and plan.refused for plan in plans) else 0)
+    # Where all are refused, the command is.
+    return _show(plans, out) or (0 if made else code)
+
+
+def _flags(name: str, values: Sequence[object]) -> list[list[str]]:
+    """A flag with each of its values; without any, none once."""
+    return [[name, str(value)] for value in values] or [[]]
+
+
+def _plan_of(flags: Sequence[str], words: Sequence[str]) -> int | tuple[Summary | ComparedPlan, int]:
+    """A plan or why it was refused, with the exit code; the code alone of a script that ended otherwise."""
+    print(f"sporax plan: {' '.join(flags)}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="sporax-plans-") as folder:
+        file = Path(folder, "plan.json")
+        command = [sys.executable, "-m", "sporax", "plan", *flags, "--json", str(file), *words]
+        # What the script and the plan print is in none of the tables.
+        code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+        if not file.exists():
+            return code
+        return read_refused(file, flags) or read_pipeline(file) or read_plans(file)[0], code
 
 
 def _show(plans: Sequence[Summary | ComparedPlan], out: Path | None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import colorsys
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from html import escape
 
 from sporax.base.text_tables import cost_text, size_text
@@ -52,10 +52,7 @@ def operators_picture(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], uni
     quiet = [_arrow(positions, arrow) for arrow in arrows if not arrow.moved]
     # Figures after all arrows, so that no line goes through one.
     loud = [_arrow(positions, arrow) for arrow in arrows if arrow.moved]
-    figures = [_figure(positions[arrow.source], arrow, line) for arrow, line in _labelled(boxes, arrows)]
-    figures += [
-        _bytes(place, box.moved_bytes, 0) for box, place in zip(boxes, positions, strict=True) if box.moved_bytes
-    ]
+    figures = _figures(boxes, arrows, positions)
     bars = [_WIDTH * box.seconds / slowest if slowest else 0.0 for box in boxes]
     drawn = [
         _box(box, place, colours[_sharding(box)], bar, unit)
@@ -172,9 +169,15 @@ def _tooltip(arrow: Arrow) -> str:
     return f"<title>{escape(text)}</title>"
 
 
-def _figure(source: tuple[int, int], arrow: Arrow, line: int) -> str:
-    """The bytes of an arrow next to the box that it leaves."""
-    return f"<g>{_tooltip(arrow)}{_bytes(source, arrow.moved_bytes, line)}</g>"
+def _figures(
+    boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], positions: Sequence[tuple[int, int]]
+) -> Iterator[str]:
+    """Bytes of boxes, and of arrows next to the boxes that they leave."""
+    for box, place in zip(boxes, positions, strict=True):
+        if box.moved_bytes:
+            yield _bytes(place, box.moved_bytes, 0)
+    for arrow, line in _labelled(boxes, arrows):
+        yield f"<g>{_tooltip(arrow)}{_bytes(positions[arrow.source], arrow.moved_bytes, line)}</g>"
 
 
 def _bytes(place: tuple[int, int], size: int, line: int) -> str:
@@ -225,17 +228,7 @@ def memory_picture(memory: MemoryCurve, unit: str = "s") -> str:
     end = moments[-1] or 1.0
     peak = max((sum(uses.values()) for _, uses in steps), default=0) or 1
     times = [left + width * moment / end for moment in moments]
-    tags, below = [], [0] * len(steps)
-    for use, colour in _USES.items():
-        above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
-        # A use that nothing has at any time would be an area without height, which still shows a line and a tooltip.
-        if above != below:
-            upper = _stairs(times, [top + height * (1 - entry / peak) for entry in above])
-            # Backwards, so that the corners go round the area.
-            lower = _stairs(times, [top + height * (1 - entry / peak) for entry in below])[::-1]
-            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*upper, *lower))
-            tags.append(f'<polygon points="{corners}" style="fill:{colour}"><title>{use}</title></polygon>')
-        below = above
+    tags = list(_areas(steps, times, lambda size: top + height * (1 - size / peak)))
     if memory.backward is not None:
         x = next((x for x, (time, _) in zip(times, steps, strict=False) if time >= memory.backward), times[-1])
         tags.append(f'<path d="M{x:.1f} {top}V{top + height}" class="grid"/>')
@@ -247,6 +240,22 @@ def memory_picture(memory: MemoryCurve, unit: str = "s") -> str:
         tags.append(_text(left + width * share, top + height + 18, moment, "layout"))
     key = "".join(f'<span class="key"><i style="background:{entry}"></i>{use}</span>' for use, entry in _USES.items())
     return f'<p class="keys">{key}</p><div class="scroll">{_svg(left + width + 90, height + 60, "".join(tags))}</div>'
+
+
+def _areas(
+    steps: Sequence[tuple[int, Mapping[str, int]]], times: Sequence[float], level: Callable[[int], float]
+) -> Iterator[str]:
+    """An area for each use, upon those of the uses before it; `level` says where a number of bytes is."""
+    below = [0] * len(steps)
+    for use, colour in _USES.items():
+        above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
+        # A use that nothing has at any time would be an area without height, which still shows a line and a tooltip.
+        if above != below:
+            # Backwards below, so that the corners go round the area.
+            stairs = (*_stairs(times, [*map(level, above)]), *_stairs(times, [*map(level, below)])[::-1])
+            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in stairs)
+            yield f'<polygon points="{corners}" style="fill:{colour}"><title>{use}</title></polygon>'
+        below = above
 
 
 def _known_moments(memory: MemoryCurve) -> tuple[Sequence[tuple[int, Mapping[str, int]]], Sequence[float]]:

@@ -41,7 +41,7 @@ def sections(view: PlanView) -> tuple[Section, ...]:
     prefix = common_prefix([row.path for row in listed if not row.path.startswith(PREFIX)])
     tables = [
         time_section(view),
-        costliest_section(view),
+        costliest_section(view, prefix),
         *(folded_section(_operators(view, phase, title, prefix)) for phase, title in _PHASES.items()),
         folded_section(tensors_section(view)),
         totals_section(view),
@@ -61,16 +61,14 @@ def folded_section(section: Section) -> Section:
 def _operators(view: PlanView, phase: str, title: str, prefix: str) -> Section:
     """One table per phase; only the forward phase has strategies."""
     forward = phase == "forward"
-    timed = view.headline.seconds is not None
-    last = "predicted" if timed else "flops"
-    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", last]
+    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", "predicted"]
     listed = [row for row in view.operators if row.phase == phase and _is_listed(row, view)]
-    small = [row for row in listed if _is_small(row, view)] if timed or view.totals.flops else []
-    folds = len(small) > 1
-    rows = [_operator_cells(row, prefix, view) for row in listed if not (folds and _is_small(row, view))]
-    if folds:
+    small = [row for row in listed if _is_small(row, view)]
+    small = small if len(small) > 1 else []
+    rows = [_operator_cells(row, prefix, view) for row in listed if row not in small]
+    if small:
         seconds = cost_text(sum(row.seconds for row in small), view.headline.unit)
-        rows.append([f"{len(small)} others", "", "without communication", "", seconds if timed else "0.0%"])
+        rows.append([f"{len(small)} others", "", "without communication", "", seconds])
     if not forward:
         for row in (columns, *rows):
             del row[1]
@@ -104,7 +102,6 @@ def _name(row: OperatorRow, prefix: str) -> str:
 
 
 def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
-    timed = view.headline.seconds is not None
     strategy = _some([str(entry).replace(" ", "") for entry in row.strategy])
     arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
     return [
@@ -112,7 +109,7 @@ def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
         "; ".join(collective_texts(row)),
-        cost_text(row.seconds, view.headline.unit) if timed else f"{row.flops_share:.1%}",
+        cost_text(row.seconds, view.headline.unit),
     ]
 
 
@@ -131,20 +128,20 @@ def time_section(view: PlanView) -> Section:
     return Section("Where the time goes", ("part", "predicted", "share", "programs can hide"), rows, right=(1, 2, 3))
 
 
-def costliest_section(view: PlanView) -> Section:
+def costliest_section(view: PlanView, prefix: str = "") -> Section:
     """The rows that take longest, equal layers as one, with the time of all of them."""
-    unit, total = view.headline.unit, view.headline.seconds
-    timed = [row for row in view.operators if row.seconds > 0] if total else []
+    unit, total = view.headline.unit, view.headline.seconds or 1.0
+    timed = [row for row in view.operators if row.seconds > 0]
     cells = [
-        (_name(row, ""), row.phase, cost_text(row.seconds, unit), "; ".join(collective_texts(row))) for row in timed
+        (_name(row, prefix), row.phase, cost_text(row.seconds, unit), "; ".join(collective_texts(row))) for row in timed
     ]
-    groups = [(sum(timed[place].seconds for place in places), name, places[0]) for places, name in equal_rows(cells)]
+    groups = ((sum(timed[row].seconds for row in equal), name, cells[equal[0]]) for equal, name in equal_rows(cells))
     longest = sorted(groups, key=lambda group: -group[0])[:_COSTLIEST]
     rows = tuple(
-        (name, timed[first].phase, cost_text(seconds, unit), f"{seconds / (total or 1.0):.1%}", cells[first][3])
-        for seconds, name, first in longest
+        (name, phase, cost_text(seconds, unit), f"{seconds / total:.1%}", collectives)
+        for seconds, name, (_, phase, _, collectives) in longest
     )
-    columns = ("costliest operators", "phase", "predicted, all of them", "share", "collectives, bytes per rank")
+    columns = ("costliest operators", "phase", "predicted", "share", "collectives, bytes per rank")
     return Section("What takes longest", columns, rows, right=(2, 3))
 
 
