@@ -19,6 +19,8 @@ class Described(abc.ABC):
     """The questions to a dataset; base of `Dataset`."""
 
     _node: Node
+    dataset_size: int | None = None
+    """What `get_dataset_size` gave, once it was called."""
 
     @property
     def column_names(self) -> list[str]:
@@ -31,7 +33,8 @@ class Described(abc.ABC):
 
     def get_dataset_size(self) -> int:
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
-        return self._node.num_rows()
+        self.dataset_size = self._node.num_rows()
+        return self.dataset_size
 
     def __len__(self) -> int:
         return self.get_dataset_size()
