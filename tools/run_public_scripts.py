@@ -3,8 +3,8 @@
     python tools/run_public_scripts.py --sources /tmp/sources --folder /tmp/results [--wheel PYTHON] [--only TEXT] [--write FILE]
 
 `--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a
-process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no chance.
-What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
+process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no
+chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
 `tools/public_scripts.json`.
 """
 
