@@ -95,6 +95,16 @@ def test_a_collective_has_line_operator_axes_bytes_and_time():
     )
 
 
+def test_what_functions_of_jax_need_has_the_line_that_calls_them():
+    def spread(x, row):
+        y = jnp.where(row > 0, x, 0.0)
+        return jax.nn.silu(y)
+
+    args = struct((64, 16), "data", mesh=ROW), struct((64, 16), None, "data", mesh=ROW)
+    lines = [one.place.code for one in LISTED(jax.jit(spread, out_shardings=on("data", mesh=ROW)), *args).collectives]
+    assert all(lines) and any("jnp.where" in line for line in lines)
+
+
 def test_a_loop_counts_as_often_as_it_runs_and_one_without_length_once():
     function, args = programs.layers_by_scan(None)
     found = LISTED(function, *args).collectives
