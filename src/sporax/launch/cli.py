@@ -69,9 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
     # Two parsers: flags belong to the command, whose module is loaded only when it is chosen.
     chosen = top_level_parser().parse_args(argv)
-    command = load_command(chosen.command)
-    parser = command_parser(chosen.command, command)
     try:
+        command = load_command(chosen.command)
+        parser = command_parser(chosen.command, command)
         return command.run(parser.parsed(chosen.arguments))
     except SporaxError as mistake:
         print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)
