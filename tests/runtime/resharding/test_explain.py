@@ -241,6 +241,11 @@ def test_sixteen_bits_are_counted_as_such():
     assert half.sent_bytes * 2 == wide.sent_bytes
 
 
+def test_a_limit_of_changes_is_kept_and_said():
+    found = explained(programs.megatron(None), tries=2)
+    assert found.tried == 2 and found.notes == ("2 changes were the limit, 'tries'; a higher one looks further.",)
+
+
 def test_json_has_all_of_it():
     found = explained(programs.transposed_constraint(), tries=8)
     read = json.loads(found.to_json())
@@ -309,7 +314,7 @@ ERRORS = {
     ),
     "axis of pmap": (
         SporaxValueError,
-        "collective over the axis 'batch'.*leave out `jax.pmap`",
+        "collective over the axis 'batch'.*in place of `jax.pmap`",
         lambda: LISTED(pmean_of_loss, struct((8,), mesh=ROW)),
     ),
 }
