@@ -239,16 +239,19 @@ class Instructions:
         elif name == "random_bits":
             self._random_bits(event)
         elif name in RULES:
-            # Carries update their first operand in place, as loops do.
-            # A stacked operand in bfloat16 is widened before the loop, one in float16 round by round.
-            whole = name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
-            reads = [self._wide(array) if whole else array for array in self._read(event)]
-            written = [self._array_of(value, narrow=not whole) for value in event.writes]
-            self._add(Kind.KERNEL, reads, written, in_place=name == CARRY)
+            self._loop_edge(event, operator)
         elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
             self._kernel(event, name)
+
+    def _loop_edge(self, event: Event, operator: Operator) -> None:
+        """What enters or leaves a round, in half precision where it is that. Carries update their first operand in place."""
+        # A stacked operand in bfloat16 is widened before the loop, one in float16 round by round.
+        whole = operator.name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
+        reads = [self._wide(array) if whole else array for array in self._read(event)]
+        written = [self._array_of(value, narrow=not whole) for value in event.writes]
+        self._add(Kind.KERNEL, reads, written, in_place=operator.name == CARRY)
 
     def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
         """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
