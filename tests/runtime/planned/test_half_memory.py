@@ -39,9 +39,9 @@ def step(network):
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.full)])
 @pytest.mark.parametrize("network", [layers, looped, pytest.param(mixed, marks=pytest.mark.full)])
 def test_predicted_memory_is_that_of_the_compiled_program(network, dtype):
-    kept = jnp.float32 if network is mixed else dtype
-    weights = [jax.ShapeDtypeStruct((WIDTH, WIDTH), kept)] * 4
-    weights = jax.ShapeDtypeStruct((4, WIDTH, WIDTH), kept) if network is looped else weights
+    stored = jnp.float32 if network is mixed else dtype
+    weights = [jax.ShapeDtypeStruct((WIDTH, WIDTH), stored)] * 4
+    weights = jax.ShapeDtypeStruct((4, WIDTH, WIDTH), stored) if network is looped else weights
     x = jax.ShapeDtypeStruct((ROWS, WIDTH), dtype)
     planned = sporax.plan(
         step(network), weights, x, devices=8, hardware="cpu", mode="recursive", carry={0: 0}, fixed={1: (8, 1)}

@@ -248,9 +248,9 @@ class Instructions:
     def _loop_edge(self, event: Event, operator: Operator) -> None:
         """What enters or leaves a round, in half precision where it is that. Carries update their first operand in place."""
         # A stacked operand in bfloat16 is widened before the loop, one in float16 round by round.
-        whole = operator.name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
-        reads = [self._wide(array) if whole else array for array in self._read(event)]
-        written = [self._array_of(value, narrow=not whole) for value in event.writes]
+        is_wide = operator.name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
+        reads = [self._wide(array) if is_wide else array for array in self._read(event)]
+        written = [self._array_of(value, narrow=not is_wide) for value in event.writes]
         self._add(Kind.KERNEL, reads, written, in_place=operator.name == CARRY)
 
     def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
