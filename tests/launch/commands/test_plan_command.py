@@ -1,10 +1,8 @@
 """`sporax plan`: the plan of a script's first step, and nothing after it."""
 
+import functools
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -42,36 +40,10 @@ def script(write):
     return write("script.py", SCRIPT)
 
 
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    """A process that has imported what plans need, and forks for every command."""
-    command = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path_factory.mktemp("forks"), **pipes) as process:
-        yield process
-        process.stdin.close()
-
-
 @pytest.fixture
-def plan(forks, environ, tmp_path, tmp_path_factory):
-    """Run `sporax plan …` to its end as `run` does, without the seconds of its imports."""
-
-    def run_plan(*words):
-        arguments = ["plan", *map(str, words)]
-        out, err = (tmp_path_factory.mktemp("output") / name for name in ("out", "err"))
-        request = {
-            "arguments": arguments,
-            "folder": str(tmp_path),
-            "environ": environ,
-            "out": str(out),
-            "err": str(err),
-        }
-        forks.stdin.write(json.dumps(request) + "\n")
-        forks.stdin.flush()
-        code = int(forks.stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
-
-    return run_plan
+def plan(run):
+    """Run `sporax plan …` to its end."""
+    return functools.partial(run, "plan")
 
 
 @pytest.mark.parametrize(

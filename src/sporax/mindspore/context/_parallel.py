@@ -105,7 +105,12 @@ def _num_ranks_here() -> int:
     return num_devices() if _runs_by_rank() and not SESSION.plans_all else 1
 
 
-SESSION.acts_for, SESSION.by_rank = _num_ranks_here, _runs_by_rank
+def _sharded_over() -> int:
+    """Over how many devices a step of the global view is sharded."""
+    return num_devices() if snapshot().in_global_view else 1
+
+
+SESSION.acts_for, SESSION.by_rank, SESSION.sharded_over = _num_ranks_here, _runs_by_rank, _sharded_over
 
 
 def starts_from_first_rank() -> bool:
