@@ -11,6 +11,8 @@ CPUs, as seen in its buffer assignment:
 * The gradient of a pooling makes the coordinates of all elements, selects those of the extremes, and adds at these
   positions.
 * Random bits are two words per element, which stay live until the bits are last read.
+* Half precision is computed in float32, and values between operators stay there: only arguments, results, what loops carry and
+  what collectives make of these have two bytes an element. Products read them through a copy.
 * Collectives write one slice after another. If the gathered dimension is not the first, readers that need the usual
   order transpose the result; reduce-scatters transpose their operand.
 
@@ -31,7 +33,7 @@ from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import CARRY, RULES
+from sporax.planner.rules.loop_rules import CARRY, RULES, SLICE
 
 MAYBE_VIEWS = frozenset(
     [
@@ -51,6 +53,7 @@ LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 """Families of rules (`planner.rules.rule_table`) whose operators become loops over elements."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 """Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
+_HALF = frozenset(["bfloat16", "float16"])
 _WORD = 4
 """Bytes of one word of random bits."""
 _MANY = 8
@@ -104,8 +107,13 @@ class Instructions:
         """Arrays in other shapes, and what they are views of."""
         self._turned: dict[int, int] = {}
         """Transposed matrices, and what they are made of."""
+        self._narrow: set[int] = set()
+        """Arrays in half precision."""
+        self._widened: dict[int, int] = {}
+        """Their copies in float32."""
+        self._outputs = {value for value in timeline.outputs if value[0] != LITERAL}
         for value in timeline.inputs:
-            self._array_of(value)
+            self._array_of(value, narrow=True)
         # The last event only hands out results; no instruction belongs to it.
         for self._event, event in enumerate(timeline.events[:-1]):
             self._after = frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
@@ -119,11 +127,33 @@ class Instructions:
 
     # ------------------------------------------------------------------------------------------------------- arrays
 
-    def _array_of(self, value: Value) -> int:
+    def _array_of(self, value: Value, narrow: bool = False) -> int:
         if value not in self.number:
             spec = self.timeline.graph.tensors[value[0]]
-            self.number[value] = self._new(value[0], math.prod(self._shape(value)) * spec.itemsize)
+            is_half, is_narrow = spec.dtype in _HALF, narrow or value in self._outputs
+            itemsize = _WORD if is_half and not is_narrow else spec.itemsize
+            self.number[value] = array = self._new(value[0], math.prod(self._shape(value)) * itemsize)
+            self._narrow.update({array} if is_half and is_narrow else ())
         return self.number[value]
+
+    def _wide(self, array: int) -> int:
+        """An array, or its copy in float32 where it is in half precision."""
+        if array not in self._narrow:
+            return array
+        if array not in self._widened:
+            self._widened[array] = wide = self._new(self.arrays[array].tensor, 2 * self.arrays[array].num_bytes)
+            self._add(Kind.LOOP, [array], [wide], elementwise=True)
+        return self._widened[array]
+
+    def _computed(self, event: Event, reads: Sequence[int]) -> None:
+        """A product or convolution, whose results in half precision are one more loop."""
+        (result,) = self._written(event)
+        wide = (
+            result if result not in self._narrow else self._new(event.writes[0][0], 2 * self.arrays[result].num_bytes)
+        )
+        self._add(Kind.KERNEL, reads, [wide])
+        if wide != result:
+            self._add(Kind.LOOP, [wide], [result], elementwise=True)
 
     def _new(self, tensor: int, num_bytes: int) -> int:
         self.arrays.append(Array(tensor, num_bytes))
@@ -131,7 +161,9 @@ class Instructions:
 
     def like(self, array: int) -> int:
         """A new array of the same size."""
-        return self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
+        new = self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
+        self._narrow.update({new} if array in self._narrow else ())
+        return new
 
     def _shape(self, value: Value) -> tuple[int, ...]:
         """Of a device's slice."""
@@ -207,12 +239,19 @@ class Instructions:
         elif name == "random_bits":
             self._random_bits(event)
         elif name in RULES:
-            # Carries update their first operand in place, as loops do.
-            self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
+            self._loop_edge(event, operator)
         elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
             self._kernel(event, name)
+
+    def _loop_edge(self, event: Event, operator: Operator) -> None:
+        """What enters or leaves a round, in half precision where it is that. Carries update their first operand in place."""
+        # A stacked operand in bfloat16 is widened before the loop, one in float16 round by round.
+        is_wide = operator.name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
+        reads = [self._wide(array) if is_wide else array for array in self._read(event)]
+        written = [self._array_of(value, narrow=not is_wide) for value in event.writes]
+        self._add(Kind.KERNEL, reads, written, in_place=operator.name == CARRY)
 
     def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
         """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
@@ -256,11 +295,19 @@ class Instructions:
         if len(event.reads) != 1 or len(event.writes) != 1:
             return False
         operand, result = event.reads[0], event.writes[0]
+        if name == "convert_element_type":
+            return self._stays_wide(operand, result)
         if name == "transpose":
             in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
             # Plain matrices are read in any order by the libraries of matrix products.
             return in_order or self.number.get(operand) in self._plain
         return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
+
+    def _stays_wide(self, operand: Value, result: Value) -> bool:
+        """Whether a conversion to or from half precision is between arrays of float32."""
+        dtypes = {self.timeline.graph.tensors[value[0]].dtype for value in (operand, result)}
+        is_wide = result not in self._outputs and self._array_of(operand) not in self._narrow
+        return is_wide and not dtypes.isdisjoint(_HALF) and dtypes <= {*_HALF, "float32"}
 
     def _read(self, event: Event) -> list[int]:
         return [self._array_of(value) for value in event.reads]
@@ -301,7 +348,7 @@ class Instructions:
         for side, value in enumerate(event.reads):
             # Each operand by itself: a transposed one may be written out while the other is read as it is.
             shape = self._shape(value)
-            array = self._array_of(value)
+            array = self._wide(self._array_of(value))
             if len(shape) == 2:
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
                 array = self._turned.get(array, array)
@@ -312,7 +359,7 @@ class Instructions:
                 sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
                 array = self._in_shape(array, tuple(sizes))
             reads.append(array)
-        self._add(Kind.KERNEL, reads, self._written(event))
+        self._computed(event, reads)
         if all(len(self._shape(value)) == 2 for value in event.reads):
             self._plain.update(self._written(event))
 
@@ -322,7 +369,7 @@ class Instructions:
         result = numbers.out_spec
         reads = []
         for place, value in enumerate(event.reads):
-            array = self._array_of(value)
+            array = self._wide(self._array_of(value))
             reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
         (written,) = self._written(event)
         # Convolutions write channels last; if the program has them elsewhere, one more loop brings them there.
@@ -377,7 +424,7 @@ class Instructions:
             array = self._moved(array, move, shape)
         # The partial sum under this placement is gone; the new array has the same name.
         self.number.pop(event.writes[0], None)  # parts that were combined, and are needed again, are computed again
-        self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
+        self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0], narrow=array in self._narrow))
 
     def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:
         """The instructions of one move, which changes the local `shape`; the last of them writes `target`."""
