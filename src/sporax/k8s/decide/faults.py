@@ -42,7 +42,9 @@ def _settle(draft: ActionsDraft, name: str) -> JobFailure | None:
         again = pod.restarts - draft.record(name).container_restarts
         draft.remember(name, container_restarts=pod.restarts)
         draft.update(restarts=draft.status.restarts + again, failures=draft.status.failures + again)
-    # A pod that has succeeded is never created again.
+    # A pod that has succeeded is never created again; a server that is evicted hands over and ends well, and its place is free.
+    if pod.phase is PodPhase.SUCCEEDED and pod.role is PodRole.SERVER and pod.is_deleting:
+        return None
     if pod.phase is PodPhase.SUCCEEDED:
         draft.remember(name, result="Succeeded")
     elif pod.phase is PodPhase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
