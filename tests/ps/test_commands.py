@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import zmq
 
+from forked_commands import run_forked
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
 from sporax.launch.commands import ps_command
@@ -196,7 +196,7 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", str(script)]
     with tempfile.TemporaryDirectory() as folder:  # with a short name: the paths of sockets have at most 107 characters
         environ = {**os.environ, "TMPDIR": folder}
-        ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+        ran = run_forked(command, env=environ, cwd=tmp_path, timeout=90)
         assert "worked" in ran.stdout, ran
         assert os.listdir(folder) == []
 
@@ -205,7 +205,7 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
 def test_the_exit_code_of_a_worker_is_the_launchers(tmp_path: Path, ending: str) -> None:
     (tmp_path / "script.py").write_text(f"import os, sys\n{ending}\n", encoding="utf-8")
     command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", "script.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    ran = run_forked(command, cwd=tmp_path, timeout=90)
     assert ran.returncode == 3, ran
     assert "sporax run: worker 0 ended with exit code 3\n" in ran.stderr
 

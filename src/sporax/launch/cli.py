@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "sporax.launch.commands.plan_command",
         "show how a script's training step is sharded over devices, without training",
     ),
+    "explain-sharding": (
+        "sporax.launch.commands.explain_sharding_command",
+        "list the collectives that XLA puts into a JAX program of yours, and what removes them",
+    ),
     "check": ("sporax.mindspore._names.check", "list what a program uses of MindSpore that is not offered here"),
     "stubs": ("sporax.launch.commands.stubs_command", "write stubs by which editors find `import mindspore`"),
     "calibrate": (

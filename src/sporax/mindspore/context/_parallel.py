@@ -7,6 +7,7 @@ job and the rank (otherwise `communication.init` says them), and the dataset str
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from sporax.ir.config.parallel_config import (
     ParallelConfig,
     ParallelMode,
 )
+from sporax.ir.config.plan_settings import DEVICES
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.mindspore.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
 from sporax.mindspore.context._keys import ParallelSettings
@@ -213,6 +215,17 @@ def _on_config(setter: Setter) -> Setter:
     return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
 
 
+def _gives_way(setter: Setter) -> Setter:
+    """A number of devices that gives way to the one that `sporax plan --devices` asks for."""
+
+    def set_number(config: Any, value: Any) -> Any:
+        asked = os.environ.get(DEVICES, "") if SESSION.plans_all else ""
+        config = setter(config, value)
+        return dataclasses.replace(config, device_num=int(asked)) if asked else config
+
+    return set_number
+
+
 def _user_set(key: str, setter: Setter) -> Setter:
     # From now on the job's own number does not replace it.
     return lambda context, value: dataclasses.replace(
@@ -318,7 +331,7 @@ _PATHS = (
     "dump_local_norm_path",
 )
 _SETTERS: dict[str, Setter] = {
-    "device_num": _user_set("device_num", stored(_SET, "device_num", number(1))),
+    "device_num": _user_set("device_num", _gives_way(stored(_SET, "device_num", number(1)))),
     "global_rank": _user_set("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
     "parallel_mode": _on_config(_set_mode),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},

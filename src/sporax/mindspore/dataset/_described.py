@@ -20,6 +20,8 @@ class Described(abc.ABC):
     """The questions to a dataset; base of `Dataset`."""
 
     _node: Node
+    dataset_size: int | None = None
+    """What `get_dataset_size` gave, once it was called."""
 
     @property
     def column_names(self) -> list[str]:
@@ -34,7 +36,8 @@ class Described(abc.ABC):
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
         if num_ranks := num_shares(self._node):
             _checks.parallel_context().note_size_of_all_ranks(num_ranks)
-        return self._node.num_rows()
+        self.dataset_size = self._node.num_rows()
+        return self.dataset_size
 
     def __len__(self) -> int:
         return self.get_dataset_size()

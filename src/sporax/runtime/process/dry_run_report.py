@@ -15,10 +15,11 @@ import numpy as np
 
 from sporax.base.made_later import dataclass
 from sporax.base.progress import activity, reported
+from sporax.runtime.process.compiled_text import COLLECTIVES
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 # "-start" is the asynchronous form; its "-done" half is not counted.
-_COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+_COLLECTIVE = re.compile(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
 @dataclass
