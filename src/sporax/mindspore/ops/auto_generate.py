@@ -22,7 +22,7 @@ BitwiseOrTensor=bitwise_or BitwiseXorScalar=bitwise_xor BitwiseXorTensor=bitwise
 ClampScalar=clamp ClampTensor=clamp Dense=dense DiagonalView=diagonal Divs=div EqScalar=equal ExpandAs=expand_as
 ExpandDimsView=expand_dims FFT2=fft2 FFT=fft FFTFreq=fftfreq FFTN=fftn FFTShift=fftshift FloorDivScalar=floor_div
 FmodScalar=fmod FmodTensor=fmod FullLike=full_like GatherNdExt=gather_nd Geqrf=geqrf GreaterEqualScalar=greater_equal
-HFFT2=hfft2 HFFT=hfft HFFTN=hfftn IFFT2=ifft2 IFFT=ifft IFFTN=ifftn IFFTShift=ifftshift IHFFT2=ihfft2 IHFFT=ihfft
+IndexFillScalar=index_fill IndexFillTensor=index_fill TypeAs=type_as HFFT2=hfft2 HFFT=hfft HFFTN=hfftn IFFT2=ifft2 IFFT=ifft IFFTN=ifftn IFFTShift=ifftshift IHFFT2=ihfft2 IHFFT=ihfft
 IHFFTN=ihfftn IRFFT2=irfft2 IRFFT=irfft IRFFTN=irfftn LerpScalar=lerp LessScalar=less MaskedFillScalar=masked_fill
 Muls=mul OnesLikeExt=ones_like PowScalarTensor=pow PowTensorScalar=pow RFFT2=rfft2 RFFT=rfft RFFTFreq=rfftfreq
 RFFTN=rfftn RandpermExt=randperm RemainderScalarTensor=remainder RemainderTensorScalar=remainder
@@ -49,6 +49,8 @@ MishExt=nn.functional.mish Mm=mm Mv=mv Nansum=nansum Narrow=narrow NarrowView=na
 Outer=outer PixelShuffle=nn.functional.pixel_shuffle RealView=real ScatterAddExt=scatter_add
 SeLUExt=nn.functional.selu SoftplusExt=nn.functional.softplus SortExt=sort Std=std StdMean=std_mean SubScalar=sub
 TExt=t Take=take TraceExt=trace TransposeExtView=transpose TriangularSolve=triangular_solve TrilExt=tril
+AvgPool3DExt=nn.functional.avg_pool3d Clone=clone Col2ImExt=nn.functional.fold Conv2DExt=nn.functional.conv2d
+EmptyLike=empty_like Hardtanh=nn.functional.hardtanh LinSpaceExt=linspace LinalgQr=qr MedianDim=median Threshold=nn.functional.threshold
 UnstackExtView=unbind Var=var VarMean=var_mean Vdot=vdot
 """
 """Functions of `mint`, by their dotted names."""
