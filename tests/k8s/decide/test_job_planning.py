@@ -584,6 +584,22 @@ def test_a_pod_that_does_not_end_long_after_its_deletion_is_told_with_what_to_do
     assert simulation.state == "Running"
 
 
+@pytest.mark.parametrize("phase", [PodPhase.SUCCEEDED, PodPhase.FAILED])
+def test_a_server_that_is_evicted_right_after_it_was_replaced_is_replaced_again(phase):
+    simulation = running(job(servers=2), membership=ReportedMembership(True, 2, 2))
+    simulation.end("job-ps-1", 137)
+    simulation.settle()
+    # Evicted before anyone has looked at the new one: it hands over, and its pod ends.
+    pod = simulation.pods["job-ps-1"]
+    simulation.pods["job-ps-1"] = replace(pod, uid="new", phase=phase, exit_code=0, is_deleting=True)
+    simulation.step()
+    del simulation.pods["job-ps-1"]
+    simulation.settle()
+    assert simulation.names("PS") == ["job-ps-0", "job-ps-1"]
+    assert simulation.state == "Running"
+    assert simulation.status.pods["job-ps-1"].result == ""
+
+
 def test_what_pods_wait_for_is_a_condition_until_they_start():
     simulation = running(job())
     waiting = "mindspore: ImagePullBackOff, no such image"

@@ -24,6 +24,17 @@ CALLS = [
     ("RemainderTensorScalar", (X, 0.3), lambda: ops.remainder(X, 0.3)),
     ("RepeatInterleaveInt", (X, 2, 1), lambda: ops.repeat_interleave(X, 2, 1)),
     ("Addmm", (X[:, :3], X, X.T, 2, 3), lambda: mint.addmm(X[:, :3], X, X.T, beta=2, alpha=3)),
+    ("LinSpaceExt", (0, 4, 5, ms.float32), lambda: mint.linspace(0, 4, 5, dtype=ms.float32)),
+    ("Hardtanh", (X, 0.0, 0.5), lambda: mint.nn.functional.hardtanh(X, 0.0, 0.5)),
+    ("Threshold", (X, 0.2, 9.0), lambda: mint.nn.functional.threshold(X, 0.2, 9.0)),
+    ("MedianDim", (X, 1, True), lambda: mint.median(X, 1, True)),
+    ("LinalgQr", (X,), lambda: mint.linalg.qr(X)),
+    ("IndexFillScalar", (X, 0, IDS, 7.0), lambda: ops.index_fill(X, 0, IDS, 7.0)),
+    (
+        "Conv2DExt",
+        (X.reshape(1, 1, 3, 4), X[:2, :2].reshape(1, 1, 2, 2), None, (1, 2), (0, 1), (1, 1), 1),
+        lambda: mint.nn.functional.conv2d(X.reshape(1, 1, 3, 4), X[:2, :2].reshape(1, 1, 2, 2), None, (1, 2), (0, 1)),
+    ),
     ("LogSoftmaxExt", (X, 0, None), lambda: mint.nn.functional.log_softmax(X, 0)),
     ("VarMean", (X, 0, 0, True), lambda: mint.var_mean(X, 0, correction=0, keepdim=True)),
 ]

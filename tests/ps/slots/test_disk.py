@@ -79,6 +79,20 @@ def test_pages_ahead_take_a_small_part_of_what_is_free(tmp_path: Path, monkeypat
     log.close()
 
 
+def test_a_disk_that_the_first_steps_would_fill_is_told_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SlotLog(tmp_path, sync=False)
+    monkeypatch.setattr(log_module, "free_bytes", lambda _: 200_000)
+    with pytest.raises(
+        StorageError, match="the log .* must be written, but there is too little room. It needs 4195304 bytes"
+    ):
+        log.reserve(1000)
+    log.num_bytes = 4 << 20  # it has been as long as that already
+    log.reserve(1000)
+    log.close()
+
+
 def test_a_short_disk_makes_logs_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SlotLog(tmp_path, sync=False)
     log.num_bytes = 8 << 20

@@ -43,11 +43,16 @@ def _settle(draft: ActionsDraft, name: str) -> JobFailure | None:
         draft.remember(name, container_restarts=pod.restarts)
         draft.update(restarts=draft.status.restarts + again, failures=draft.status.failures + again)
     # A pod that has succeeded is never created again.
-    if pod.phase is PodPhase.SUCCEEDED:
+    if pod.phase is PodPhase.SUCCEEDED and not _handed_over(pod):
         draft.remember(name, result="Succeeded")
     elif pod.phase is PodPhase.FAILED and not pod.is_deleting and draft.record(name).settled_uid != pod.uid:
         return _answer(draft, pod)
     return None
+
+
+def _handed_over(pod: Pod) -> bool:
+    """Whether it is a server that is evicted: it hands over and ends well, and its place is free."""
+    return pod.role is PodRole.SERVER and pod.is_deleting
 
 
 def _answer(draft: ActionsDraft, pod: Pod) -> JobFailure | None:

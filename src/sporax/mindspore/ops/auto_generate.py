@@ -23,33 +23,36 @@ ClampScalar=clamp ClampTensor=clamp Dense=dense DiagonalView=diagonal Divs=div E
 ExpandDimsView=expand_dims FFT2=fft2 FFT=fft FFTFreq=fftfreq FFTN=fftn FFTShift=fftshift FloorDivScalar=floor_div
 FmodScalar=fmod FmodTensor=fmod FullLike=full_like GatherNdExt=gather_nd Geqrf=geqrf GreaterEqualScalar=greater_equal
 HFFT2=hfft2 HFFT=hfft HFFTN=hfftn IFFT2=ifft2 IFFT=ifft IFFTN=ifftn IFFTShift=ifftshift IHFFT2=ihfft2 IHFFT=ihfft
-IHFFTN=ihfftn IRFFT2=irfft2 IRFFT=irfft IRFFTN=irfftn LerpScalar=lerp LessScalar=less MaskedFillScalar=masked_fill
-Muls=mul OnesLikeExt=ones_like PowScalarTensor=pow PowTensorScalar=pow RFFT2=rfft2 RFFT=rfft RFFTFreq=rfftfreq
-RFFTN=rfftn RandpermExt=randperm RemainderScalarTensor=remainder RemainderTensorScalar=remainder
+IHFFTN=ihfftn IndexFillScalar=index_fill IndexFillTensor=index_fill IRFFT2=irfft2 IRFFT=irfft IRFFTN=irfftn
+LerpScalar=lerp LessScalar=less MaskedFillScalar=masked_fill Muls=mul OnesLikeExt=ones_like PowScalarTensor=pow
+PowTensorScalar=pow RandpermExt=randperm RemainderScalarTensor=remainder RemainderTensorScalar=remainder
 RemainderTensorTensor=remainder Repeat=tile RepeatInterleaveInt=repeat_interleave
-RepeatInterleaveTensor=repeat_interleave SelectV2=select TransposeView=transpose View=reshape ViewAs=view_as
-XLogYScalarOther=xlogy XLogYScalarSelf=xlogy ZerosLikeExt=zeros_like
+RepeatInterleaveTensor=repeat_interleave RFFT2=rfft2 RFFT=rfft RFFTFreq=rfftfreq RFFTN=rfftn SelectV2=select
+TransposeView=transpose TypeAs=type_as View=reshape ViewAs=view_as XLogYScalarOther=xlogy XLogYScalarSelf=xlogy
+ZerosLikeExt=zeros_like
 """
 _MINT = """
 AcosExt=acos AcoshExt=acosh AdaptiveAvgPool1D=nn.functional.adaptive_avg_pool1d
 AdaptiveAvgPool2DExt=nn.functional.adaptive_avg_pool2d AdaptiveAvgPool3DExt=nn.functional.adaptive_avg_pool3d
-AddScalar=add Addbmm=addbmm AddcdivExt=addcdiv Addmm=addmm Addmv=addmv Any=any AnyExt=any ArgMaxExt=argmax
+Addbmm=addbmm AddcdivExt=addcdiv Addmm=addmm Addmv=addmv AddScalar=add Any=any AnyExt=any ArgMaxExt=argmax
 ArgMinExt=argmin ArgSort=argsort AsinExt=asin AsinhExt=asinh Atan2Ext=atan2 AtanExt=atan
-AvgPool1D=nn.functional.avg_pool1d AvgPool2D=nn.functional.avg_pool2d Baddbmm=baddbmm BincountExt=bincount
-BitwiseNot=bitwise_not BroadcastToView=broadcast_to Chunk=chunk ChunkView=chunk Conv1DExt=nn.functional.conv1d
+AvgPool1D=nn.functional.avg_pool1d AvgPool2D=nn.functional.avg_pool2d AvgPool3DExt=nn.functional.avg_pool3d
+Baddbmm=baddbmm BincountExt=bincount BitwiseNot=bitwise_not BroadcastToView=broadcast_to Chunk=chunk ChunkView=chunk
+Clone=clone Col2ImExt=nn.functional.fold Conv1DExt=nn.functional.conv1d Conv2DExt=nn.functional.conv2d
 Conv3DExt=nn.functional.conv3d CosineEmbeddingLoss=nn.functional.cosine_embedding_loss CumminExt=cummin
-CumsumExt=cumsum DiagExt=diag DivMod=div Dot=dot Embedding=nn.functional.embedding EqualExt=equal Exp2=exp2
-FlattenExt=flatten Frac=frac GeluExt=nn.functional.gelu GroupNorm=nn.functional.group_norm HistcExt=histc
-Im2ColExt=nn.functional.unfold ImagView=imag IndexAddExt=index_add IndexSelect=index_select IsNegInf=isneginf
-KLDiv=nn.functional.kl_div Kthvalue=kthvalue L1LossExt=nn.functional.l1_loss LayerNormExt=nn.functional.layer_norm
-LeakyReLUExt=nn.functional.leaky_relu Log10=log10 Log2=log2 LogAddExp2=logaddexp2 LogAddExp=logaddexp
+CumsumExt=cumsum DiagExt=diag DivMod=div Dot=dot Embedding=nn.functional.embedding EmptyLike=empty_like EqualExt=equal
+Exp2=exp2 FlattenExt=flatten Frac=frac GeluExt=nn.functional.gelu GroupNorm=nn.functional.group_norm
+Hardtanh=nn.functional.hardtanh HistcExt=histc Im2ColExt=nn.functional.unfold ImagView=imag IndexAddExt=index_add
+IndexSelect=index_select IsNegInf=isneginf KLDiv=nn.functional.kl_div Kthvalue=kthvalue
+L1LossExt=nn.functional.l1_loss LayerNormExt=nn.functional.layer_norm LeakyReLUExt=nn.functional.leaky_relu
+LinalgQr=qr LinSpaceExt=linspace Log10=log10 Log2=log2 LogAddExp2=logaddexp2 LogAddExp=logaddexp
 LogSigmoid=nn.functional.logsigmoid LogSoftmaxExt=nn.functional.log_softmax LogSumExp=logsumexp
-MSELossExt=nn.functional.mse_loss MatrixInverseExt=inverse Max=amax MedianExt=median Min=amin
-MishExt=nn.functional.mish Mm=mm Mv=mv Nansum=nansum Narrow=narrow NarrowView=narrow NonZeroExt=nonzero Norm=norm
+MatrixInverseExt=inverse Max=amax MedianDim=median MedianExt=median Min=amin MishExt=nn.functional.mish Mm=mm
+MSELossExt=nn.functional.mse_loss Mv=mv Nansum=nansum Narrow=narrow NarrowView=narrow NonZeroExt=nonzero Norm=norm
 Outer=outer PixelShuffle=nn.functional.pixel_shuffle RealView=real ScatterAddExt=scatter_add
 SeLUExt=nn.functional.selu SoftplusExt=nn.functional.softplus SortExt=sort Std=std StdMean=std_mean SubScalar=sub
-TExt=t Take=take TraceExt=trace TransposeExtView=transpose TriangularSolve=triangular_solve TrilExt=tril
-UnstackExtView=unbind Var=var VarMean=var_mean Vdot=vdot
+Take=take TExt=t Threshold=nn.functional.threshold TraceExt=trace TransposeExtView=transpose
+TriangularSolve=triangular_solve TrilExt=tril UnstackExtView=unbind Var=var VarMean=var_mean Vdot=vdot
 """
 """Functions of `mint`, by their dotted names."""
 

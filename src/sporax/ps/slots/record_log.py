@@ -179,14 +179,16 @@ class SlotLog:
         return self._has_room and self._size < min(self._ahead_bytes, self._end + _AHEAD_BYTES // 2)
 
     def reserve(self, num_bytes: int) -> None:
-        """Look for room that will surely be needed, in addition to what earlier calls have asked for.
+        """Look for room that will surely be needed, in addition to what earlier calls have asked for, and for the shortest log.
 
         Raises:
             StorageError: there is too little.
         """
         self._reserved_bytes += num_bytes
-        if free_bytes(self.directory) < self._reserved_bytes:
-            raise storage_error("the log", self._path(), self._reserved_bytes)
+        # A log that is shorter is never begun again, so the steps would fill the disk.
+        needed = self._reserved_bytes + max(_LEAST_BYTES - self.num_bytes, 0)
+        if free_bytes(self.directory) < needed:
+            raise storage_error("the log", self._path(), needed)
 
     def is_too_long(self, longest_bytes: int, snapshots_bytes: int) -> bool:
         """Whether to begin another file: this one has reached its size, or more than half of the room that there was.
