@@ -71,6 +71,22 @@ def test_eight_ranks_give_what_was_recorded(tmp_path):
         assert_as_eight_ranks(case, results)
 
 
+@pytest.mark.parametrize("numbers", [7, 8])
+def test_compiled_exchanges_without_weights_are_as_those_outside(ranks, numbers):
+    @ms.jit
+    def exchanged(x):
+        return ops.Broadcast(root_rank=0)((x,))[0], ops.AllReduce()(x)
+
+    first, everyone = exchanged(Tensor(np.arange(numbers)))
+    assert first.asnumpy().tolist() == list(range(numbers))
+    assert everyone.asnumpy().tolist() == [8 * number for number in range(numbers)]
+
+    weight = ms.Parameter(Tensor([2.0]), name="weight")
+    # What is read behind the exchange counts as well: this is a step, whose rows are divided.
+    with_weight = ms.jit(lambda x: ops.AllReduce()(x.sum()) * weight)
+    assert with_weight(Tensor(np.arange(8, dtype=np.float32))).asnumpy().tolist() == [56]
+
+
 class Small(nn.Cell):
     def __init__(self):
         super().__init__()

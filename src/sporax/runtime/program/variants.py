@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import jax
@@ -119,26 +118,30 @@ def _discovered_anywhere(
     settings: PlanSettings | None,
 ) -> tuple[Variant, Discovery]:
     """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for."""
-    own = local_ranks.positions_of_own(arrays)
+    own, whole = local_ranks.positions_of_own(arrays), False
     if not own:
-        with suppress(local_ranks.PartsNeeded):
+        try:
             return discovered(function, name, signature, described(arrays, settings), settings is not None)
-    variant, trace = _discovered_in_parts(function, name, signature, arrays)
+        except local_ranks.PartsNeeded as stopped:
+            whole = stopped.reads_nothing
+    variant, trace = _discovered_in_parts(function, name, signature, arrays, whole)
     variant.own = own
     return variant, trace
 
 
 def _discovered_in_parts(
-    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array]
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array], whole: bool = False
 ) -> tuple[Variant, Discovery]:
-    """As `discovered`, of the part of one of the ranks that this process acts for."""
-    inputs = local_ranks.divided(name, arrays)
+    """As `discovered`, of one of the ranks that this process acts for, of its part or, if it reads no variable, `whole`."""
+    inputs = (False,) * len(arrays) if whole else local_ranks.divided(name, arrays)
     shapes = [
         jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
         for array, is_divided in zip(arrays, inputs, strict=True)
     ]
     with local_ranks.inside():
         variant, trace = discovered(function, name, signature, shapes)
+    if whole and trace.frame.found:  # after the first exchange
+        return _discovered_in_parts(function, name, signature, arrays)
     variant.communicates = True
     variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
     return variant, trace
