@@ -117,14 +117,26 @@ def _discovered_anywhere(
     arrays: list[jax.Array],
     settings: PlanSettings | None,
 ) -> tuple[Variant, Discovery]:
-    """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for."""
-    own, whole = local_ranks.positions_of_own(arrays), False
+    """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for.
+
+    A network that holds the size of one rank's batch fails with whole arrays before it asks for gradients.
+    """
+    own, whole, failed = local_ranks.positions_of_own(arrays), False, None
     if not own:
         try:
             return discovered(function, name, signature, described(arrays, settings), settings is not None)
         except local_ranks.PartsNeeded as stopped:
             whole = stopped.reads_nothing
-    variant, trace = _discovered_in_parts(function, name, signature, arrays, whole)
+        except Exception as error:
+            if settings is not None or world.num_ranks_here() == 1:
+                raise
+            failed = error
+    try:
+        variant, trace = _discovered_in_parts(function, name, signature, arrays, whole)
+    except Exception:
+        if failed is None:
+            raise
+        raise failed from None
     variant.own = own
     return variant, trace
 
