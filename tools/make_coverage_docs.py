@@ -190,7 +190,7 @@ def _public_scripts() -> list[str]:
 
     def shown(row: dict[str, Any], run: str) -> str:
         """Steps of a run, or that there are none."""
-        return str(row[run] or ("not run" if row[f"{run} error"] == "not run" else "failed"))
+        return str(row[run] or ("not run" if row.get(f"{run} error") == "not run" else "failed"))
 
     def equal(value: float | None) -> str:
         return "" if value is None else f"{value:.1e}"
