@@ -121,18 +121,18 @@ def _discovered_anywhere(
 
     A network that holds the size of one rank's batch fails with whole arrays before it asks for gradients.
     """
-    own, whole, failed = local_ranks.positions_of_own(arrays), False, None
+    own, weightless, failed = local_ranks.positions_of_own(arrays), False, None
     if not own:
         try:
             return discovered(function, name, signature, described(arrays, settings), settings is not None)
         except local_ranks.PartsNeeded as stopped:
-            whole = stopped.reads_nothing
+            weightless = stopped.reads_nothing
         except Exception as error:
             if settings is not None or world.num_ranks_here() == 1:
                 raise
             failed = error
     try:
-        variant, trace = _discovered_in_parts(function, name, signature, arrays, whole)
+        variant, trace = _discovered_in_parts(function, name, signature, arrays, weightless)
     except Exception:
         if failed is None:
             raise
@@ -142,17 +142,17 @@ def _discovered_anywhere(
 
 
 def _discovered_in_parts(
-    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array], whole: bool = False
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array], weightless: bool = False
 ) -> tuple[Variant, Discovery]:
-    """As `discovered`, of one of the ranks that this process acts for, of its part or, if it reads no variable, `whole`."""
-    inputs = (False,) * len(arrays) if whole else local_ranks.divided(name, arrays)
+    """As `discovered`, of one of the ranks that this process acts for, of its part or, where `weightless`, whole."""
+    inputs = (False,) * len(arrays) if weightless else local_ranks.divided(name, arrays)
     shapes = [
         jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
         for array, is_divided in zip(arrays, inputs, strict=True)
     ]
     with local_ranks.inside():
         variant, trace = discovered(function, name, signature, shapes)
-    if whole and trace.frame.found:  # after the first exchange
+    if weightless and trace.frame.found:  # after the first exchange
         return _discovered_in_parts(function, name, signature, arrays)
     variant.communicates = True
     variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
