@@ -7,7 +7,6 @@ many times in a row, so that each of the ranks reads what one rank would read of
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+from run_samples import write_data
 
 from sporax.mindspore.mindrecord import FileWriter
 
@@ -27,13 +27,8 @@ def drawn(*shape: int, high: int = 256, kind: Any = np.int32, low: int = 0) -> n
 
 
 def mnist(folder: Path, copies: int) -> None:
-    """63 images of digits."""
-    place = folder / "train"
-    place.mkdir(parents=True)
-    images = np.repeat(drawn(63, 28, 28, kind=np.uint8), copies, 0)
-    labels = np.repeat(drawn(63, high=10, kind=np.uint8), copies)
-    (place / "train-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, len(images), 28, 28) + images.tobytes())
-    (place / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, len(labels)) + labels.tobytes())
+    """Images of digits."""
+    write_data(folder)
 
 
 def cifar(folder: Path, copies: int) -> None:
@@ -44,34 +39,39 @@ def cifar(folder: Path, copies: int) -> None:
     (place / "data_batch_1.bin").write_bytes(np.resize(np.repeat(rows, copies, 0), (10000, 3073)).tobytes())
 
 
-def volumes(folder: Path, copies: int) -> None:
-    """Pages of cells and of their masks; a page is picked by chance, so all of them are one."""
-    folder.mkdir(parents=True)
-    for name, page in (
-        ("volume", drawn(64, 64, kind=np.uint8)),
-        ("labels", 255 * drawn(64, 64, high=2, kind=np.uint8)),
-    ):
-        image = PIL.Image.fromarray(page)
-        image.save(folder / f"train-{name}.tif", save_all=True, append_images=[image] * (8 * copies - 1))
+def cells(folder: Path, copies: int) -> None:
+    """Pictures of cells with masks; the program shuffles them by itself, so all of them are one."""
+    for number in range(8 * copies):
+        place = folder / f"{number:02}"
+        place.mkdir(parents=True)
+        PIL.Image.fromarray(drawn(64, 64, 3, kind=np.uint8)).save(place / "image.png")
+        PIL.Image.fromarray(255 * drawn(64, 64, high=2, kind=np.uint8)).save(place / "mask.png")
+
+
+def picture(file: Path, number: int, height: int, width: int) -> None:
+    """Coarse colours as an image file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.RandomState(number).randint(0, 255, (8, 8, 3)).astype(np.uint8)
+    PIL.Image.fromarray(noise).resize((width, height)).save(file)
 
 
 def coco(folder: Path, copies: int, split: str = "train2017", suffix: str = "train2017") -> None:
     """Six pictures with two boxes each."""
-    pictures = folder / split
-    pictures.mkdir(parents=True)
-    (folder / "annotations").mkdir()
-    images, boxes = [], []
+    pictures, images, found = folder / split, [], []
+    (folder / "annotations").mkdir(parents=True)
     for number in range(6 * copies):
-        picture = number // copies
         file = f"{number:03}.jpg"
-        noise = np.random.RandomState(picture).randint(0, 255, (8, 8, 3)).astype(np.uint8)
-        PIL.Image.fromarray(noise).resize((320, 320)).save(pictures / file)
+        picture(pictures / file, number // copies, 320, 320)
         images.append({"id": number, "file_name": file, "height": 320, "width": 320})
         for box in range(2):
-            size = {"bbox": [20 + 60 * box, 30 + 10 * picture, 100, 120], "area": 12000, "category_id": 1 + box}
-            boxes.append({"id": len(boxes) + 1, "image_id": number, "iscrowd": 0, **size})
+            size = {
+                "bbox": [20 + 60 * box, 30 + 10 * (number // copies), 100, 120],
+                "area": 12000,
+                "category_id": 1 + box,
+            }
+            found.append({"id": len(found) + 1, "image_id": number, "iscrowd": 0, **size})
     categories = [{"id": 1, "name": "person"}, {"id": 2, "name": "bicycle"}]
-    text = json.dumps({"images": images, "annotations": boxes, "categories": categories})
+    text = json.dumps({"images": images, "annotations": found, "categories": categories})
     (folder / "annotations" / f"instances_{suffix}.json").write_text(text)
 
 
@@ -116,6 +116,60 @@ def tokens(folder: Path, copies: int, length: int = 17, words: int = 60, rows: i
     records(folder / "made.mindrecord", copies, input_ids=drawn(rows, length, high=words))
 
 
+def masked_tokens(folder: Path, copies: int) -> None:
+    """Running text and which words of it count."""
+    counts = np.ones((12, 17), np.int32)
+    records(folder / "made.mindrecord", copies, input_ids=drawn(12, 17, high=60), attention_mask=counts)
+
+
+def clicks(folder: Path, copies: int) -> None:
+    """Views with and without a click, a thousand in a row of the file."""
+    for part, rows in (("train_input_part.mindrecord00", 24), ("test_input_part.mindrecord0", 8)):
+        values = drawn(rows, 39000, high=100).astype(np.float32) / 100
+        columns = {"feat_ids": drawn(rows, 39000, high=200), "feat_vals": values}
+        records(folder / part, 1, **columns, label=drawn(rows, 1000, high=2, kind=np.float32))
+
+
+def faces(folder: Path, copies: int) -> None:
+    """Twelve faces of three people, a folder each."""
+    for number in range(12 * copies):
+        picture(folder / "faces" / str(number // copies // 4) / f"{number:03}.jpg", number // copies, 112, 112)
+
+
+def boxes(folder: Path, copies: int) -> None:
+    """Six pictures with two boxes each, in files of text."""
+    names = [f"{number:03}" for number in range(6 * copies)]
+    (folder / "labels" / "train").mkdir(parents=True)
+    for number, name in enumerate(names):
+        picture(folder / "images" / "train" / f"{name}.jpg", number // copies, 64, 64)
+        middle = 0.3 + 0.05 * (number // copies)
+        text = f"0 {middle:.2f} 0.5 0.4 0.3\n1 0.6 {middle:.2f} 0.2 0.5\n"
+        (folder / "labels" / "train" / f"{name}.txt").write_text(text)
+    (folder / "train.txt").write_text("".join(f"./images/train/{name}.jpg\n" for name in names))
+
+
+def written_words(folder: Path, copies: int) -> None:
+    """Twelve pictures of a word each."""
+    words = ["house", "tree", "stone", "river"]
+    lines = []
+    for number in range(12 * copies):
+        picture(folder / "words" / f"{number:03}.png", number // copies, 32, 100)
+        lines.append(f"{number:03}.png\t{words[number // copies % 4]}\n")
+    (folder / "words.txt").write_text("".join(lines))
+
+
+def signs(folder: Path, copies: int) -> None:
+    """Six pictures with the outlines of two words each."""
+    lines = []
+    for number in range(6 * copies):
+        picture(folder / "signs" / f"{number:03}.png", number // copies, 128, 128)
+        far = 60 + 4 * (number // copies)
+        outlines = [[[8, 8], [far, 8], [far, 40], [8, 40]], [[16, 64], [far + 40, 64], [far + 40, 100], [16, 100]]]
+        words = [{"transcription": "word", "points": outline} for outline in outlines]
+        lines.append(f"{number:03}.png\t{json.dumps(words)}\n")
+    (folder / "signs.txt").write_text("".join(lines))
+
+
 @dataclass(frozen=True)
 class Program:
     """A program: `source` is the key of a checkout, `folder` of it holds `script`.
@@ -134,20 +188,35 @@ class Program:
     on_eight: str = ""
     config: str = ""
     entries: dict[str, Any] = field(default_factory=dict)
+    entries_on_eight: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     copies: int = 8
     why: str = ""
 
 
-CPU = "--device_target CPU"
 FIRST_12: dict[str, dict[str, Any]] = {"mindspore.dataset:Cifar10Dataset": {"num_samples": 12}}
+SMALL = {"batch_size": 4, "hidden_size": 32, "num_layers": 2, "seq_length": 16, "vocab_size": 64} | dict.fromkeys(
+    ("compute_dtype", "layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "param_init_type"), "float32"
+)
+IN_THREE_STEPS = {
+    "runner_config": {"epochs": 1, "batch_size": 4, "sink_mode": False, "sink_size": 1},
+    "callbacks": [{"type": "MFLossMonitor"}],
+    "lr_schedule": {"learning_rate": 1e-2, "warmup_ratio": 0.0},
+    "parallel_config": {"data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "micro_batch_num": 1},
+    "use_parallel": False,
+    "optimizer": {"type": "AdamWeightDecay", "learning_rate": 1e-2},
+}
+NO_DROPOUT = {"hidden_dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+MINDFORMER = "--config {config} --run_mode train --train_dataset_dir {data}/made.mindrecord"
 PROGRAMS = {
     "lenet": Program(
         "models",
         "research/cv/lenet",
         "train.py",
         mnist,
-        f"{CPU} --data_path {{data}} --ckpt_path out --batch_size 21 --epoch_size 1",
+        "--device_target CPU --data_path {data} --ckpt_path out --batch_size 21 --epoch_size 1",
+        copies=1,
+        why="not distributed: one of the eight devices works",
     ),
     "resnet": Program(
         "models",
@@ -155,10 +224,11 @@ PROGRAMS = {
         "train.py",
         cifar,
         "--config_path {config} --device_target CPU --data_path {data}/cifar-10-batches-bin --output_dir out",
-        "--device_target GPU --run_distribute True --device_num 8",
+        "--device_target Ascend --run_distribute True --device_num 8",
         "config/resnet18_cifar10_config.yaml",
         {"batch_size": 4, "epoch_size": 1, "warmup_epochs": 0, "train_image_size": 32, "lr_init": 0.01},
-        FIRST_12,
+        settings=FIRST_12,
+        why="float32, batches of four; why it differs from the wheel is open",
     ),
     "vgg": Program(
         "models",
@@ -166,20 +236,23 @@ PROGRAMS = {
         "train.py",
         cifar,
         "--config_path {config} --data_dir {data} --device_target CPU",
-        "--device_target GPU --is_distributed 1",
+        "--device_target Ascend --is_distributed 1",
         "cifar10_config.yaml",
         {"batch_size": 4, "max_epoch": 1, "image_size": [32, 32], "warmup_epochs": 0, "lr_max": 0.01},
-        FIRST_12,
+        settings=FIRST_12,
+        why="float16 by the program's choice (`amp_level` O2), batches of four",
     ),
     "unet": Program(
         "models",
         "official/cv/Unet",
         "train.py",
-        volumes,
+        cells,
         "--config_path {config} --data_path {data} --output_path out --device_target CPU",
         "--run_distribute True",
-        "unet_simple_config.yaml",
-        {"dataset": "ISBI", "image_size": [64, 64], "batch_size": 2, "epochs": 1, "distribute_epochs": 1, "repeat": 1},
+        "unet_nested_cell_config.yaml",
+        {"image_size": [32, 32], "batch_size": 2, "epochs": 1, "distribute_epochs": 1, "repeat": 1}
+        | {"train_augment": False, "run_eval": False},
+        why="float16 by the program's choice (`amp_level` O3)",
     ),
     "ssd": Program(
         "models",
@@ -187,9 +260,10 @@ PROGRAMS = {
         "train.py",
         coco,
         "--config_path {config} --data_path {data} --coco_root . --output_path out --device_target CPU",
-        "--device_target GPU --run_distribute True --device_num 8",
+        "--device_target Ascend --run_distribute True --device_num 8",
         "config/ssd300_config.yaml",
         {"batch_size": 2, "epoch_size": 1, "warmup_epochs": 0},
+        why="crops and flips by NumPy's own chance; the wheel refuses Less of int64",
     ),
     "yolov3": Program(
         "models",
@@ -201,6 +275,7 @@ PROGRAMS = {
         "default_config.yaml",
         {"per_batch_size": 2, "max_epoch": 1, "training_shape": "64", "pretrained_backbone": "", "log_interval": 1}
         | {"backbone_layers": [1, 1, 1, 1, 1], "need_modelarts_dataset_unzip": False},
+        why="crops by chance of its own, so not comparable with the wheel",
     ),
     "fasttext": Program(
         "models",
@@ -208,9 +283,9 @@ PROGRAMS = {
         "train.py",
         sentences,
         "--config_path {config} --dataset_path {data} --device_target CPU",
-        "--run_distribute True",
+        "--run_distribute True --lr 0.2",
         "ag_config.yaml",
-        {"buckets": [8, 16, 32], "vocab_size": 50, "batch_size": 4, "epoch": 1, "warmup_steps": 2},
+        {"buckets": [8, 16, 32], "vocab_size": 50, "batch_size": 4, "epoch": 1, "warmup_steps": 2, "lr": 2.0},
     ),
     "bert": Program(
         "models",
@@ -242,8 +317,8 @@ PROGRAMS = {
         "official/nlp/Transformer",
         "train.py",
         translations,
-        "--config_path {config} --data_path {data}/made --device_target CPU",
-        "--distribute true --device_num 8 --device_target GPU",
+        "--config_path {config} --data_path {data}/made --device_target Ascend",
+        "--distribute true --device_num 8",
         "default_config.yaml",
         {
             "batch_size": 4,
@@ -255,6 +330,7 @@ PROGRAMS = {
         }
         | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16, "bucket_boundaries": [16]}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        why="float16 by the program's choice; the wheel has no NPUGetFloatStatusV2 on CPUs",
     ),
     "gpt": Program(
         "models",
@@ -267,5 +343,178 @@ PROGRAMS = {
             "src.utils:GPTConfig": {"seq_length": 16, "vocab_size": 60, "embedding_size": 32, "num_layers": 2}
             | {"num_heads": 4, "dropout_rate": 0.0}
         },
+        why="the wheel has no `parallel._transformer`",
+    ),
+    "deepfm": Program(
+        "models",
+        "official/recommend/DeepFM",
+        "train.py",
+        clicks,
+        "--config_path {config} --dataset_path {data} --ckpt_path out --device_target CPU --do_eval False",
+        "--device_target Ascend --batch_size 1000",
+        "default_config.yaml",
+        {"data_vocab_size": 200, "batch_size": 8000, "data_emb_dim": 8, "deep_layer_args": [[32, 16, 16, 16], "relu"]}
+        | {"keep_prob": 1.0, "train_epochs": 1, "convert_dtype": False},
+        copies=1,
+    ),
+    "wide_and_deep": Program(
+        "models",
+        "official/recommend/Wide_and_Deep",
+        "train_and_eval_auto_parallel.py",
+        clicks,
+        "--config_path {config} --data_path {data} --ckpt_path out --stra_ckpt out --device_target CPU --full_batch True",
+        "--batch_size 1000 --device_target Ascend",
+        "default_config.yaml",
+        {"vocab_size": 200, "batch_size": 8000, "emb_dim": 8, "deep_layer_dim": [32, 16, 16, 16], "epochs": 1},
+        copies=1,
+        why="`gradients_mean` divides by the devices; MindSpore's mark `cross_batch`, which would make up for it, is not offered",
+    ),
+    "mindyolo": Program(
+        "mindyolo",
+        "",
+        "train.py",
+        boxes,
+        "--config {config} --device_target CPU --save_dir out --epochs 1 --per_batch_size 2 --img_size 64 --ms_amp_level O0",
+        "--is_parallel True",
+        "configs/yolov5/yolov5n.yaml",
+        {
+            "__BASE__": ["{home}/configs/coco.yaml", "{home}/configs/yolov5/hyp.scratch-low.yaml"],
+            "data": {
+                "train_set": "{data}/train.txt",
+                "num_parallel_workers": 1,
+                "train_transforms": [
+                    {"func_name": "letterbox", "scaleup": False},
+                    {"func_name": "label_norm", "xyxy2xywh_": True},
+                    {"func_name": "label_pad", "padding_size": 8, "padding_value": -1},
+                    {"func_name": "image_norm", "scale": 255.0},
+                    {"func_name": "image_transpose", "bgr2rgb": True, "hwc2chw": True},
+                ],
+            },
+        },
+        why="on eight: its step gives four losses as a vector, which ranks of one process cannot give",
+    ),
+    "mindface": Program(
+        "mindface",
+        "mindface/recognition",
+        "train.py",
+        faces,
+        "--config {config} --device_target Ascend --device_num 1",
+        "--device_num 8",
+        "configs/train_config_casia.yaml",
+        {"data_url": "{data}/faces", "num_classes": 16, "epochs": 1, "train_url": "out", "num_features": 64}
+        | {"backbone": "mobilefacenet", "batch_size": 4},
+        why="this commit (bf860c5) lacks its own module models.partialFC",
+    ),
+    "mindocr_crnn": Program(
+        "mindocr",
+        "",
+        "tools/train.py",
+        written_words,
+        "--config {config} -o system.distribute=False",
+        "system.distribute=True",
+        "configs/rec/crnn/crnn_resnet34.yaml",
+        {
+            "system": {"amp_level": "O0", "val_while_train": False},
+            "loss": {"batch_size": 4},
+            "scheduler": {"num_epochs": 1, "warmup_epochs": 0, "decay_epochs": 1},
+            "train": {
+                "dataset": {
+                    "type": "RecDataset",
+                    "dataset_root": "{data}",
+                    "data_dir": "words",
+                    "label_file": "words.txt",
+                }
+                | {"shuffle": False},
+                "loader": {"batch_size": 4, "shuffle": False, "num_workers": 1},
+            },
+        },
+        why="stops at a check of its own configuration",
+    ),
+    "mindocr_dbnet": Program(
+        "mindocr",
+        "",
+        "tools/train.py",
+        signs,
+        "--config {config} -o system.distribute=False",
+        "system.distribute=True",
+        "configs/det/dbnet/db_r18_icdar15.yaml",
+        {
+            "system": {"val_while_train": False},
+            "model": {"backbone": {"pretrained": False}, "neck": {"out_channels": 64}},
+            "scheduler": {"num_epochs": 1, "warmup_epochs": 0},
+            "train": {
+                "dataset_sink_mode": False,
+                "dataset": {
+                    "dataset_root": "{data}",
+                    "data_dir": "signs",
+                    "label_file": "signs.txt",
+                    "shuffle": False,
+                    "transform_pipeline": [
+                        {"DecodeImage": {"img_mode": "RGB", "to_float32": False}},
+                        {"DetLabelEncode": None},
+                        {"ValidatePolygons": None},
+                        {"ShrinkBinaryMap": {"min_text_size": 8, "shrink_ratio": 0.4}},
+                        {"BorderMap": {"shrink_ratio": 0.4, "thresh_min": 0.3, "thresh_max": 0.7}},
+                        {
+                            "NormalizeImage": {
+                                "bgr_to_rgb": False,
+                                "is_hwc": True,
+                                "mean": "imagenet",
+                                "std": "imagenet",
+                            }
+                        },
+                        {"ToCHWImage": None},
+                    ],
+                },
+                "loader": {"batch_size": 2, "shuffle": False, "num_workers": 1},
+            },
+        },
+    ),
+    "mindformers_llama": Program(
+        "mindformers",
+        "",
+        "run_mindformer.py",
+        tokens,
+        MINDFORMER,
+        "--use_parallel True",
+        "configs/llama/run_llama_7b.yaml",
+        IN_THREE_STEPS
+        | {"model": {"model_config": SMALL | {"num_heads": 4, "multiple_of": 16, "checkpoint_name_or_path": ""}}},
+        {"runner_config": {"batch_size": 2}, "parallel_config": {"data_parallel": 2, "model_parallel": 4}},
+        copies=1,
+        why="with `nn.AdamWeightDecay`: mindformers' subclass, which makes its state without the base's constructor, fails",
+    ),
+    "mindformers_llama_stages": Program(
+        "mindformers",
+        "",
+        "run_mindformer.py",
+        tokens,
+        MINDFORMER,
+        "--use_parallel True",
+        "configs/llama/run_llama_7b.yaml",
+        IN_THREE_STEPS
+        | {"model": {"model_config": SMALL | {"num_heads": 4, "multiple_of": 16, "checkpoint_name_or_path": ""}}},
+        {"runner_config": {"batch_size": 1}}
+        | {"parallel_config": {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "micro_batch_num": 2}},
+        copies=1,
+        why="on eight: Gather with table and indices sharded in a pipeline is refused",
+    ),
+    "mindformers_gpt2": Program(
+        "mindformers",
+        "",
+        "run_mindformer.py",
+        masked_tokens,
+        MINDFORMER,
+        "--use_parallel True",
+        "configs/gpt2/run_gpt2.yaml",
+        IN_THREE_STEPS
+        | {"model": {"model_config": SMALL | NO_DROPOUT | {"num_heads": 4, "checkpoint_name_or_path": ""}}},
+        {
+            "runner_config": {"batch_size": 1},
+            "parallel": {"parallel_mode": 2, "full_batch": True, "search_mode": "sharding_propagation"},
+            "parallel_config": {"data_parallel": 4, "model_parallel": 2},
+        },
+        copies=1,
+        why="every step overflows: loss scale 2**32 of its configuration, float16 of its layers",
     ),
 }

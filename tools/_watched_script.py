@@ -82,8 +82,8 @@ FIXED: dict[str, Callable[..., Any]] = {
 def close_the_doors() -> None:
     """Sources in their order, no random transform, no dropout."""
     ms.set_seed(1)
-    for name, kind in {"int": int, "float": float, "bool": bool, "object": object}.items():
-        if not hasattr(np, name):  # NumPy's old names, which it has no more
+    for name, kind in {"int": int, "float": float, "object": object}.items():
+        if name not in np.__dict__:  # NumPy's old names, which it has no more
             setattr(np, name, kind)
     for name in dir(dataset):
         source = getattr(dataset, name)
@@ -97,6 +97,12 @@ def close_the_doors() -> None:
         for name, fixed in FIXED.items():
             if place in sys.modules:
                 setattr(sys.modules[place], name, fixed)
+
+
+def on_the_cpu(arguments: Arguments) -> None:
+    """The device that the wheel has; Sporax takes whatever there is."""
+    arguments["kwargs"] = {**arguments["kwargs"], "device_target": "CPU"}
+    arguments["kwargs"].pop("device_id", None)
 
 
 def named_value(name: str, value: np.ndarray) -> np.ndarray:
@@ -130,6 +136,9 @@ def main() -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     close_the_doors()
+    if "sporax" not in str(ms.__file__):
+        preset(ms.context, on_the_cpu, "set_context")
+        ms.set_context = ms.context.set_context
     for place, values in settings["arguments"].items():
         module, name = place.split(":")
         preset(getattr(importlib.import_module(module), name), lambda bound, values=values: bound.update(values))

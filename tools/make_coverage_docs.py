@@ -96,6 +96,7 @@ def page() -> str:
         *_packages(),
         *_behaviours(),
         *_model_zoo(),
+        *_public_scripts(),
         "## Names that are missing",
         "A name that is missing raises an error that says so. Missing are:",
         *missing,
@@ -180,6 +181,32 @@ def _model_zoo() -> list[str]:
         "largest difference of a weight to one device, relative to the largest value: 1.4e-7, 1.7e-4 and 2.1e-4. BERT has "
         "model parallelism only: it looks one row of positions up, which data parallelism cannot shard. "
         "`tools/run_mindformers.py`.",
+    ]
+
+
+def _public_scripts() -> list[str]:
+    """What `tools/run_public_scripts.py` recorded of public training programs."""
+    rows = json.loads((ROOT / "tools" / "public_scripts.json").read_text())
+
+    def shown(row: dict[str, Any], run: str) -> str:
+        """Steps of a run, or that there are none."""
+        return str(row[run] or ("not run" if row.get(f"{run} error") == "not run" else "failed"))
+
+    def equal(value: float | None) -> str:
+        return "" if value is None else f"{value:.1e}"
+
+    lines = [
+        (name, row["source"], *(shown(row, run) for run in ("one", "eight", "wheel")), equal(row["to one"]),
+         equal(row["to the wheel"]), row["why"])
+        for name, row in rows.items()
+    ]  # fmt: skip
+    return [
+        "## Public training programs",
+        "Programs of mindspore-ai/models (eab643f), mindyolo, mindface, mindocr 0.2 and mindformers 1.0, run from their own "
+        "scripts on made-up data\nwith small sizes in their configurations (`tools/run_public_scripts.py`): steps on one device, "
+        "on eight simulated ones, and under the 2.10\nwheel. First weights follow from their names, nothing is shuffled or "
+        "dropped. Differences are the largest of a trained weight after the\nlast step, relative to its largest value.",
+        table(("Program", "Source", "One", "Eight", "Wheel", "Eight to one", "One to the wheel", "Notes"), lines),
     ]
 
 

@@ -4,8 +4,9 @@
 
 `--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a
 process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no
-chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the
-table, from `tools/public_scripts.json`.
+chance.
+What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
+`tools/public_scripts.json`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ from typing import Any
 import numpy as np
 import yaml
 from _public_scripts import PROGRAMS, Program
+from run_model_zoo import NOT_RUN, relative
 
 HERE = Path(__file__).resolve().parent
 RUNS = ("wheel", "one", "eight")
 SECONDS = 900
 Outcome = dict[str, Any]
+
+
+def merged(first: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with some entries changed, dicts in it entry by entry."""
+    inner = {
+        key: merged(first[key], value) if isinstance(first.get(key), dict) and isinstance(value, dict) else value
+        for key, value in changes.items()
+    }
+    return first | inner
 
 
 def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str]:
@@ -37,13 +48,19 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
         program.data(data, copies)
     home = sources / program.source / program.folder
     config = place / "config.yaml"
+    values = {"data": str(data), "config": str(config), "home": str(home)}
     if program.config:
         first, *others = yaml.safe_load_all((home / program.config).read_text())
-        config.write_text(yaml.safe_dump_all([first | program.entries, *others], sort_keys=False))
+        text = yaml.safe_dump_all(
+            [merged(merged(first, program.entries), program.entries_on_eight if run == "eight" else {}), *others],
+            sort_keys=False,
+        )
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", value)
+        config.write_text(text)
     settings = {"weights": str(place / "weights.npz"), "arguments": program.settings}
     (place / "settings.json").write_text(json.dumps(settings))
     text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
-    values = {"data": data, "config": config, "folder": place, "home": home}
     return [str(home / program.script), *text.format(**values).split()]
 
 
@@ -61,6 +78,7 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
         *script,
     ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    environment.setdefault("RANK_SIZE", "8" if run == "eight" else "1")
     with (place / "output.txt").open("w") as output:
         try:
             code = subprocess.run(
@@ -86,17 +104,19 @@ def steps(weights: dict[str, np.ndarray]) -> int:
 
 def difference(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float | None:
     """Largest difference of a weight, relative to the largest value of it; None where weights or steps are others."""
-    if not mine or mine.keys() != other.keys() or steps(mine) != steps(other):
+    if not steps(mine) or mine.keys() != other.keys() or steps(mine) != steps(other):
         return None
     pairs = [(mine[name].astype(np.float64), other[name].astype(np.float64)) for name in mine]
-    return float(max(np.abs(a - b).max() / max(np.abs(b).max(), 1e-12) for a, b in pairs))
+    return float(f"{max(relative(a, b) for a, b in pairs if b.any()):.1e}")
 
 
 def last_error(folder: Path) -> str:
     """The line that says why a run failed."""
-    text = (folder / "output.txt").read_text(errors="replace") if (folder / "output.txt").exists() else ""
+    if not (folder / "code").exists():
+        return NOT_RUN
+    text = (folder / "output.txt").read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines() if "Error" in line]
-    return (lines[-1] if lines else "")[:300]
+    return (lines[-1] if lines else "")[:160].replace(str(folder.parents[1]), "")
 
 
 def summary(name: str, folder: Path) -> Outcome:
@@ -105,6 +125,7 @@ def summary(name: str, folder: Path) -> Outcome:
     row: Outcome = {run: steps(found[run]) for run in RUNS}
     row["to one"] = difference(found["eight"], found["one"])
     row["to the wheel"] = difference(found["one"], found["wheel"])
+    row["source"] = f"{PROGRAMS[name].source}: {PROGRAMS[name].folder or PROGRAMS[name].script}"
     row["why"] = PROGRAMS[name].why
     row |= {f"{run} error": last_error(folder / name / run) for run in RUNS if not found[run]}
     return row
@@ -128,7 +149,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
     for name in (name for name in PROGRAMS if any(text in name for text in options.only.split(","))):
-        for run in options.runs.split(","):
+        for run in filter(None, options.runs.split(",")):
             if run != "wheel" or options.wheel:
                 run_one(name, run, options)
         rows[name] = summary(name, options.folder)

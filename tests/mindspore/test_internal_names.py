@@ -246,3 +246,14 @@ def test_names_at_their_inner_places():
         type_size_in_bytes(3)
     assert PyTensorOperation is transforms.PyTensorOperation
     assert _set_cur_net(None) is None
+
+
+def test_wrappers_of_steps_are_listed():
+    classes = {name for name in dir(nn.wrap) if isinstance(getattr(nn.wrap, name), type)}
+    assert {"DynamicLossScaleUpdateCell", "TrainOneStepWithLossScaleCell", "PipelineCell", "WithLossCell"} <= classes
+
+
+def test_all_losses_are_in_their_module():
+    losses = {name for name in dir(nn.loss) if name.endswith("Loss")}
+    assert losses == {name for name in dir(nn) if name.endswith("Loss")}
+    assert nn.loss.HuberLoss is nn.HuberLoss

@@ -223,6 +223,8 @@ def test_optimizer_state_takes_over_the_marks_of_its_parameter():
         False,
         3,
     )
+    assert weight.requires_aggr
+    state.requires_aggr = weight.requires_aggr
     state.name = f"moment.{state.name}"
     assert (weight.name, state.asnumpy().tolist()) == ("layer.weight", [0, 0])
     with pytest.raises(TypeError, match="'param_info' must be the 'param_info' of a Parameter"):

@@ -71,6 +71,51 @@ def test_eight_ranks_give_what_was_recorded(tmp_path):
         assert_as_eight_ranks(case, results)
 
 
+@pytest.mark.parametrize("numbers", [7, 8])
+def test_compiled_exchanges_without_weights_are_as_those_outside(ranks, numbers):
+    @ms.jit
+    def exchanged(x):
+        return ops.Broadcast(root_rank=0)((x,))[0], ops.AllReduce()(x)
+
+    first, everyone = exchanged(Tensor(np.arange(numbers)))
+    assert first.asnumpy().tolist() == list(range(numbers))
+    assert everyone.asnumpy().tolist() == [8 * number for number in range(numbers)]
+
+    weight = ms.Parameter(Tensor([2.0]), name="weight")
+    # What is read behind the exchange counts as well: this is a step, whose rows are divided.
+    with_weight = ms.jit(lambda x: ops.AllReduce()(x.sum()) * weight)
+    assert with_weight(Tensor(np.arange(8, dtype=np.float32))).asnumpy().tolist() == [56]
+
+
+def test_a_network_may_hold_the_size_of_one_ranks_batch(ranks):
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+    class Fixed(Small):
+        def construct(self, x):
+            return super().construct(x.reshape(2, 4))
+
+    def losses(net):
+        network = nn.WithLossCell(net, nn.CrossEntropyLoss())
+        weights = ms.ParameterTuple(net.trainable_params())
+        gradient = ops.GradOperation(get_by_list=True)
+
+        class Step(nn.Cell):  # as public programs write it: first the loss, then the gradients
+            def construct(self, x, y):
+                loss = network(x, y)
+                return loss, nn.DistributedGradReducer(weights)(gradient(network, weights)(x, y))
+
+        loss, gradients = Step()(X, Y)
+        return [loss.asnumpy(), *(value.asnumpy() for value in gradients)]
+
+    ms.set_seed(2)
+    fixed = losses(Fixed())
+    ms.set_seed(2)
+    for mine, expected in zip(fixed, losses(Small()), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="does not fit into 'shape'"):
+        losses(type("Odd", (Fixed,), {"construct": lambda self, x: Small.construct(self, x.reshape(3, 4))})())
+
+
 class Small(nn.Cell):
     def __init__(self):
         super().__init__()

@@ -123,9 +123,15 @@ def missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> Ca
     return __getattr__
 
 
-def answer_missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> None:
-    """Give a module the `__getattr__` of `missing_names`; type checkers do not see it, as they should report missing names."""
-    vars(sys.modules[module])["__getattr__"] = missing_names(module, elsewhere)
+def answer_missing_names(module: str, elsewhere: Mapping[str, str] | None = None, listed: bool = False) -> None:
+    """Give a module the `__getattr__` of `missing_names`; type checkers do not see it, as they should report missing names.
+
+    `listed`: `dir` has the names that are elsewhere, too.
+    """
+    own = vars(sys.modules[module])
+    own["__getattr__"] = missing_names(module, elsewhere)
+    if listed:
+        own["__dir__"] = lambda: sorted({*own, *(elsewhere or ())})
 
 
 def homes(module: str, names: str) -> dict[str, str]:

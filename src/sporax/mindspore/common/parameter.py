@@ -84,6 +84,7 @@ class Parameter(Tensor):
         "moved_here",
         "on_host",
         "parts",
+        "requires_aggr",
         "row",
         "server_rows",
         "sliced",
@@ -114,6 +115,8 @@ class Parameter(Tensor):
         self.stored: Any = default_input._initializer if self.has_init else None
         """Where a lazy Parameter had its values from; see `train._stored.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
+        self.requires_aggr = True
+        """MindSpore's mark for servers of federated learning: nothing reads it, optimizers hand it on to their state."""
         self.moved_here = False
         """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
         self.server_rows: row_cache.RowCache | None = None

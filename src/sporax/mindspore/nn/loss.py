@@ -6,6 +6,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
+from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
@@ -17,6 +18,21 @@ from sporax.mindspore.ops._core.operator import MINT
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
 _REDUCTIONS = ("mean", "sum", "none")
+
+# MindSpore has all losses in `nn.loss`.
+answer_missing_names(
+    __name__,
+    homes(
+        "sporax.mindspore.nn",
+        """
+        BCELoss CTCLoss CosineEmbeddingLoss DiceLoss FocalLoss GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss
+        MarginRankingLoss MultiClassDiceLoss MultiLabelSoftMarginLoss MultiMarginLoss MultilabelMarginLoss NLLLoss
+        PoissonNLLLoss RMSELoss SampledSoftmaxLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss
+        TripletMarginWithDistanceLoss
+        """,
+    ),
+    listed=True,
+)
 
 
 class LossBase(Cell):

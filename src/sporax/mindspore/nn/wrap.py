@@ -252,7 +252,16 @@ class ParameterUpdate(Cell):
         return x
 
 
+_OTHERS = """
+    DistributedGradReducer DynamicLossScaleUpdateCell FixedLossScaleUpdateCell GradAccumulationCell MicroBatchInterleaved
+    PipelineCell PipelineGradReducer TimeDistributed TrainOneStepWithLossScaleCell
+"""
+"""What else MindSpore's `nn.wrap` lists: mindformers registers all classes that it finds there."""
+
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_OTHERS.split()})
 
     def __getattr__(name: str) -> Any:
         # MindSpore has the steps with loss scales in this package too; here they are built on this module.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import jax
@@ -118,27 +117,43 @@ def _discovered_anywhere(
     arrays: list[jax.Array],
     settings: PlanSettings | None,
 ) -> tuple[Variant, Discovery]:
-    """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for."""
-    own = local_ranks.positions_of_own(arrays)
+    """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for.
+
+    A network that holds the size of one rank's batch fails with whole arrays before it asks for gradients.
+    """
+    own, weightless, failed = local_ranks.positions_of_own(arrays), False, None
     if not own:
-        with suppress(local_ranks.PartsNeeded):
+        try:
             return discovered(function, name, signature, described(arrays, settings), settings is not None)
-    variant, trace = _discovered_in_parts(function, name, signature, arrays)
+        except local_ranks.PartsNeeded as stopped:
+            weightless = stopped.reads_nothing
+        except Exception as error:
+            if settings is not None or world.num_ranks_here() == 1:
+                raise
+            failed = error
+    try:
+        variant, trace = _discovered_in_parts(function, name, signature, arrays, weightless)
+    except Exception:
+        if failed is None:
+            raise
+        raise failed from None
     variant.own = own
     return variant, trace
 
 
 def _discovered_in_parts(
-    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array]
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array], weightless: bool = False
 ) -> tuple[Variant, Discovery]:
-    """As `discovered`, of the part of one of the ranks that this process acts for."""
-    inputs = local_ranks.divided(name, arrays)
+    """As `discovered`, of one of the ranks that this process acts for, of its part or, where `weightless`, whole."""
+    inputs = (False,) * len(arrays) if weightless else local_ranks.divided(name, arrays)
     shapes = [
         jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
         for array, is_divided in zip(arrays, inputs, strict=True)
     ]
     with local_ranks.inside():
         variant, trace = discovered(function, name, signature, shapes)
+    if weightless and trace.frame.found:  # after the first exchange
+        return _discovered_in_parts(function, name, signature, arrays)
     variant.communicates = True
     variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
     return variant, trace

@@ -231,7 +231,7 @@ def _execute(collective: Collective[ResultT], method: str, *arguments: Arrays) -
     if group.size == 1:
         return compute(Axis(1, (0,), 0), *arguments)
     # Inside a joint program positions count over all devices; in a program of its own, over the group's.
-    local_ranks.need()
+    local_ranks.need(exchange=True)
     if frames.compiling():
         frames.note_communication()
         everywhere = Axis(len(joint_arrays.all_devices()), group.ranks, group.position())

@@ -11,7 +11,8 @@ part, and collectives combine them. What leaves the step is one value where all 
 for each sample. Gradients that are not combined yet stay different on each rank, as arrays of an axis of their own (`is_own`).
 
 Which programs these are is found out by tracing: one that computes gradients of weights, or exchanges data, stops its first
-trace (`need`) and is traced again with the part of one rank. All others, such as evaluations, take whole batches.
+trace (`need`) and is traced again with the part of one rank. All others, such as evaluations, take whole batches. So do those
+that exchange data and read no weight: as outside of compiled code, what they get is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,15 @@ class Traced(Protocol):
 
 
 class PartsNeeded(BaseException):
-    """A program was traced with whole batches, and every rank needs a part. No `Exception`, so that traced code lets it pass."""
+    """A program was traced with whole batches, and every rank needs a part. No `Exception`, so that traced code lets it pass.
+
+    Attributes:
+        reads_nothing: it exchanges data, and has read no variable before.
+    """
+
+    def __init__(self, reads_nothing: bool) -> None:
+        super().__init__()
+        self.reads_nothing = reads_nothing
 
 
 class Leaves(Enum):
@@ -89,14 +98,17 @@ def inside() -> Iterator[None]:
         tracing.one_rank = outer
 
 
-def need() -> None:
+def need(exchange: bool = False) -> None:
     """Say that what is traced now must be one rank's part, where this process acts for several ranks.
+
+    Args:
+        exchange: since it exchanges data, and not since it computes gradients of weights.
 
     Raises:
         PartsNeeded: it is traced with whole batches.
     """
     if world.num_ranks_here() > 1 and not SESSION.tracing.one_rank and frames.compiling():
-        raise PartsNeeded
+        raise PartsNeeded(exchange and not getattr(frames.current_frame(), "found", True))
 
 
 def refuse(what: str) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, ops
+from sporax.mindspore import Parameter, Tensor, ops
 
 
 def test_a_function_chosen_by_type():
@@ -51,3 +51,16 @@ def test_depend_gives_its_first_argument():
     assert ops.Depend()(x, (y, y)).tolist() == [1]
     assert ops.depend(5, y) == 5
     assert ms.jit(ms.grad(lambda x: (ops.depend(x, x * 2) ** 2).sum()))(x).tolist() == [2]
+
+
+def test_a_parameter_behind_depend_can_be_assigned_to():
+    sums = Parameter(Tensor([1.0, 2.0]), name="sums")
+
+    @ms.jit
+    def step(x):
+        doubled = x * 2
+        ready = ops.depend(sums, doubled)
+        return ops.depend(doubled, ops.assign(ready, ready * 0.0))
+
+    assert step(Tensor([3.0, 4.0])).asnumpy().tolist() == [6, 8]
+    assert sums.asnumpy().tolist() == [0, 0]

@@ -215,12 +215,14 @@ def depend(value: Any, expr: Any) -> Any:
     """`value`, with the promise that `expr` has been computed before it is used.
 
     Args:
-        value: Tensor, or anything else, which is returned as it is.
+        value: Tensor, or anything else, which is returned as it is: a Parameter stays one that can be assigned to, and is read
+            later than `expr` in any case.
         expr: Tensor, or containers of Tensors; anything else has happened by now.
     """
     tensors = tuple(leaf for leaf in jax.tree.leaves(expr, is_leaf=is_tensor) if isinstance(leaf, Tensor))
     # Tensors of the register of overflows remember what they wait for.
-    return remember(_after(value, tensors), expr) if isinstance(value, Tensor) and tensors else value
+    waits = isinstance(value, Tensor) and not isinstance(value, Parameter)
+    return remember(_after(value, tensors), expr) if waits and tensors else value
 
 
 def constexpr(
