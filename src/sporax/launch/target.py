@@ -3,6 +3,13 @@
 A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
 that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
 resolves to `sporax.mindspore`, by the modules of `PREPARATIONS`.
+
+How warnings of Sporax are shown in a job: one line each, once, by rank 0.
+
+Problem: Python prints a warning with a file and a line of source, in every process: in a job of eight ranks eight times, and the
+line is often one of Sporax. Method: the messages of Sporax, which begin with ``For '…'``, are printed without source lines, once
+in a process, and on rank 0 alone. Other warnings are shown as Python shows them, and with `sporax run --verbose` these are as
+well, on every rank.
 """
 
 from __future__ import annotations
@@ -14,18 +21,20 @@ import runpy
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import TextIO
 
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import is_verbose
-from sporax.launch import warning_lines
-from sporax.launch.script_run import run_recorded, run_told
+from sporax.launch import target as warning_lines
+from sporax.launch.script_run import is_first, run_recorded, run_told
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
@@ -267,3 +276,30 @@ def _is_python_script(path: str) -> bool:
     with open(path, "rb") as file:
         head = file.read(512)
     return head.startswith(b"#!") and any(b"python" in line for line in head.splitlines()[:2])
+
+
+_OURS = "For '"
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Show warnings of this process so from now on; nothing is changed with ``SPORAX_VERBOSE=1``."""
+    if is_verbose(environ):
+        return
+    before, printed = warnings.showwarning, set[str]()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = str(message)
+        if category is not UserWarning or not text.startswith(_OURS):
+            before(message, category, filename, lineno, file, line)
+        elif text not in printed and is_first(environ):
+            printed.add(text)
+            print(f"sporax: warning: {text}", file=file or sys.stderr, flush=True)
+
+    warnings.showwarning = show

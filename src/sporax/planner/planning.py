@@ -39,7 +39,7 @@ from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for
-from sporax.planner.rules.islands import only_assignment
+from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
 from sporax.planner.search.limit.limit import PlanTooLargeError

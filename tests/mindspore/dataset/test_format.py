@@ -10,8 +10,14 @@ import pytest
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import _dataset
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Format, SpecifiedDataset
-from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
+from sporax.mindspore.dataset._sources.format import (
+    REQUIRED,
+    Argument,
+    FileDataset,
+    Format,
+    FormatDataset,
+    SpecifiedDataset,
+)
 
 CLASSES = [value for name in ds.__all__ if isinstance(value := getattr(ds, name), type)]
 TABLE = [kind for kind in CLASSES if issubclass(kind, SpecifiedDataset) and hasattr(kind, "_format")]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 
 from sporax.ir.placement import Axes
-from sporax.lowering.execute.permute import permute
+from sporax.lowering.execute.redistribute import permute
 from sporax.lowering.ingest.islands import COLLECTIVES, named_axes
 
 Array = jax.Array

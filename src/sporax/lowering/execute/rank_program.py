@@ -22,20 +22,19 @@ from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
-from sporax.lowering.execute.host_calls import HOST_CALLS, call_once
 from sporax.lowering.execute.islands import NAMING, IslandAxes
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.local_task import DevicePosition, LocalTask
+from sporax.lowering.execute.local_task import HOST_CALLS, DevicePosition, LocalTask, call_once
 from sporax.lowering.execute.redistribute import apply_redistribution
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.islands import SHARD_MAP
 from sporax.lowering.ingest.regather import late_copy
 from sporax.lowering.jax_versions import scan_numbers
-from sporax.lowering.marks.communication_scope import communication_scope
 from sporax.lowering.marks.host_transfer import place_of_work
 from sporax.lowering.marks.mark_primitive import mark_p
+from sporax.lowering.marks.tags import communication_scope
 from sporax.planner import plan_of_body
-from sporax.planner.communication.gradient_terms import Delay, term_order
+from sporax.planner.communication.gradient_fusion import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
 

@@ -18,8 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
-from sporax.ir.marks import LayoutMark
-from sporax.lowering.marks.numbers import next_number
+from sporax.ir.marks import LayoutMark, next_number
 
 _IDENTITIES = {"sharding_constraint": "with_sharding_constraint", "reshard": "reshard", "device_put": "device_put"}
 """Primitives that place tensors and do nothing else, and the functions that users call."""

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.autograph._meeting import shortened
 from sporax.mindspore.autograph._rewriter import PREFIX
-from sporax.mindspore.autograph._uneven import shortened
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 

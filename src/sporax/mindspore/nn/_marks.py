@@ -9,8 +9,7 @@ from sporax.mindspore import context
 from sporax.mindspore.common.recompute import checked_settings
 from sporax.mindspore.nn._tree import AnyCell, CellTree
 from sporax.mindspore.ops._core.primitive import strategy_form
-from sporax.mindspore.ops._core.shard import checked_outputs
-from sporax.mindspore.ops._core.sharded_call import check_options, checked_plan
+from sporax.mindspore.ops._core.sharded_call import check_options, checked_outputs, checked_plan
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 

@@ -40,8 +40,7 @@ from sporax.mindspore.train._entries import (
     merged,
     to_parameter,
 )
-from sporax.mindspore.train._stored.deferred import StoredValues, deferred_parameter
-from sporax.mindspore.train._stored.files import write_stream
+from sporax.mindspore.train._stored.files import StoredValues, deferred_parameter, write_stream
 from sporax.mindspore.train._stored.slice_files import (
     further_entries,
     is_in_slices,

@@ -16,11 +16,10 @@ from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
-from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
 from sporax.mindspore.dataset._streams import Indices, Table
 

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import LAST, labels
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
+from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 
 @operator(function="cross_entropy", mint="nn.functional.cross_entropy", dims=labels)

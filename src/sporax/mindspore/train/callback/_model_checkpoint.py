@@ -22,8 +22,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._background import writer
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
-from sporax.mindspore.train.callback._own_files import own_prefix
-from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, position, resume_from
+from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, own_prefix, position, resume_from
 from sporax.mindspore.train.serialization import save_checkpoint
 
 _BREAKPOINT = "_breakpoint"

@@ -22,8 +22,7 @@ from sporax.mindspore import context
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._ranks import any_rank, common_pairs, rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext
-from sporax.mindspore.train.callback._own_files import is_own, note_own
-from sporax.mindspore.train.callback._resuming import POSITION, position, resume_from, saved_step
+from sporax.mindspore.train.callback._resuming import POSITION, is_own, note_own, position, resume_from, saved_step
 from sporax.mindspore.train.serialization import load_checkpoint, save_checkpoint
 
 _CONFIG_KEY = "GracefulExit"
