@@ -208,9 +208,8 @@ class Flatten(Cell):
         """`x` with at least as many dimensions as the settings name."""
         for name, value in (("start_dim", self.start_dim), ("end_dim", self.end_dim)):
             if not -x.ndim <= value < x.ndim:
-                raise SporaxValueError(
-                    f"For 'Flatten', '{name}' must be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}, "
-                    f"but got {value}."
+                raise SporaxValueError.must(
+                    "Flatten", name, f"be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}", value
                 )
         return ops.flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
 

@@ -325,9 +325,8 @@ class AutoParallel(Cell):
             SporaxTypeError: neither a string nor None.
         """
         if file_path is not None and not isinstance(file_path, str):
-            raise SporaxTypeError(
-                f"For 'AutoParallel.transformer_opt', 'file_path' must be a string or None, but got "
-                f"{type(file_path).__name__}."
+            raise SporaxTypeError.must(
+                "AutoParallel.transformer_opt", "file_path", "be a string or None", type(file_path).__name__
             )
         if file_path:
             warnings.warn(

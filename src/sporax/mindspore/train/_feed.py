@@ -269,9 +269,8 @@ def check_options(options: dict[str, Any], boost_level: str) -> None:
             raise SporaxValueError(f"For 'Model', further options must be among {list(_OPTIONS)}, but got '{name}'.")
     level = check_text("Model", "boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
     if level != "O0":
-        raise SporaxNotImplementedError(
-            f"For 'Model', 'boost_level' must be 'O0': speed-ups that change the training result are not offered, "
-            f"but got '{level}'."
+        raise SporaxNotImplementedError.must(
+            "Model", "boost_level", "be 'O0': speed-ups that change the training result are not offered", f"'{level}'"
         )
     # Accepted by MindSpore; a warning says that it has no effect.
     if "boost_config_dict" in options:

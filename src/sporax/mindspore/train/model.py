@@ -217,9 +217,8 @@ class Model:
         check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
         # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
-            raise SporaxTypeError(
-                f"For 'Model.fit', 'valid_frequency' must be a whole number or a list, but got "
-                f"{type(valid_frequency).__name__}."
+            raise SporaxTypeError.must(
+                "Model.fit", "valid_frequency", "be a whole number or a list", type(valid_frequency).__name__
             )
         if isinstance(valid_frequency, int):
             check_count("Model.fit", "valid_frequency", valid_frequency, minimum=1)

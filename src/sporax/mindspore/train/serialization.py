@@ -497,9 +497,8 @@ def _filter(selected: tuple[str, ...] | None, excluded: tuple[str, ...] | None, 
 
 def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
     if not isinstance(key, bytes | None) or not isinstance(mode, str):
-        raise SporaxValueError(
-            f"For '{where}', '{what}' must be bytes or None and its mode a string, but got "
-            f"{type(key).__name__} and {type(mode).__name__}."
+        raise SporaxValueError.must(
+            where, what, "be bytes or None and its mode a string", f"{type(key).__name__} and {type(mode).__name__}"
         )
     if key is not None:
         raise SporaxNotImplementedError(

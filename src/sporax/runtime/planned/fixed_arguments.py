@@ -191,9 +191,8 @@ def placement_of(
         _check_divides(placement, shape, name, mesh, requested, option)
         return placement
     if len(requested) != len(shape):
-        raise SporaxValueError(
-            f"For 'plan', '{option}' must fit {name} of shape {shape}, with a number of slices per dimension, but got "
-            f"{requested}."
+        raise SporaxValueError.must(
+            "plan", option, f"fit {name} of shape {shape}, with a number of slices per dimension", requested
         )
     try:
         Layout.from_split(requested, mesh.num_devices, ranks=mesh.ranks).slice_shape(shape)

@@ -151,9 +151,7 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     names = ("num_samples", "num_shards", "shard_id")
     count, num_shards, shard_id = (sampling[name] for name in names)
     if by_file and count:
-        raise SporaxValueError(
-            f"For '{where}', 'num_samples' must not be combined with Shuffle.FILES or Shuffle.INFILE, but got {count}."
-        )
+        raise SporaxValueError.must(where, "num_samples", "not be combined with Shuffle.FILES or Shuffle.INFILE", count)
     chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id)
     if by_file:
         # Without shards the order of the child is taken as it is.

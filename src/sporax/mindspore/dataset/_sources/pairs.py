@@ -23,9 +23,7 @@ _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficu
 
 def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> tuple[Any, ...]:
     if scale not in _SCALES[kind]:
-        raise SporaxValueError(
-            f"For '{where}', 'scale' must be among {_SCALES[kind]} where 'downgrade' is {kind!r}, but got {scale}."
-        )
+        raise SporaxValueError.must(where, "scale", f"be among {_SCALES[kind]} where 'downgrade' is {kind!r}", scale)
     return folder, part, kind, scale, decoded
 
 

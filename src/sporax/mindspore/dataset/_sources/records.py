@@ -293,9 +293,7 @@ class PaddedDataset(GeneratorDataset):
     def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
         where = "PaddedDataset"
         if not isinstance(padded_samples, list) or not all(isinstance(row, dict) for row in padded_samples):
-            raise SporaxTypeError(
-                f"For '{where}', 'padded_samples' must be a list of dict, but got {padded_samples!r}."
-            )
+            raise SporaxTypeError.must(where, "padded_samples", "be a list of dict", repr(padded_samples))
         # Rows of several forms could not be batched.
         if not padded_samples or any(row.keys() != padded_samples[0].keys() for row in padded_samples):
             raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")

@@ -55,9 +55,8 @@ def cross_entropy(
         return _soft_cross_entropy(log_probs, target, weight, channel, reduction, label_smoothing)
     expected = input.shape[:channel] + input.shape[channel + 1 :]
     if target.shape != expected:
-        raise SporaxValueError(
-            f"For '{name}', 'target' must have shape {expected} (class indices) or {input.shape} (probabilities), "
-            f"but got {target.shape}."
+        raise SporaxValueError.must(
+            name, "target", f"have shape {expected} (class indices) or {input.shape} (probabilities)", target.shape
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise SporaxTypeError(

@@ -57,9 +57,7 @@ class ModelCheckpoint(Callback):
                 f"For 'ModelCheckpoint', 'directory' must be a string or a function, but got {type(directory).__name__}."
             )
         if config is not None and not isinstance(config, CheckpointConfig):
-            raise SporaxTypeError(
-                f"For 'ModelCheckpoint', 'config' must be a CheckpointConfig, but got {type(config).__name__}."
-            )
+            raise SporaxTypeError.must("ModelCheckpoint", "config", "be a CheckpointConfig", type(config).__name__)
         self._config = config or CheckpointConfig()
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()

@@ -323,7 +323,5 @@ class LambdaCallback(Callback):
         functions = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
         for name, function in functions.items():
             if not callable(function):
-                raise SporaxTypeError(
-                    f"For 'LambdaCallback', '{name}' must be a function, but got {type(function).__name__}."
-                )
+                raise SporaxTypeError.must("LambdaCallback", name, "be a function", type(function).__name__)
             setattr(self, name, function)

@@ -62,9 +62,7 @@ class OnRequestExit(Callback):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
             if not isinstance(value, str):
-                raise SporaxTypeError(
-                    f"For 'OnRequestExit', '{name}' must be a string, but got {type(value).__name__}."
-                )
+                raise SporaxTypeError.must("OnRequestExit", name, "be a string", type(value).__name__)
         self._file_name, self._directory = file_name, directory
         self._config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.

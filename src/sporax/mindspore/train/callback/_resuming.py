@@ -201,9 +201,7 @@ class BackupAndRestore(Callback):
 
     def __init__(self, backup_dir: str, save_freq: Any = "epoch", delete_checkpoint: bool = True) -> None:
         if not isinstance(backup_dir, str):
-            raise SporaxTypeError(
-                f"For 'BackupAndRestore', 'backup_dir' must be a string, but got {type(backup_dir).__name__}."
-            )
+            raise SporaxTypeError.must("BackupAndRestore", "backup_dir", "be a string", type(backup_dir).__name__)
         self.save_freq = (
             1 if save_freq == "epoch" else check_count("BackupAndRestore", "save_freq", save_freq, minimum=1)
         )

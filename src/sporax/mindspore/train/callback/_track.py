@@ -237,9 +237,7 @@ class Track(Callback):
         self._trackers = as_trackers(trackers)
         self._every = check_count("Track", "every", every, minimum=1)
         if parameters is not None and not isinstance(parameters, Mapping):
-            raise SporaxTypeError(
-                f"For 'Track', 'parameters' must be a dict by name, but got {type(parameters).__name__}."
-            )
+            raise SporaxTypeError.must("Track", "parameters", "be a dict by name", type(parameters).__name__)
         if figures is not None and not callable(figures):
             raise SporaxTypeError(f"For 'Track', 'figures' must be a function, but got {type(figures).__name__}.")
         self._parameters = dict(parameters or {})

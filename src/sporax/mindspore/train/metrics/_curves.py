@@ -65,9 +65,8 @@ class ROC(Metric):
         if self.pos_label is not None:
             raise SporaxValueError(f"For 'ROC.update', 'pos_label' must be None for classes, but got {self.pos_label}.")
         if self.class_num != y_pred.shape[1]:
-            raise SporaxValueError(
-                f"For 'ROC.update', 'class_num' must be the number of predicted classes, {y_pred.shape[1]}, "
-                f"but got {self.class_num}."
+            raise SporaxValueError.must(
+                "ROC.update", "class_num", f"be the number of predicted classes, {y_pred.shape[1]}", self.class_num
             )
         # Samples with further dimensions, such as pixels, count one by one.
         self._batch = np.moveaxis(y_pred, 1, -1).reshape(-1, y_pred.shape[1]), y.reshape(-1)

@@ -311,9 +311,8 @@ class OcclusionSensitivity(Metric):
         if self.b_box is None:
             return [(0, size - 1) for size in shape]
         if len(self.b_box) != 2 * len(shape):
-            raise SporaxValueError(
-                f"For 'OcclusionSensitivity', 'b_box' must have {2 * len(shape)} numbers, two per dimension, "
-                f"but got {len(self.b_box)}."
+            raise SporaxValueError.must(
+                "OcclusionSensitivity", "b_box", f"have {2 * len(shape)} numbers, two per dimension", len(self.b_box)
             )
         box = []
         for low, high, size in zip(self.b_box[::2], self.b_box[1::2], shape, strict=True):

@@ -80,9 +80,8 @@ class NormalPosterior(Cell):
         deviations = {"loc_std": loc_std, "untransformed_scale_std": untransformed_scale_std}
         for what, value in {**numbers, **deviations}.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or (what in deviations and value < 0):
-                raise SporaxTypeError(
-                    f"For 'NormalPosterior', '{what}' must be a number{', not negative' if what in deviations else ''}, "
-                    f"but got {value!r}."
+                raise SporaxTypeError.must(
+                    "NormalPosterior", what, f"be a number{', not negative' if what in deviations else ''}", repr(value)
                 )
         # By numpy's stream, as in MindSpore.
         means = np.random.normal(loc_mean, loc_std, shape)
@@ -287,9 +286,8 @@ def _prior(argument: str, make: Any) -> Cell:
     normal = getattr(prior, "normal", None)
     # Training needs the prior's numbers; a distribution without them gives no divergence.
     if not isinstance(normal, Normal) or normal._mean_value is None or normal._sd_value is None:
-        raise SporaxTypeError(
-            f"For 'bnn_layers', '{argument}' must give a Cell with a Normal that has a mean and a deviation, but got "
-            f"{type(prior).__name__}."
+        raise SporaxTypeError.must(
+            "bnn_layers", argument, "give a Cell with a Normal that has a mean and a deviation", type(prior).__name__
         )
     return prior
 
