@@ -6,7 +6,7 @@ temporaries spent 57 of its 132 ms so.
 
 Method. `mallopt` makes glibc take everything from one heap and never shrink it. A freed block is then the next step's block. A
 process so keeps the most that it ever needed, as it does with the pools of accelerators. This is for processes that Python
-starts; ranks get settings with large pages from what starts them (`launch/jobs/simulation.py`).
+starts; ranks get settings with large pages from what starts them (`launch/jobs/cores.py`).
 
 Reference: mallopt(3).
 

@@ -5,6 +5,11 @@ Attributes of a primitive that are set after its construction, ``product.transpo
 Problem: an operator reads its arguments once, when the primitive is made; an attribute that was set later was a note of
 Python's that nothing read. Method: one that is an argument of the constructor makes the primitive again, with all of the
 constructor's checks, since MindSpore takes the new value; one that nothing reads is told.
+
+Operators that the host runs inside a compiled step (`Primitive.set_device("CPU")`).
+
+Arrays are in device memory, so the operator's inputs are moved to the host, it is computed there, and its results are
+moved back; XLA does all three within the step.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Self
 
 import jax
@@ -22,12 +27,37 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.tags import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
-from sporax.mindspore.ops._core.host import on_host
+from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marks import MARKS, check_mark
 from sporax.mindspore.ops._core.marks import strategy_form as strategy_form  # modules import it from here
 from sporax.mindspore.ops._core.parameters import FunctionalForm, static
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
+
+
+def on_host(
+    run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()
+) -> Any:
+    """``run(args, kwargs, constants)`` on the host; Tensors come from, and go back to, device memory."""
+    # A step with work of the host is compiled in another way.
+    frames.note_tag("host")
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    # Written while `inside` is traced, as JAX returns flat results.
+    shape: dict[str, Any] = {}
+
+    def inside(*arrays: Any) -> list[Any]:
+        # The leaves are replaced in place: numbers and attributes between them stay constants.
+        for place, array in zip(positions, arrays, strict=True):
+            leaves[place] = wrap(array)
+        inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+        results, shape["tree"] = jax.tree.flatten(
+            run(inner_args, inner_kwargs, constants), is_leaf=lambda leaf: isinstance(leaf, Tensor)
+        )
+        return [result.array for result in results]
+
+    results = trace_marks.run_on_host(inside, *(leaves[place].array for place in positions))
+    return jax.tree.unflatten(shape["tree"], list(map(wrap, results)))
 
 
 def made_again(primitive: Any, made_with: tuple[tuple[Any, ...], dict[str, Any]], name: str, value: Any) -> Any:
