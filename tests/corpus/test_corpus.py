@@ -1,8 +1,12 @@
 """Training steps as others write them: every search and profile plans them, with a limit and without, and devices agree with one."""
 
+import json
+
+import compiled_collectives
 import jax
 import numpy as np
 import pytest
+from compiled_collectives import GOLDEN, collectives
 from corpus_programs import PROGRAMS
 
 import sporax
@@ -50,12 +54,13 @@ def test_a_limit_is_kept_or_refused(name):
         assert peak_bytes(planned.result) <= limit
 
 
-RUN = ("graph", "reinforcement", "fixed point", "batch norm", "gradients per example", "scaled loss")
-
-
-@pytest.mark.parametrize("name", RUN)
-def test_eight_devices_compute_what_one_does(name):
-    program = PROGRAMS[name]
-    planned = sporax.plan(program.step, *program.args, devices=8, hardware="h100", carry=program.carry)
-    got = planned.function()(*jax.device_put(program.args, planned.in_shardings))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), got, program.step(*program.args))
+@pytest.mark.parametrize("name", compiled_collectives.PROGRAMS)
+def test_eight_devices_compute_what_one_does_and_send_what_they_sent(name, tmp_path):
+    args, executable = compiled_collectives.compiled(name, tmp_path)
+    expected = PROGRAMS[name].step(*PROGRAMS[name].args)
+    found, golden = collectives(executable.as_text()), json.loads(GOLDEN.read_text())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), executable(*args), expected)
+    before = golden["programs"][name]
+    if golden["jax"] != jax.__version__:  # another XLA combines otherwise
+        found, before = ({kind: entry["bytes"] for kind, entry in each.items()} for each in (found, before))
+    assert found == before, "if that is meant, `python tests/corpus/compiled_collectives.py` writes the file again"

@@ -1,13 +1,13 @@
 """Warnings of Sporax in a job: one line, once, by rank 0."""
 
 import ast
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
+from forked_commands import run_forked
 from sporax.launch import target
 
 RANK_3 = {
@@ -30,9 +30,7 @@ def script(tmp_path):
 
 
 def run(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "sporax", "run", *map(str, words)], capture_output=True, text=True, timeout=120
-    )
+    done = run_forked([sys.executable, "-m", "sporax", "run", *map(str, words)], timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -60,7 +58,7 @@ def test_who_speaks(rank, speaks, capsys, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda *_: None)
-        target.install(rank)
+        target.install_warning_lines(rank)
         warnings.warn("For 'Thing', no.")
         warnings.showwarning("For 'Thing', no.", UserWarning, "f.py", 1)
     assert ("For 'Thing', no." in capsys.readouterr().err) == speaks

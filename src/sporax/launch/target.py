@@ -38,7 +38,6 @@ from typing import TextIO
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
 from sporax.ir.variables import read
-from sporax.launch import target as warning_lines
 
 _RECORDING = "sporax.runtime.process.recording"
 _SESSION = "sporax.runtime.session"
@@ -194,7 +193,7 @@ def execute(target: Target) -> int:
         os.execv(target.name, [target.name, *target.arguments])
     for name in PREPARATIONS:
         importlib.import_module(name).install()
-    warning_lines.install(os.environ)
+    install_warning_lines(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
     return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
@@ -347,7 +346,7 @@ def _is_python_script(path: str) -> bool:
 _OURS = "For '"
 
 
-def install(environ: Mapping[str, str]) -> None:
+def install_warning_lines(environ: Mapping[str, str]) -> None:
     """Show warnings of this process so from now on; nothing is changed with ``SPORAX_VERBOSE=1``."""
     if is_verbose(environ):
         return

@@ -32,6 +32,12 @@ def count_collectives(program, *arguments):
     return Counter(match[1] for match in re.finditer(rf" ({_KINDS})\(", text))
 
 
+def count_kinds(text):
+    """How many collectives of each kind a program's text has, by the planner's names."""
+    kinds = re.findall(rf"= .*? ({_KINDS})(?:-start)?\(", text)
+    return Counter(kind.replace("-", "_").replace("collective_permute", "permute") for kind in kinds)
+
+
 def read_collectives(text):
     """As `collective_bytes`, of a program's text."""
     total = Counter()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sporax
+from compiled_programs import compilations
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
 from sporax.planner.cost import cost_of
@@ -127,9 +128,31 @@ def test_what_hides_behind_computing_is_not_counted():
 
 def test_a_collective_over_an_axis_that_is_not_there_says_what_to_do():
     with pytest.raises(
-        SporaxValueError, match=r"^For 'plan', 'fn' must reduce over dimensions, .* axis 'batch', .* `jax.pmap`"
+        SporaxValueError,
+        match=r"^For 'plan', 'fn' must reduce over dimensions, .*jax.vmap\(fn, axis_name='batch', axis_size=1, ",
     ):
         sporax.plan(lambda x: jax.lax.pmean(x.sum(), "batch"), floats(8, 4), devices=8)
+
+
+@pytest.mark.parametrize("made", [int, jnp.asarray, jnp.int32], ids=["a number", "weak", "strong"])
+@pytest.mark.parametrize("is_placed", [False, True])
+def test_a_step_is_compiled_once_for_states_of_every_type(made, is_placed):
+    """As `flax.training.TrainState` begins at the number 0, and a step returns an array on all devices."""
+
+    def step(state, x):
+        slope = jax.grad(lambda w: ((x @ w) ** 2).mean())(state["w"])
+        return {"w": state["w"] - 0.1 * slope, "count": state["count"] + 1}, x.shape[0] * 1.0
+
+    state, x = {"w": jnp.eye(4), "count": made(0)}, np.ones((16, 4), np.float32)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), state)
+    planned = sporax.plan(step, shapes, x, devices=8, donate_argnums=0)
+    args = jax.device_put((state, x), planned.in_shardings) if is_placed else (state, x)
+    run, (state, x) = planned.function(), args
+    with compilations() as compiled:
+        for _ in range(3):
+            state, _ = run(state, x)
+    assert compiled.names.count("jit(call)") == 1
+    assert state["count"] == 3
 
 
 def test_memory_is_a_limit():

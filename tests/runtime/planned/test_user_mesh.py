@@ -129,3 +129,11 @@ def test_a_struct_with_a_sharding_is_a_pin():
         SporaxValueError, match=r"For 'args\[1\]', the mesh must be that of the plan, d=8, but got data=2, model=4"
     ):
         sporax.plan(product, W, struct, devices={"d": 8})
+
+
+def test_results_are_not_asked_for_shardings_while_they_are_traced(monkeypatch):
+    """JAX refuses after a search through the whole trace, for each result: planning would take quadratic time."""
+    asked = []
+    monkeypatch.setattr(jax.core.Tracer, "sharding", property(lambda tracer: asked.append(tracer)), raising=False)
+    sporax.plan(product, W, X, devices=8)
+    assert asked == []

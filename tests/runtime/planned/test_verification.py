@@ -113,3 +113,24 @@ def test_a_value_that_rounding_makes_nan_hides_no_other(planned, is_equal):
     alone, moved = jnp.array([1.0, 2.0], jnp.float32), jnp.array([np.nan, 2.0], jnp.float32)
     leaf = _leaf("x", jnp.array(planned, jnp.float32), alone, moved, float(jnp.finfo("float32").eps))
     assert leaf.is_equal == is_equal
+
+
+def test_an_island_is_compared_with_jit_on_all_devices():
+    """As `jax.pmap` makes one: it names devices, so one device cannot run it."""
+
+    def step(params, rows):
+        slopes = jax.grad(lambda p: ((jnp.tanh(rows @ p["up"]) @ p["down"] - rows) ** 2).mean())(params)
+        slopes = jax.lax.pmean(slopes, "rows")
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, slopes)
+
+    each = jax.pmap(step, axis_name="rows", in_axes=(None, 0), out_axes=None)
+    planned = sporax.plan(each, PARAMS, BATCH.reshape(8, 2, 16), donate_argnums=0)
+    assert all(leaf.is_equal for leaf in planned.verify(PARAMS, BATCH.reshape(8, 2, 16)).leaves)
+    with pytest.raises(SporaxValueError, match=r"of 16 devices, but got 8 devices. .*`jax.pmap` is such a mesh"):
+        sporax.plan(each, PARAMS, BATCH.reshape(8, 2, 16), devices=16, hardware="h100")
+    # The same function, of all rows: what it reduces over is one group.
+    whole = sporax.plan(jax.vmap(step, axis_name="rows", axis_size=1, in_axes=None, out_axes=None), PARAMS, BATCH)
+    got = whole.function()(PARAMS, BATCH)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, planned.alone(PARAMS, BATCH.reshape(8, 2, 16))
+    )

@@ -99,7 +99,8 @@ class Constraints:
             if not agrees:
                 raise SporaxValueError(
                     f"For '{requester}', the mesh must be that of the plan, {expected}, but got {received}. "
-                    "Plan with `devices=` this mesh, or constrain on the mesh of the plan."
+                    "Plan with `devices=` this mesh, or constrain on the mesh of the plan. `jax.pmap` is such a mesh; `jax.vmap` "
+                    "with its axis_name is none."
                 )
         order = tuple(own if own == there else there)
         return DeviceMatrix(tuple(there[name] for name in order) or (1,), order)

@@ -52,7 +52,7 @@ class FunctionForArguments:
 
 
 def _on(struct: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding, weak_type=struct.weak_type)
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
 
 
 Step = TypeVar("Step", bound=Compilable)

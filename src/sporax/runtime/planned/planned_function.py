@@ -168,7 +168,10 @@ class PlannedFunction(Answers):
         """
         donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
         inputs = self.graph.inputs[len(self.step.constants) :]
-        jitted: Any = OfOneShape(self.programs.get(tuple(sorted(donated))) or self.jitted(donated), inputs, self.graph)
+        jitted: Any = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
+        # Ranks of other processes, and programs that call the host, have arrays elsewhere.
+        stay = self._calls_host or jax.process_count() > 1
+        jitted = OfOneShape(jitted, inputs, self.graph, () if stay else self._shardings(self._argument_placements))
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if self._calls_host and self.axes is not None:

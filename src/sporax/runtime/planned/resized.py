@@ -7,14 +7,16 @@ What has the shape that it had is sharded as it was, so that no state moves; wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
 
 from sporax.base.errors import SporaxValueError
-from sporax.ir.graph import Input, OperatorGraph
+from sporax.ir.graph import Input, OperatorGraph, Role
 from sporax.ir.operation import Shape
 
 Plans = Callable[[tuple[Any, ...], Mapping[str, Any], Sequence[Shape]], tuple[Callable[..., Any], Sequence[Any]]]
@@ -41,23 +43,37 @@ def check_shapes(leaves: Sequence[Any], inputs: Sequence[Input], graph: Operator
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OfOneShape:
     """A compiled function whose errors say first where an argument has another shape.
+
+    Arrays of one device come where the plan has them first, without weak types: `jax.jit` would compile a step for the state as
+    it was made, and again for the state that the first step returns.
 
     Attributes:
         jitted: the function, as `jax.jit` makes it; what this has (``lower``), it has.
         inputs, graph: as in `check_shapes`.
+        shardings: of all arrays; none where they stay where they are.
     """
 
     jitted: Any
     inputs: Sequence[Input]
     graph: OperatorGraph
+    shardings: Sequence[NamedSharding] = ()
+    _looked_at: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Of what is carried one array and the numbers tell: later calls have what this one returns.
+        carried = [place for place, entry in enumerate(self.inputs) if entry.role is not Role.DATA]
+        tell = {*carried[:1], *(place for place in carried if not self.graph.tensors[self.inputs[place].tensor].shape)}
+        self._looked_at = tuple(
+            place for place, entry in enumerate(self.inputs) if entry.role is Role.DATA or place in tell
+        )
 
     def __call__(self, *args: Any) -> Any:
         """Call it."""
         try:
-            return self.jitted(*args)
+            return self.jitted(*self._brought(args))
         except ValueError:
             leaves = jax.tree.leaves(args)
             check_shapes(leaves if len(leaves) == len(self.inputs) else (), self.inputs, self.graph)
@@ -65,6 +81,31 @@ class OfOneShape:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
+
+    def _brought(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        leaves, tree = jax.tree.flatten(args)
+        if len(leaves) != len(self.shardings) or not jax.sharding.get_abstract_mesh().empty:
+            return args
+        if not any(_is_elsewhere(leaves[place]) for place in self._looked_at):
+            return args
+        moved = [place for place, leaf in enumerate(leaves) if _is_elsewhere(leaf)]
+        strong = [_strong(leaves[place]) for place in moved]
+        for place, leaf in zip(moved, jax.device_put(strong, [self.shardings[place] for place in moved]), strict=True):
+            leaves[place] = leaf
+        return tuple(jax.tree.unflatten(tree, leaves))
+
+
+def _is_elsewhere(leaf: Any) -> bool:
+    """Whether an array is on no mesh, or has a weak type."""
+    if isinstance(leaf, jax.core.Tracer):
+        return False
+    return not isinstance(getattr(leaf, "sharding", None), NamedSharding) or bool(leaf.weak_type)
+
+
+def _strong(leaf: Any) -> Any:
+    """An array without a weak type."""
+    kind = jax.typeof(leaf)
+    return np.asarray(leaf, kind.dtype) if kind.weak_type else leaf
 
 
 def of_any_shape(

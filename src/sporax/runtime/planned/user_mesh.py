@@ -55,8 +55,9 @@ def mesh_around(args: Any) -> Mesh | AbstractMesh | None:
 
 
 def typed_sharding(leaf: Any) -> NamedSharding | None:
-    """The sharding that the type of an array says, or a struct in its place; None where it says none."""
-    sharding = getattr(leaf, "sharding", None)
+    """The sharding that the type of an array says, or a struct in its place; None where it says none, and while it is traced."""
+    # A tracer searches the whole trace for the words of its refusal.
+    sharding = None if isinstance(leaf, jax.core.Tracer) else getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return None
     return sharding if isinstance(leaf, jax.ShapeDtypeStruct) or is_explicit(sharding) else None

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.progress import activity
@@ -180,10 +180,13 @@ def verified_step(
 def _compared(
     step: Ingested, plan: Plan, arguments: Sequence[Any], names: Sequence[str], alone: Alone
 ) -> tuple[list[Any], tuple[VerifiedLeaf, ...]]:
-    here = jax.device_put(list(arguments), jax.devices()[0])
+    mesh = jax_mesh(plan.mesh)
+    # An island names devices, which one device is not: it runs on all of them, with all that is around it on each.
+    has_island = any(operator.name == "shard_map" for operator in step.graph.walk())
+    one = NamedSharding(mesh, PartitionSpec()) if has_island else jax.devices()[0]
+    here = jax.device_put(list(arguments), one)
     single = jax.jit(alone)
     expected, moved = single(*here), single(*map(_moved, here))
-    mesh = jax_mesh(plan.mesh)
     placements = plan.inputs[len(step.constants) :]
     shardings = [NamedSharding(mesh, partition_spec(place, plan.mesh)) for place in placements]
     found = jax.jit(device_program(step, plan, "verified"))(*jax.device_put(list(arguments), shardings))
