@@ -47,7 +47,10 @@ def cifar(folder: Path, copies: int) -> None:
 def volumes(folder: Path, copies: int) -> None:
     """Pages of cells and of their masks; a page is picked by chance, so all of them are one."""
     folder.mkdir(parents=True)
-    for name, page in (("volume", drawn(64, 64, kind=np.uint8)), ("labels", 255 * drawn(64, 64, high=2, kind=np.uint8))):
+    for name, page in (
+        ("volume", drawn(64, 64, kind=np.uint8)),
+        ("labels", 255 * drawn(64, 64, high=2, kind=np.uint8)),
+    ):
         image = PIL.Image.fromarray(page)
         image.save(folder / f"train-{name}.tif", save_all=True, append_images=[image] * (8 * copies - 1))
 
@@ -140,7 +143,11 @@ CPU = "--device_target CPU"
 FIRST_12: dict[str, dict[str, Any]] = {"mindspore.dataset:Cifar10Dataset": {"num_samples": 12}}
 PROGRAMS = {
     "lenet": Program(
-        "models", "research/cv/lenet", "train.py", mnist, f"{CPU} --data_path {{data}} --ckpt_path out --batch_size 21 --epoch_size 1"
+        "models",
+        "research/cv/lenet",
+        "train.py",
+        mnist,
+        f"{CPU} --data_path {{data}} --ckpt_path out --batch_size 21 --epoch_size 1",
     ),
     "resnet": Program(
         "models",
@@ -213,7 +220,14 @@ PROGRAMS = {
         "--config_path {config} --data_dir {data} --device_target Ascend",
         "--distribute true --device_num 8",
         "pretrain_config.yaml",
-        {"base_batch_size": 4, "epoch_size": 1, "enable_data_sink": "false", "enable_save_ckpt": "false", "train_steps": 3, "data_sink_steps": 3}
+        {
+            "base_batch_size": 4,
+            "epoch_size": 1,
+            "enable_data_sink": "false",
+            "enable_save_ckpt": "false",
+            "train_steps": 3,
+            "data_sink_steps": 3,
+        }
         | {"do_shuffle": "false", "bert_network": "base", "dataset_format": "mindrecord"}
         | {
             "base_net_cfg": {"seq_length": 16, "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
@@ -231,7 +245,14 @@ PROGRAMS = {
         "--config_path {config} --data_path {data}/made --device_target CPU",
         "--distribute true --device_num 8 --device_target GPU",
         "default_config.yaml",
-        {"batch_size": 4, "epoch_size": 1, "seq_length": 16, "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
+        {
+            "batch_size": 4,
+            "epoch_size": 1,
+            "seq_length": 16,
+            "vocab_size": 60,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+        }
         | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16, "bucket_boundaries": [16]}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     ),

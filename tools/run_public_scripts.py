@@ -2,9 +2,9 @@
 
     python tools/run_public_scripts.py --sources /tmp/sources --folder /tmp/results [--wheel PYTHON] [--only TEXT] [--write FILE]
 
-`--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a process
-of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no chance.
-What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
+`--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a
+process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no
+chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
 `tools/public_scripts.json`.
 """
 
@@ -54,7 +54,12 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     place.mkdir(parents=True)
     script = prepared(PROGRAMS[name], run, options.sources.resolve(), place)
     start = [sys.executable, "-m", "sporax", "run", *(["--local_devices", "8"] if run == "eight" else [])]
-    command = [*([options.wheel] if run == "wheel" else start), str(HERE / "_watched_script.py"), "settings.json", *script]
+    command = [
+        *([options.wheel] if run == "wheel" else start),
+        str(HERE / "_watched_script.py"),
+        "settings.json",
+        *script,
+    ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
     with (place / "output.txt").open("w") as output:
         try:
@@ -110,10 +115,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", type=Path, required=True, help="folder of the checkouts")
     parser.add_argument("--folder", type=Path, required=True, help="where data, outputs and weights go")
-    parser.add_argument("--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read")
-    parser.add_argument("--only", default="", help="programs with one of these texts in their names, separated by commas")
+    parser.add_argument(
+        "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
+    )
+    parser.add_argument(
+        "--only", default="", help="programs with one of these texts in their names, separated by commas"
+    )
     parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
-    parser.add_argument("--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay")
+    parser.add_argument(
+        "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
+    )
     options = parser.parse_args()
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
     for name in (name for name in PROGRAMS if any(text in name for text in options.only.split(","))):

@@ -8,7 +8,7 @@ schedule that the lowering executes (`planner.communication.transfers`).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -77,7 +77,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
     out = inline_loops(graph)
     operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
-    parts: Counter[tuple[str, str]] = Counter()
+    parts: defaultdict[tuple[str, str], float] = defaultdict(float)
     graph, plan = out.graph, out.unfolded(plan)
     for number, (operator, planned, late) in enumerate(
         zip(graph.operators, plan.operators, late_operators(graph), strict=True)

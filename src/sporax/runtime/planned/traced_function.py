@@ -90,9 +90,10 @@ def raise_if_of_axis(error: NameError, where: str) -> None:
     if found:
         raise SporaxValueError(
             f"For '{where}', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no "
-            f"`jax.vmap` or `jax.shard_map` around it names. A planned function sees the whole batch. jax.vmap(fn, axis_name='{found[1]}', "
-            "axis_size=1, in_axes=None, out_axes=None) in place of `jax.pmap` leaves the function as it is, without a dimension "
-            f"of devices in its arguments; or leave its collectives out: `pmean(x, '{found[1]}')` of a loss is the batch's mean."
+            "`jax.vmap` or `jax.shard_map` around it names. A planned function sees the whole batch. "
+            f"jax.vmap(fn, axis_name='{found[1]}', axis_size=1, in_axes=None, out_axes=None) in place of `jax.pmap` leaves the "
+            "function as it is, without a dimension of devices in its arguments; or leave its collectives out: "
+            f"`pmean(x, '{found[1]}')` of a loss is the batch's mean."
         ) from error
 
 
