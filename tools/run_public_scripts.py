@@ -4,8 +4,8 @@
 
 `--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a
 process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no
-chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the table, from
-`tools/public_scripts.json`.
+chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the
+table, from `tools/public_scripts.json`.
 """
 
 from __future__ import annotations

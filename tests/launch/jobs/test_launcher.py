@@ -172,7 +172,7 @@ def test_a_port_in_use_is_a_users_mistake(write, run):
 
 
 def test_two_jobs_at_once_do_not_collide(write, start):
-    script = write("script.py", JOIN + "time.sleep(0.3); print(me.coordinator_address)")
+    script = write("script.py", JOIN + "time.sleep(0.2); print(me.coordinator_address)")
     jobs = [start("run", "--worker_num", 2, "--log_dir", f"job{number}", script) for number in range(2)]
     addresses = []
     for job in jobs:

@@ -454,7 +454,7 @@ def rows_in_shared_memory(columns):
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
 @pytest.mark.parametrize(
     ("end", "code", "columns"),  # a size for each: these tests may run at the same time
-    [("exit", 3, 103), ("kill", -9, 107), ("kill slow", -9, 109)],
+    [("exit", 3, 103), ("kill", -9, 107), pytest.param("kill slow", -9, 109, marks=pytest.mark.full)],
 )
 def test_processes_leave_no_shared_memory(tmp_path, end, code, columns):
     script, errors = tmp_path / "script.py", tmp_path / "errors"

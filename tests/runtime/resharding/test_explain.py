@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import time
 from collections import Counter
 from functools import partial
 
@@ -56,7 +57,10 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_change_for_the_largest_collective_does_in_the_users_program_what_was_counted(name):
     program, how, spec = MISTAKES[name]
-    found = explained(program(), tries=40)
+    # So many as it takes: the first changes find the others.
+    found = explained(
+        program(), tries=26 if program in (programs.transposed_constraint, programs.rematerialized) else 8
+    )
     remedy = found.collectives[0].remedy
     assert how in str(remedy)
     written = re.sub(
@@ -73,7 +77,7 @@ def test_the_change_for_the_largest_collective_does_in_the_users_program_what_wa
 
 @pytest.mark.parametrize("program", [programs.data_parallel, partial(programs.layers_by_scan, None)])
 def test_what_must_be_has_no_remedy(program):
-    found = explained(program(), tries=12)
+    found = explained(program(), tries=5)
     assert found.collectives and found.tried
     assert not any(one.remedy for one in found.collectives) and found.together is None
     assert "none lowers the bytes" in str(found)
@@ -93,6 +97,16 @@ def test_a_collective_has_line_operator_axes_bytes_and_time():
     assert [one.sent_bytes for one in found.collectives] == sorted(
         (one.sent_bytes for one in found.collectives), reverse=True
     )
+
+
+def test_what_functions_of_jax_need_has_the_line_that_calls_them():
+    def spread(x, row):
+        y = jnp.where(row > 0, x, 0.0)
+        return jax.nn.silu(y)
+
+    args = struct((64, 16), "data", mesh=ROW), struct((64, 16), None, "data", mesh=ROW)
+    lines = [one.place.code for one in LISTED(jax.jit(spread, out_shardings=on("data", mesh=ROW)), *args).collectives]
+    assert all(lines) and any("jnp.where" in line for line in lines)
 
 
 def test_a_loop_counts_as_often_as_it_runs_and_one_without_length_once():
@@ -115,12 +129,18 @@ def test_a_loop_counts_as_often_as_it_runs_and_one_without_length_once():
     assert inside and all(one.count == 1 for one in inside) and "1 or more" in str(found)
 
 
+def unheard(program):
+    """A program that no earlier run has compiled and stored: XLA warns while it compiles."""
+    function, args = program
+    function.__wrapped__.__name__ = f"add_{time.time_ns()}"
+    return jax.jit(function.__wrapped__, out_shardings=args[-1].sharding), *args
+
+
 def test_xlas_warning_and_the_text_agree_about_rematerialization(capfd):
-    function, args = programs.rematerialized()
-    found = LISTED(function, *args)
+    found = LISTED(*unheard(programs.rematerialized()))
     assert "Involuntary full rematerialization" in capfd.readouterr().err
     assert all(one.is_rematerialized for one in found.collectives) and "replicated, then sharded again" in str(found)
-    found = LISTED(*(lambda function, args: (function, *args))(*programs.rematerialized(("model", "data", None))))
+    found = LISTED(*unheard(programs.rematerialized(("model", "data", None))))
     assert "Involuntary" not in capfd.readouterr().err
     assert found.collectives and not any(one.is_rematerialized for one in found.collectives)
 
@@ -231,6 +251,11 @@ def test_sixteen_bits_are_counted_as_such():
     assert half.sent_bytes * 2 == wide.sent_bytes
 
 
+def test_a_limit_of_changes_is_kept_and_said():
+    found = explained(programs.megatron(None), tries=2)
+    assert found.tried == 2 and found.notes == ("2 changes were the limit, 'tries'; a higher one looks further.",)
+
+
 def test_json_has_all_of_it():
     found = explained(programs.transposed_constraint(), tries=8)
     read = json.loads(found.to_json())
@@ -299,7 +324,7 @@ ERRORS = {
     ),
     "axis of pmap": (
         SporaxValueError,
-        "collective over the axis 'batch'.*leave out `jax.pmap`",
+        "collective over the axis 'batch'.*in place of `jax.pmap`",
         lambda: LISTED(pmean_of_loss, struct((8,), mesh=ROW)),
     ),
 }

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jax.extend.core import JaxprEqn, Var
+from jax.extend.core import Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.lowering.rewriter import aval_of
 from sporax.report.resharding import SourceLine
-from sporax.runtime.process.compiled_text import is_of_user
-from sporax.runtime.resharding.sharded_program import Key, ShardedProgram
+from sporax.runtime.resharding.sharded_program import Key, ShardedProgram, place_of
 
 _CONSTRAINT = "sharding_constraint"
 _MOVEMENT = frozenset(
@@ -292,15 +291,6 @@ class Changes:
             size % math.prod(sizes[name] for name in _names(entry)) == 0
             for size, entry in zip(shape, spec, strict=True)
         )
-
-
-def place_of(eqn: JaxprEqn) -> SourceLine:
-    """The line of the user's program that an equation comes from."""
-    trace = eqn.source_info.traceback
-    frames: list[tuple[str, int]] = (
-        [] if trace is None else [(frame.file_name, frame.line_num) for frame in trace.frames]
-    )
-    return next((SourceLine(*frame) for frame in frames if is_of_user(frame[0])), SourceLine())
 
 
 def spec_text(spec: PartitionSpec) -> str:

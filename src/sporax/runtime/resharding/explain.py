@@ -81,5 +81,11 @@ def _explained(program: ShardedProgram, mesh: Mesh, profile: HardwareProfile, tr
         replace(found.collective, remedy=trial and remedy_of(*trial))
         for found, trial in zip(search.base.found, trials, strict=True)
     )
-    together, notes = search.together(trials), (_EXPLICIT,) if is_explicit and collectives and tries else ()
-    return ReshardingReport(program.name, dict(costs.mesh), profile.name, collectives, search.tried, together, notes)
+    together = search.together(trials)
+    notes = [_EXPLICIT] if is_explicit and collectives and tries else []
+    notes += (
+        [f"{tries} changes were the limit, 'tries'; a higher one looks further."] if search.tried == tries > 0 else []
+    )
+    return ReshardingReport(
+        program.name, dict(costs.mesh), profile.name, collectives, search.tried, together, tuple(notes)
+    )

@@ -14,6 +14,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -23,7 +24,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.lowering.rewriter import Atom, JaxprRewriter, bodies_of, flat, runs_backward, with_bodies
+from sporax.report.resharding import SourceLine
 from sporax.runtime.planned.traced_function import raise_if_of_axis
+from sporax.runtime.process.compiled_text import is_of_user
 from sporax.runtime.resharding.meshes import WHERE, concrete_mesh
 
 _TAG = "sporax.eqn"
@@ -275,7 +278,7 @@ def _opened(program: ShardedProgram) -> ShardedProgram:
     jaxpr = program.jaxpr.jaxpr
     eqn = jaxpr.eqns[0] if len(jaxpr.eqns) == 1 else None
     if eqn is None or eqn.primitive.name not in ("jit", "pjit") or list(eqn.outvars) != list(jaxpr.outvars):
-        return replace(program, jaxpr=flat(program.jaxpr))
+        return replace(program, jaxpr=flat(_with_lines(program.jaxpr)))
     outer = dict(zip(jaxpr.invars, zip(program.arguments, program.in_shardings, strict=True), strict=True))
     for number, (var, value) in enumerate(zip(jaxpr.constvars, program.jaxpr.consts, strict=True)):
         outer[var] = f"constant {number}", _if_told(getattr(value, "sharding", None))
@@ -293,6 +296,28 @@ def _opened(program: ShardedProgram) -> ShardedProgram:
         options=dict(eqn.params.get("compiler_options_kvs", ())),
     )
     return _opened(inner)
+
+
+def _with_lines(body: Any, around: Any = None) -> Any:
+    """A program in which the equations of JAX's own functions (`jax.numpy.where`) come from the line that calls these."""
+    if isinstance(body, ClosedJaxpr):
+        return body.replace(jaxpr=_with_lines(body.jaxpr, around))
+    eqns = []
+    for eqn in body.eqns:
+        if around is not None and not place_of(eqn).file:
+            eqn = eqn.replace(source_info=eqn.source_info.replace(traceback=around))
+        inside = partial(_with_lines, around=eqn.source_info.traceback if place_of(eqn).file else around)
+        eqns.append(with_bodies(eqn, inside) if eqn.primitive.name in _WITH_BODIES else eqn)
+    return body.replace(eqns=eqns)
+
+
+def place_of(eqn: JaxprEqn) -> SourceLine:
+    """The line of the user's program that an equation comes from."""
+    trace = eqn.source_info.traceback
+    frames: list[tuple[str, int]] = (
+        [] if trace is None else [(frame.file_name, frame.line_num) for frame in trace.frames]
+    )
+    return next((SourceLine(*frame) for frame in frames if is_of_user(frame[0])), SourceLine())
 
 
 def _if_told(sharding: Any) -> NamedSharding | None:

@@ -46,7 +46,7 @@ def evaluates():
 
 def looks_around():
     for _ in until(time.monotonic() + SECONDS):
-        time.sleep(0.3)
+        time.sleep(0.2)
 
 
 for work in (compiles, decomposes, evaluates, looks_around):
