@@ -30,7 +30,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search import SearchOptions, search
-from sporax.runtime.devices.device_program import device_program
+from sporax.runtime.devices.global_view import device_program
 from sporax.runtime.planned.function import plan as plan_function
 
 Loss = Callable[[Any, Any], Any]

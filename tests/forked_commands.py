@@ -210,7 +210,7 @@ def _divide(environ: Mapping[str, str]) -> socket.socket | None:
     theirs.close()
     variables = frozenset((name, value) for name, value in environ.items() if name.startswith(_READ_BY_IMPORTS))
     _LAUNCHERS[:] = Nursery(ours, launcher), variables
-    bound = importlib.import_module("sporax.launch.jobs.bound_process")
+    bound = importlib.import_module("sporax.launch.jobs.rank")
     bound.BoundProcess._execute_child = ForkedCommand._execute_child
     return None
 

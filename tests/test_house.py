@@ -42,7 +42,7 @@ def test_a_package_is_measured_from_its_text(house: Path) -> None:
     found = measure_house.measured(house)
     assert set(found) == {"cellar", "roof", "engine", "whole"}
     assert (found["cellar"].files, found["cellar"].lines, found["cellar"].ignores) == (3, 4, 1)
-    assert found["cellar"].any_per_100_lines == 25.0
+    assert found["cellar"].anys == 1
     assert (found["cellar"].levels, found["roof"].levels, found["whole"].levels) == (2, 2, 4)
     assert (found["roof"].late, found["cellar"].late) == (1, 0)
     assert found["whole"].most_files_in_a_folder == 3

@@ -21,7 +21,7 @@ LEFT = {
     # The public `register`: rules of primitives belong to the process as the primitives themselves do in JAX.
     "planner/rules/rule_table.py": {"_registered"},
     # A count that only has to differ from call to call; marks are made in traces, which know no session.
-    "lowering/marks/numbers.py": {"_numbers"},
+    "ir/marks.py": {"_numbers"},
 }
 """What is left, each with its reason. The table may only shrink."""
 

@@ -3,7 +3,7 @@
     python tools/count_names.py --wheel PYTHON [--output FILE] OWNER/NAME=FOLDER...
 
 FOLDER is a git repository, bare or not; what its HEAD holds is read, nothing is run. Problem: a list of documented names does
-not say which of them matter. Method: `sporax.mindspore._names.used_names` reads the names and keyword arguments that a program
+not say which of them matter. Method: `sporax.mindspore._names.check` reads the names and keyword arguments that a program
 takes from `mindspore`; a name counts once per program. Programs are Python files, notebooks and Markdown pages with Python
 cells. A program whose text occurred before, and a translated page that uses the same names, count once. Recorded are names and
 counts, no code: `tests/mindspore/golden/asked_names.json`, which `docs/coverage.md` reads. `--wheel` names a Python with
@@ -119,7 +119,7 @@ def names_in(code: str) -> frozenset[str]:
     Raises:
         SyntaxError: it is no Python program.
     """
-    from sporax.mindspore._names.used_names import used_names
+    from sporax.mindspore._names.check import used_names
 
     uses = [use for use in used_names(code) if use.path.partition(".")[0] == "mindspore"]
     return frozenset(use.path if use.keyword is None else f"{use.path}({use.keyword})" for use in uses)

@@ -140,7 +140,7 @@ REFUSALS |= {
         "src/sporax/lowering/passes/recompute/plan_facts.py", "are not offered in steps "
     ),
     ("memory", "(data parallelism) refuse the setting"): Elsewhere(
-        "src/sporax/runtime/program/pure_program.py", "recompute='auto' is offered in steps of one device"
+        "src/sporax/runtime/program/variants.py", "recompute='auto' is offered in steps of one device"
     ),
     ("operator_parallel", "what MindSpore refuses is refused"): Elsewhere(
         "tests/mindspore/golden/test_operator_plans.py::test_what_mindspore_refuses_is_refused"

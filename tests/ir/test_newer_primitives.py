@@ -1,6 +1,6 @@
 """Primitives that only some versions of JAX have behave as older ones, in every table by name."""
 
-from sporax.ir.newer_primitives import LIKE, with_newer
+from sporax.ir.operation import LIKE, with_newer
 from sporax.planner.memory.backend import COSTLY
 from sporax.planner.memory.xla_cpu.instructions import SIMPLE
 from sporax.planner.rules import TABLE

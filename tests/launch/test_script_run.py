@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax
-from sporax.launch.script_run import run_told
+from sporax.launch.target import run_told
 from sporax.runtime.session import SESSION
 
 ASKED = {"SPORAX_RESUME": "1"}

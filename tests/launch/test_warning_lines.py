@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forked_commands import run_forked
-from sporax.launch import warning_lines
+from sporax.launch import target
 
 RANK_3 = {
     "MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": "4", "RANK_ID": "3", "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": "8118"
@@ -58,7 +58,7 @@ def test_who_speaks(rank, speaks, capsys, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", lambda *_: None)
-        warning_lines.install(rank)
+        target.install_warning_lines(rank)
         warnings.warn("For 'Thing', no.")
         warnings.showwarning("For 'Thing', no.", UserWarning, "f.py", 1)
     assert ("For 'Thing', no." in capsys.readouterr().err) == speaks
@@ -66,7 +66,7 @@ def test_who_speaks(rank, speaks, capsys, monkeypatch):
 
 def test_all_warnings_of_the_package_begin_as_those_that_are_shown_so():
     texts = []
-    for path in Path(warning_lines.__file__).parents[1].rglob("*.py"):
+    for path in Path(target.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)

@@ -13,7 +13,7 @@ import msgspec
 import zmq
 
 from sporax.ps.protocol.messages import ServerAddress
-from sporax.ps.sockets.peers import Peers
+from sporax.ps.sockets.transport import Peers
 
 DROPPED, REPEATED, DELAYED = 0.01, 0.08, 0.15
 """Shares of messages. Clients ask again after a second at first, so many lost messages make a test long."""

@@ -16,7 +16,7 @@ from simulation import Faults, Simulation
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch.servers.ps_cluster import BackgroundCluster, background
-from sporax.ps.client.requester import Requester
+from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, OptimizerSpec, Options, Record
 from sporax.ps.slots.log_file import Intact, LogFile

@@ -7,6 +7,7 @@ propagation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import field
 from enum import Enum
@@ -170,3 +171,12 @@ class SavedMark:
 
 
 Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark
+
+
+_numbers = itertools.count(1)
+"""They tell calls of operators (marks) and Cells (tags) apart. From 1: the tag `KEEP` has number 0."""
+
+
+def next_number() -> int:
+    """A number that no mark and no tag of this process has."""
+    return next(_numbers)

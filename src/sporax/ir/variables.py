@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.base.made_later import dataclass
 from sporax.base.units import parse_bytes
 from sporax.ir.config.placement_config import DURABILITIES
-from sporax.ir.config.search_names import SEARCH_NAMES
+from sporax.ir.config.search_config import SEARCH_NAMES
 
 JOB, SERVERS, PLAN, RUNTIME, LOG = "job", "parameter servers", "plan", "runtime", "log"
 """Subjects of variables."""

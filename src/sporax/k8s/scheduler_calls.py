@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sporax.k8s.decide.observed import ReportedMembership
 from sporax.k8s.resource.spec import Job, scheduler_port
-from sporax.ps.client.requester import Requester
+from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.protocol.messages import GetStatus, GetWanted, Scale, StatusReply, Wanted
 
 _FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0

@@ -3,6 +3,17 @@
 A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
 that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
 resolves to `sporax.mindspore`, by the modules of `PREPARATIONS`.
+
+How warnings of Sporax are shown in a job: one line each, once, by rank 0.
+
+Problem: Python prints a warning with a file and a line of source, in every process: in a job of eight ranks eight times, and the
+line is often one of Sporax. Method: the messages of Sporax, which begin with ``For '…'``, are printed without source lines, once
+in a process, and on rank 0 alone. Other warnings are shown as Python shows them, and with `sporax run --verbose` these are as
+well, on every rank.
+
+What goes on around a script that runs in this process: steps are recorded, and what was asked for in vain is told at its end.
+
+The engine is named by strings: it is not loaded for scripts that do not ask for it.
 """
 
 from __future__ import annotations
@@ -14,18 +25,81 @@ import runpy
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import TextIO
 
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
-from sporax.cluster.environment import is_verbose
-from sporax.launch import warning_lines
-from sporax.launch.script_run import run_recorded, run_told
+from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
+from sporax.ir.variables import read
+
+_RECORDING = "sporax.runtime.process.recording"
+_SESSION = "sporax.runtime.session"
+
+
+def run_recorded(run: Callable[[], int], environ: Mapping[str, str]) -> int:
+    """Run a script, and record the steps that ``SPORAX_PROFILE`` asks for; returns its exit code."""
+    if not read(environ, PROFILE):
+        return run()
+    recording = importlib.import_module(_RECORDING)
+    recording.begin(environ)
+    try:
+        return run()
+    finally:
+        recording.end()
+
+
+_EFFECTS = {
+    RESUME: (
+        "looked_for_checkpoint",
+        "`sporax run --resume` had no effect: nothing was resumed. The script has neither called Model.train nor loaded a "
+        "checkpoint (load_checkpoint, load_distributed_checkpoint, sporax.load); a training loop of one's own loads it itself.",
+    ),
+    VERIFY_PLAN: (
+        "verified_plan",
+        "`sporax run --verify-plan` had no effect: no plan was run, or only plans of several pipeline stages, which are not "
+        "compared with one device.",
+    ),
+}
+"""What a flag asks for: the attribute of the session that says it has happened, and what is told where it has not."""
+
+
+def run_told(run: Callable[[], int], environ: Mapping[str, str]) -> int:
+    """Run a script; at its end it is told what `sporax run` was asked for in vain."""
+    asked = [effect for variable, effect in _EFFECTS.items() if read(environ, variable) == "1"]
+    if not asked:
+        return run()
+    try:
+        code = run()
+    except SystemExit as end:
+        if not end.code:
+            _tell(asked, environ)
+        raise
+    if code == 0:
+        _tell(asked, environ)
+    return code
+
+
+def _tell(asked: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> None:
+    session = importlib.import_module(_SESSION).SESSION
+    for attribute, text in asked:
+        if not getattr(session, attribute) and is_first(environ):
+            print(f"sporax: warning: {text}", file=sys.stderr, flush=True)
+
+
+def is_first(environ: Mapping[str, str]) -> bool:
+    """Whether this is rank 0, or a process that is alone or does not know its rank."""
+    try:
+        return not RankEnvironment.from_environ(environ).rank
+    except SporaxError:  # `init` says what is wrong
+        return True
+
 
 PREPARATIONS = ("sporax.mindspore._names.alias",)
 """Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
@@ -119,7 +193,7 @@ def execute(target: Target) -> int:
         os.execv(target.name, [target.name, *target.arguments])
     for name in PREPARATIONS:
         importlib.import_module(name).install()
-    warning_lines.install(os.environ)
+    install_warning_lines(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
     return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
@@ -267,3 +341,30 @@ def _is_python_script(path: str) -> bool:
     with open(path, "rb") as file:
         head = file.read(512)
     return head.startswith(b"#!") and any(b"python" in line for line in head.splitlines()[:2])
+
+
+_OURS = "For '"
+
+
+def install_warning_lines(environ: Mapping[str, str]) -> None:
+    """Show warnings of this process so from now on; nothing is changed with ``SPORAX_VERBOSE=1``."""
+    if is_verbose(environ):
+        return
+    before, printed = warnings.showwarning, set[str]()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = str(message)
+        if category is not UserWarning or not text.startswith(_OURS):
+            before(message, category, filename, lineno, file, line)
+        elif text not in printed and is_first(environ):
+            printed.add(text)
+            print(f"sporax: warning: {text}", file=file or sys.stderr, flush=True)
+
+    warnings.showwarning = show

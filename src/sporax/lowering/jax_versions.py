@@ -1,6 +1,6 @@
 """Where the supported versions of JAX differ in what Sporax reads from programs and calls. Nothing else asks for a version.
 
-Primitives that only some versions have are in `sporax.ir.newer_primitives`.
+Primitives that only some versions have are in `sporax.ir.operation`.
 
 * ``scan`` says how many of its operands are constants, carries and rows: by two numbers before JAX 0.11, by the structures
   of its operands and results since. Sporax reads numbers (`scan_numbers`; the planner, `known_params`) and writes either form.

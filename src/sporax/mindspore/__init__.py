@@ -10,7 +10,7 @@ from typing import Any
 
 from sporax._version import __version__
 from sporax.mindspore._names import module_paths
-from sporax.mindspore._names.importing import import_module
+from sporax.mindspore._names.alias import import_module
 from sporax.mindspore._names.missing import MissingNameError, missing_name, placeholder_module, resolved
 
 module_paths.install()
@@ -59,13 +59,11 @@ _MODULES = {
     "sporax.mindspore.common.symbol": "Symbol",
     "sporax.mindspore.common.seed": "set_seed get_seed",
     "sporax.mindspore.common.generator": "Generator default_generator seed manual_seed initial_seed get_rng_state set_rng_state",
-    "sporax.mindspore.common.jit_config": "JitConfig",
-    "sporax.mindspore.common.api": "ms_memory_recycle _no_grad",
+    "sporax.mindspore.common.api": "JitConfig ms_memory_recycle _no_grad from_numpy is_tensor mutable set_recursion_limit",
     "sporax.mindspore.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.mindspore.common.recompute": "recompute",
     "sporax.mindspore.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.mindspore.common.vectorize": "vmap jacfwd jacrev",
-    "sporax.mindspore.common.toplevel": "from_numpy is_tensor mutable set_recursion_limit",
     "sporax.mindspore.ops": "constexpr",
     "sporax.mindspore.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic

@@ -25,7 +25,7 @@ import jax
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.runtime.process import trace_files
+from sporax.runtime.process import recorded_operators
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
@@ -343,7 +343,7 @@ class Profiler:
 
     def _record(self) -> None:
         try:
-            trace_files.start_profiler(self._folder, python_frames=self._with_stack)
+            recorded_operators.start_profiler(self._folder, python_frames=self._with_stack)
         except RuntimeError as error:
             raise SporaxRuntimeError(f"For 'Profiler.start', no other profiler must be recording: {error}") from error
         self._is_recording = True
@@ -352,13 +352,13 @@ class Profiler:
     @property
     def _folder(self) -> Path:
         """Where the files of this process go: ranks must not write over each other's."""
-        return trace_files.folder_of_rank(self.output_path) if jax.process_count() > 1 else self.output_path
+        return recorded_operators.folder_of_rank(self.output_path) if jax.process_count() > 1 else self.output_path
 
     def _save(self) -> None:
         """End the recording, and say so."""
         self._is_recording = False
         num_steps = 0 if self.schedule is None else self.step_num - self._first_step + 1
-        trace_files.stop_profiler(self._folder, self._first_step, num_steps, time.perf_counter() - self._began)
+        recorded_operators.stop_profiler(self._folder, self._first_step, num_steps, time.perf_counter() - self._began)
         if self._metadata:
             (self.output_path / _METADATA_FILE).write_text(json.dumps(self._metadata), encoding="utf-8")
         if self.on_trace_ready is not None:

@@ -31,9 +31,8 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Resharding
 from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
 from sporax.planner.compiled_limit import Measure, within_compiled
-from sporax.planner.cost.chosen_model import cost_model
+from sporax.planner.cost.chosen_model import cost_model, link_costs
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.link_rates import link_costs
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.known_plans import known_inputs
@@ -46,7 +45,7 @@ from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for
-from sporax.planner.rules.islands import only_assignment
+from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.hopeless import refuse_hopeless
 from sporax.planner.search.limit.limit import PlanTooLargeError

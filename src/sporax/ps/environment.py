@@ -26,18 +26,24 @@ MS_PS_RESTORE          folder of a checkpoint that the job continues from
 MS_PS_METRICS_PORT     port of the Prometheus page
 MS_PS_KEYS             directory of keys, see `security`
 =====================  =====================================================================================
+
+Mixed mode: where workers that also exchange data with each other meet (`sporax.cluster`), next to the scheduler.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from sporax.base.errors import SporaxError
 from sporax.cluster import ports
-from sporax.cluster.environment import join_address
+from sporax.cluster.environment import RankEnvironment, join_address
+from sporax.cluster.scheduler import serve_cluster
 from sporax.ir.variables import JOB, MAX_PORT, SERVERS, VARIABLES, check, read
 from sporax.ps.protocol.messages import Options
 
@@ -148,3 +154,14 @@ def _own_host(scheduler: str) -> str:
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+def serve_ranks(variables: Mapping[str, str]) -> None:
+    """Let workers that exchange data with each other meet, in a thread; in other jobs no one comes."""
+    place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
+
+    def serve() -> None:
+        with suppress(SporaxError, OSError):  # the ranks tell their users what was wrong
+            serve_cluster(place, log=lambda _: None)
+
+    threading.Thread(target=serve, name="sporax-rendezvous", daemon=True).start()

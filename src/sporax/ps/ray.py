@@ -21,7 +21,7 @@ from typing import Any
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError
 from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
-from sporax.ps.client.requester import Requester
+from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import REPLACED
 from sporax.ps.process import main
 from sporax.ps.protocol.messages import GetStatus, StatusReply

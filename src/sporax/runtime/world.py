@@ -29,7 +29,7 @@ from sporax.base.identity import ByIdentity
 from sporax.cluster import addresses, ports
 from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.tracked_objects import tracked_objects
+from sporax.runtime.process.host_allocator import tracked_objects
 from sporax.runtime.session import SESSION, World
 from sporax.runtime.state import frames
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from sporax.ir.config.reuse_limit import reuse_limit, wants_loops, warn_of_limit
+from sporax.ir.config.parallel_config import reuse_limit, wants_loops, warn_of_limit
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sporax.mindspore as ms
 from sporax.base.errors import SporaxValueError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.ir.config.search_names import SEARCH_NAMES, full_name
+from sporax.ir.config.search_config import SEARCH_NAMES, full_name
 from sporax.ir.hardware import load_profile
 from sporax.ir.variables import read
 from sporax.mindspore.parallel.auto_parallel import AutoParallel

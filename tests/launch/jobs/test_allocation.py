@@ -1,6 +1,6 @@
 """Memory settings of ranks."""
 
-from sporax.launch.jobs.allocation import allocation_settings
+from sporax.launch.jobs.cores import allocation_settings
 
 
 def test_large_buffers_stay_in_the_process():

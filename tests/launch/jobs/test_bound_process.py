@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sporax.launch.jobs.bound_process import BoundProcess
+from sporax.launch.jobs.rank import BoundProcess
 
 PARENT = "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); child.wait()"
 

@@ -6,7 +6,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.cluster import ports
 from sporax.launch import options
 from sporax.launch.jobs import cores
-from sporax.launch.jobs.allocation import allocation_settings
+from sporax.launch.jobs.cores import allocation_settings
 from sporax.launch.jobs.job import NodeJob, connection_variables, plan_job
 from sporax.launch.options import RUN_DEFAULTS
 

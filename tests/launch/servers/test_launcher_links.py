@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sporax.cluster import membership, ports
-from sporax.launch.servers.launcher_links import FirstLauncher, OtherLauncher
+from sporax.launch.servers.ps_job import FirstLauncher, OtherLauncher
 
 SECONDS = 30
 """In which a word over a socket of this machine is heard, on a busy computer, too."""

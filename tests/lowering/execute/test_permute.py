@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from sporax.lowering.execute.permute import permute
+from sporax.lowering.execute.redistribute import permute
 
 NAMES = ("a0", "a1")
 

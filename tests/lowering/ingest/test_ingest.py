@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from sporax.ir.graph import LITERAL, Role
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, next_number
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.numbers import next_number
 
 X = jnp.ones((4, 8))
 

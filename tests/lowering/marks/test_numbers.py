@@ -1,6 +1,6 @@
 """Marks and tags of a process are told apart by their numbers."""
 
-from sporax.lowering.marks.numbers import next_number
+from sporax.ir.marks import next_number
 from sporax.lowering.marks.tags import KEEP, new_tag
 
 

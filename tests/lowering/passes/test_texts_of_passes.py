@@ -10,8 +10,7 @@ from sporax.lowering.marks.host_transfer import run_on_host, to_device, to_host,
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.tags import new_tag, offload_scope
 from sporax.lowering.passes.host.file_values import with_filed_arguments
-from sporax.lowering.passes.host.host_work import in_host_memory
-from sporax.lowering.passes.host.offload import offloaded
+from sporax.lowering.passes.host.offload import in_host_memory, offloaded
 from sporax.lowering.passes.host.row_updates import row_update, without_row_updates
 from sporax.lowering.passes.recompute.recompute import recompute, without_saved_marks
 from sporax.lowering.passes.repeat.block_loops import looped

@@ -3,7 +3,7 @@
 from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.operation import Operation
 from sporax.lowering.ingest.ingest import Equation
-from sporax.lowering.pipeline.additions import additions
+from sporax.lowering.pipeline.flat import additions
 
 BEFORE = 0
 

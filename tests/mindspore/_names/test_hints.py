@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sporax.mindspore import nn
-from sporax.mindspore._names.hints import add_hint
+from sporax.mindspore._names.alias import add_hint
 from sporax.mindspore.nn import Cell
 
 

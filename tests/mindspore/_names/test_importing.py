@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sporax.mindspore._names import importing
+from sporax.mindspore._names import alias
 
 MODULES = {"one": "import two", "two": "import gc\nrests = not gc.isenabled()", "broken": "import two\n1 / 0"}
 
@@ -18,9 +18,9 @@ def frozen(monkeypatch, tmp_path):
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(importing, "_FEWEST_MODULES", 2)
-    monkeypatch.setattr(importing, "_MOST_MODULES", sys.maxsize)
-    monkeypatch.setattr(importing, "_MOST_OBJECTS", sys.maxsize)
+    monkeypatch.setattr(alias, "_FEWEST_MODULES", 2)
+    monkeypatch.setattr(alias, "_MOST_MODULES", sys.maxsize)
+    monkeypatch.setattr(alias, "_MOST_OBJECTS", sys.maxsize)
     sizes = []
     monkeypatch.setattr(gc, "freeze", lambda: sizes.append(len(sys.modules)))
     monkeypatch.setattr(gc, "unfreeze", sizes.pop)
@@ -31,20 +31,20 @@ def frozen(monkeypatch, tmp_path):
 
 
 def test_a_large_import_is_frozen_once_and_the_collector_rests(frozen):
-    assert importing.import_module("one") is sys.modules["one"]
+    assert alias.import_module("one") is sys.modules["one"]
     assert sys.modules["two"].rests
     assert len(frozen) == 1
-    importing.import_module("one")
+    alias.import_module("one")
     assert len(frozen) == 1
     assert gc.isenabled()
 
 
 def test_a_small_import_and_one_of_a_program_with_many_objects_are_not(frozen, monkeypatch):
-    monkeypatch.setattr(importing, "_MOST_OBJECTS", 1000)
-    importing.import_module("one")
-    monkeypatch.setattr(importing, "_MOST_OBJECTS", sys.maxsize)
+    monkeypatch.setattr(alias, "_MOST_OBJECTS", 1000)
+    alias.import_module("one")
+    monkeypatch.setattr(alias, "_MOST_OBJECTS", sys.maxsize)
     del sys.modules["one"]
-    importing.import_module("one")  # `two` is there
+    alias.import_module("one")  # `two` is there
     assert frozen == []
     assert gc.isenabled()
 
@@ -52,7 +52,7 @@ def test_a_small_import_and_one_of_a_program_with_many_objects_are_not(frozen, m
 def test_a_collector_that_the_program_has_stopped_stays_so(frozen):
     gc.disable()
     try:
-        importing.import_module("one")
+        alias.import_module("one")
         assert not gc.isenabled()
     finally:
         gc.enable()
@@ -61,7 +61,7 @@ def test_a_collector_that_the_program_has_stopped_stays_so(frozen):
 
 def test_a_module_that_fails_leaves_the_collector_on(frozen):
     with pytest.raises(ZeroDivisionError):
-        importing.import_module("broken")
+        alias.import_module("broken")
     assert gc.isenabled()
 
 

@@ -3,7 +3,7 @@ from typing import Optional
 
 import pytest
 
-from sporax.mindspore._names.placeholder import Placeholder
+from sporax.mindspore._names.missing import Placeholder
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from sporax.launch.cli import main
-from sporax.mindspore._names.stubs import stubs
+from sporax.mindspore._names.module_paths import stubs
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-from sporax.mindspore._names.used_names import Use, used_names
+from sporax.mindspore._names.check import Use, used_names
 
 
 def paths(source: str) -> list[str]:

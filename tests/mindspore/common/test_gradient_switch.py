@@ -2,26 +2,26 @@
 
 from threading import Thread
 
-from sporax.mindspore.common import _gradient_switch
+from sporax.mindspore.common import gradient_hooks
 
 
 def test_gradients_flow_until_they_are_turned_off():
-    assert _gradient_switch.is_on()
-    _gradient_switch.turn(False)
+    assert gradient_hooks.is_on()
+    gradient_hooks.turn(False)
     try:
-        assert not _gradient_switch.is_on()
+        assert not gradient_hooks.is_on()
     finally:
-        _gradient_switch.turn(True)
-    assert _gradient_switch.is_on()
+        gradient_hooks.turn(True)
+    assert gradient_hooks.is_on()
 
 
 def test_other_threads_have_switches_of_their_own():
     seen = []
-    _gradient_switch.turn(False)
+    gradient_hooks.turn(False)
     try:
-        thread = Thread(target=lambda: seen.append(_gradient_switch.is_on()))
+        thread = Thread(target=lambda: seen.append(gradient_hooks.is_on()))
         thread.start()
         thread.join()
     finally:
-        _gradient_switch.turn(True)
+        gradient_hooks.turn(True)
     assert seen == [True]

@@ -7,8 +7,7 @@ import pytest
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import transforms, vision
-from sporax.mindspore.dataset.vision._policies import _OPERATIONS, _space
-from sporax.mindspore.dataset.vision._policy_tables import LEARNT
+from sporax.mindspore.dataset.vision._policies import _OPERATIONS, LEARNT, _space
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
 FLAT = np.full((20, 16, 3), 200, np.uint8)

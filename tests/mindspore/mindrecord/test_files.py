@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sporax.mindspore import mindrecord
-from sporax.mindspore.mindrecord import FileReader, FileWriter, MindPage, _integers
+from sporax.mindspore.mindrecord import FileReader, FileWriter, MindPage, _schema
 
 LABELS = {"label": {"type": "int32"}}
 
@@ -38,11 +38,11 @@ def test_integers_take_as_many_bytes_as_they_need(dtype):
     edges = [0, 127, 128, -128, -129, 32767, 32768, -32768, -32769, info.max, info.min, 5, 6]
     for count in range(len(edges) + 1):
         values = np.array(edges[:count], dtype)
-        packed = _integers.pack(values)
-        assert np.array_equal(_integers.unpack(packed, values.dtype), values)
-    assert _integers.pack(np.array([1, 300])) == b"\0\0\0\x02\x10\x01\x2c\x01"
+        packed = _schema.pack(values)
+        assert np.array_equal(_schema.unpack(packed, values.dtype), values)
+    assert _schema.pack(np.array([1, 300])) == b"\0\0\0\x02\x10\x01\x2c\x01"
     with pytest.raises(ValueError, match="must have"):
-        _integers.unpack(packed[:-1], values.dtype)
+        _schema.unpack(packed[:-1], values.dtype)
 
 
 def test_rows_come_back_over_many_pages(tmp_path):

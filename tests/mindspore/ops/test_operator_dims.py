@@ -5,7 +5,7 @@ import pytest
 from operator_marks import operator_mark as mark
 from sporax.ir.operator_dims import is_undivided, lookup_axis
 from sporax.mindspore.ops._core.dims import along
-from sporax.planner.pins.operator_dims import dims_of
+from sporax.planner.pins.strategies import dims_of
 
 
 def names(name, shapes, **attributes):

@@ -4,7 +4,7 @@ import pytest
 
 from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
-from sporax.planner.pins.operator_dims import check_limits
+from sporax.planner.pins.strategies import check_limits
 
 
 def check(name, shapes, cuts, devices=8, **attributes):

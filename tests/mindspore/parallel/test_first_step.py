@@ -7,7 +7,7 @@ import sporax.mindspore as ms
 from compiled_programs import compilations
 from sporax.cluster.environment import NO_CACHE
 from sporax.mindspore import context, nn
-from sporax.runtime.devices import stored_plans
+from sporax.runtime.devices import agreed_plan
 from sporax.runtime.process import compilation_cache
 from sporax.runtime.ranks import joint_arrays
 
@@ -67,8 +67,8 @@ def test_a_second_run_of_a_network_does_not_search_again(monkeypatch, tmp_path, 
     monkeypatch.delenv(NO_CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compilation_cache, "turn_on", lambda: None)
-    searched, search = [], stored_plans.make_plan
-    monkeypatch.setattr(stored_plans, "make_plan", lambda *request: searched.append(request) or search(*request))
+    searched, search = [], agreed_plan.make_plan
+    monkeypatch.setattr(agreed_plan, "make_plan", lambda *request: searched.append(request) or search(*request))
     try:
         losses = [trained(steps=1)[1] for _ in range(2)]
     finally:

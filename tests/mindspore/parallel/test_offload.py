@@ -10,7 +10,7 @@ import sporax.mindspore as ms
 from sporax.mindspore import Tensor, context, nn
 from sporax.mindspore.context import reset_offload_context
 from sporax.mindspore.parallel.nn import PipelineCell
-from sporax.runtime.planned import host_variables
+from sporax.runtime.planned import step as host_variables
 
 WIDTH, LAYERS, BATCH = 8, 3, 8
 

@@ -14,8 +14,7 @@ from sporax.lowering.marks.host_transfer import transfers
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.context import reset_offload_context
 from sporax.mindspore.parallel.nn import PipelineCell
-from sporax.runtime.pipeline.stage_memory import bytes_on
-from sporax.runtime.pipeline.stage_program import jitted_program
+from sporax.runtime.pipeline.stage_program import bytes_on, jitted_program
 
 ROWS, WIDTH, BATCH, FIELDS, MICRO = 64, 8, 16, 3, 4
 IDS = np.random.default_rng(0).integers(-1, ROWS + 1, (BATCH, FIELDS)).astype(np.int32)  # some are outside of the table

@@ -3,7 +3,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, ops
-from sporax.mindspore.runtime import _blocking
+from sporax.mindspore.runtime import _streams
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def waits(monkeypatch):
         jax, "block_until_ready", lambda arrays: shapes.append([a.shape for a in arrays]) or wait(arrays)
     )
     yield shapes
-    _blocking.turn(False)
+    _streams.turn(False)
 
 
 def test_operators_wait_for_their_results(waits):

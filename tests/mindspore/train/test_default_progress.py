@@ -9,9 +9,8 @@ from rich.console import Console
 
 from sporax.mindspore import dataset, nn
 from sporax.mindspore.train import Callback, LossMonitor, Model, TimeMonitor
-from sporax.mindspore.train.callback import _default_progress, _progress
-from sporax.mindspore.train.callback._default_progress import ProgressLines, default_progress
-from sporax.mindspore.train.callback._progress import Progress
+from sporax.mindspore.train.callback import _progress
+from sporax.mindspore.train.callback._progress import Progress, ProgressLines, default_progress
 from sporax.runtime.session import SESSION
 
 
@@ -25,7 +24,7 @@ def train():
 
 @pytest.mark.parametrize("sink", [False, True])
 def test_lines_in_a_log_have_epoch_step_loss_and_rate(train, capsys, monkeypatch, sink):
-    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "LINE_SECONDS", 0.0)
     train(dataset_sink_mode=sink)
     out, err = capsys.readouterr()
     assert out == ""
@@ -38,7 +37,7 @@ def test_lines_in_a_log_have_epoch_step_loss_and_rate(train, capsys, monkeypatch
 def test_short_runs_and_runs_with_a_monitor_print_nothing_of_it(train, capsys, monkeypatch):
     train()
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "LINE_SECONDS", 0.0)
     train(callbacks=[LossMonitor()])
     out, err = capsys.readouterr()
     assert "loss is" in out
@@ -46,14 +45,14 @@ def test_short_runs_and_runs_with_a_monitor_print_nothing_of_it(train, capsys, m
 
 
 def test_the_last_line_and_the_number_of_epochs_are_right_whenever_lines_come(train, capsys, monkeypatch):
-    monkeypatch.setattr(_default_progress, "DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "DELAY_SECONDS", 0.0)
     seen = []
 
     class Late(Callback):
         def on_train_step_begin(self, run_context):
             # The first line comes in the second epoch.
             step = run_context.original_args().cur_step_num
-            monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0 if step == 6 else 1e9)
+            monkeypatch.setattr(_progress, "LINE_SECONDS", 0.0 if step == 6 else 1e9)
             seen.append(step)
 
     train(callbacks=[Late()], dataset_sink_mode=False)
@@ -72,8 +71,8 @@ def test_steps_and_time_left_stay_on_a_terminal_of_80_columns(train):
 
 
 def test_rank_0_alone_speaks(train, capsys, monkeypatch):
-    monkeypatch.setattr(_default_progress, "LINE_SECONDS", 0.0)
-    monkeypatch.setattr(_default_progress, "rank", lambda: 1)
+    monkeypatch.setattr(_progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "rank", lambda: 1)
     train()
     assert capsys.readouterr() == ("", "")
 
@@ -86,7 +85,7 @@ def test_where_plans_are_only_made_there_is_none(monkeypatch):
 
 
 def test_figures_that_monitors_leave_out_are_on_a_line_of_their_own(train, capsys, monkeypatch):
-    monkeypatch.setattr(_default_progress, "FIGURE_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "FIGURE_SECONDS", 0.0)
     # Where the process has compiled the like before, this step takes milliseconds.
     monkeypatch.setattr(_progress, "_WORTH_SECONDS", 1e-9)
     train(callbacks=[LossMonitor(0), TimeMonitor()])

@@ -9,7 +9,7 @@ import pytest
 from sporax.cluster import job_progress
 from sporax.mindspore import dataset, nn
 from sporax.mindspore.train import Callback, Model
-from sporax.mindspore.train.callback import _job_progress
+from sporax.mindspore.train.callback import _progress
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_training_says_its_step_loss_and_rate_after_the_first_step_and_at_the_en
         def on_train_step_end(self, run_context):
             heard.append(asked(rank_0))
 
-    monkeypatch.setattr(_job_progress, "REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr(_progress, "REPORT_SECONDS", 3600.0)
     net = nn.Dense(8, 2)
     model = Model(net, nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))
     data = dataset.NumpySlicesDataset((np.ones((32, 8), np.float32), np.zeros(32, np.int32)), shuffle=False).batch(8)

@@ -15,7 +15,7 @@ import pytest
 from sporax.mindspore import Tensor, dataset, nn, train
 from sporax.mindspore.train import MLflowTracker, Model, TensorBoardTracker, Track, WandbTracker
 from sporax.mindspore.train.callback import _summary_collector, _track
-from sporax.mindspore.train.callback._figures import FigureCount, tokens_of_sample
+from sporax.mindspore.train.callback._monitors import FigureCount, tokens_of_sample
 
 
 class Notes:

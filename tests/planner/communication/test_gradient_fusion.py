@@ -3,8 +3,7 @@
 import pytest
 from planner_graphs import GraphBuilder
 
-from sporax.ir.config.fusion_ids import BYTES_PER_MEGABYTE
-from sporax.ir.config.parallel_config import CommFusion, FusionRule, ParallelConfig
+from sporax.ir.config.parallel_config import BYTES_PER_MEGABYTE, CommFusion, FusionRule, ParallelConfig
 from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark
 from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids

@@ -8,7 +8,7 @@ from planner_graphs import GraphBuilder, mesh_of, placement
 from sporax.ir.graph import MARK
 from sporax.ir.marks import GradientMark
 from sporax.ir.plan import Resharding
-from sporax.planner.communication.gradient_terms import TERM, Delay, gradient_terms, term_order
+from sporax.planner.communication.gradient_fusion import TERM, Delay, gradient_terms, term_order
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
-from sporax.planner.cost.link_rates import link_costs
+from sporax.planner.cost.chosen_model import link_costs
 
 PROFILE = load_profile("h100")
 

@@ -2,7 +2,7 @@
 
 from planner_graphs import GraphBuilder, training_step
 
-from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
+from sporax.planner.cost.combined_collectives import late_operators, late_tensors, rounds
 
 
 def test_what_depends_on_the_backward_pass_is_late_too():

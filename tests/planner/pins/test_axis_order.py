@@ -13,7 +13,7 @@ from sporax.ir.marks import LayoutMark, Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.operator_dims import Dims, OperatorDims
 from sporax.ir.placement import prime_mesh
-from sporax.planner.pins.axis_order import arranged, arranged_for
+from sporax.planner.pins.data_placement import arranged, arranged_for
 from sporax.planner.pins.strategies import placements_for
 
 MESH = prime_mesh(DeviceMatrix((24,)))

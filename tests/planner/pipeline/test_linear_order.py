@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sporax.ir.pipeline_schedule import PipelineSchedule, Task, TaskKind
-from sporax.planner.pipeline.generators import generate
-from sporax.planner.pipeline.linear_order import linear_order
+from sporax.planner.pipeline.generators import generate, linear_order
 from sporax.planner.pipeline.schedule_check import check_schedule
 
 F, B, I, W = (TaskKind(letter) for letter in "FBIW")

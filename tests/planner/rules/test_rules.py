@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import SAMPLES
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.newer_primitives import LIKE
+from sporax.ir.operation import LIKE
 from sporax.lowering.ingest.describe import describe
 from sporax.planner.rules import TABLE, Behaviour, assignments, placements, propagate, rule_for
 

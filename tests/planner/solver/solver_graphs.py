@@ -6,7 +6,7 @@ import numpy as np
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 
 

@@ -23,7 +23,7 @@ from sporax.ps.protocol.wire import decode, encode
 from sporax.ps.scheduler.journal import Journal, read_journal, write_journal
 from sporax.ps.scheduler.scheduler import ServerScheduler
 from sporax.ps.slots import record_log as log_module
-from sporax.ps.slots.disk import StorageError
+from sporax.ps.slots.log_file import StorageError
 from sporax.ps.slots.record_log import SlotLog
 from sporax.ps.slots.slot import SlotState
 

@@ -21,7 +21,7 @@ from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues
 from sporax.ps.sockets import polling
-from sporax.ps.sockets.spin_policy import SpinPolicy
+from sporax.ps.sockets.polling import SpinPolicy
 from sporax.ps.sockets.stream import Stream, Streams
 
 

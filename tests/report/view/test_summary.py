@@ -19,7 +19,7 @@ from sporax.mindspore import Parameter, Tensor, context, nn, ops
 from sporax.mindspore.common.initializer import Normal
 from sporax.mindspore.communication import init, release
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.cost.repetition import late_operators
+from sporax.planner.cost.combined_collectives import late_operators
 from sporax.report.render.text import plain_text
 from sporax.report.view import operator_groups as groups_module
 from sporax.report.view.axis_names import joined_axes

@@ -9,15 +9,15 @@ import numpy as np
 
 import sporax
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.runtime.devices import agreed_plan, stored_plans
+from sporax.runtime.devices import agreed_plan
 
 port, rank = sys.argv[1], int(sys.argv[2])
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"localhost:{port}", 2, rank)
 
 searched = []
-search = stored_plans.make_plan
-stored_plans.make_plan = lambda request, measure=None: searched.append(request) or search(request)
+search = agreed_plan.make_plan
+agreed_plan.make_plan = lambda request, measure=None: searched.append(request) or search(request)
 agreed_plan._BEAT_SECONDS = 0.05  # some beats before the plan is there
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from sporax.ir.graph import Role
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 
 SHAPE = jax.ShapeDtypeStruct((4, 2), jnp.float32)
 

@@ -11,7 +11,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Resharding
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.propagation.propagate import plan_by_propagation
-from sporax.runtime.devices.device_program import device_program, fusion_options
+from sporax.runtime.devices.global_view import device_program, fusion_options
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 W = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -18,7 +18,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner import Budget, PlanRequest, request_key
 from sporax.planner.rules import register, unregister
-from sporax.runtime.devices import agreed_plan, stored_plans
+from sporax.runtime.devices import agreed_plan
 
 X, W = jnp.ones((8, 4)), jnp.ones((4, 4))
 
@@ -34,11 +34,11 @@ def searches(monkeypatch, tmp_path, without_cache_of_jax):
     """The cache in a folder of the test; the requests that were searched for."""
     monkeypatch.delenv(NO_CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    searched, search = [], stored_plans.make_plan
+    searched, search = [], agreed_plan.make_plan
     monkeypatch.setattr(
-        stored_plans, "make_plan", lambda request, measure=None: searched.append(request) or search(request, measure)
+        agreed_plan, "make_plan", lambda request, measure=None: searched.append(request) or search(request, measure)
     )
-    stored_plans._say_once.cache_clear()
+    agreed_plan._say_once.cache_clear()
     return searched
 
 
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_used_costs_nothing_but_the_search(searches, tmp
 
 
 def test_the_oldest_files_go(searches, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_plans, "_MOST_FILES", 2)
+    monkeypatch.setattr(agreed_plan, "_MOST_FILES", 2)
     for scale in range(3):
         agreed_plan.agreed_plan(request(lambda x, w, scale=scale: x @ w + scale))
     assert len(files(tmp_path)) == 2

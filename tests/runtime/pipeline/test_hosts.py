@@ -10,7 +10,7 @@ from small_pipelines import ARGUMENTS, ROLES, WIDTH
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import Role
 from sporax.lowering.marks.host_transfer import is_on_host
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline.hosts import notes_of_hosts, on_hosts, part_bytes
 from sporax.runtime.pipeline.runner import compile_pipeline
 

@@ -6,7 +6,7 @@ from small_pipelines import ARGUMENTS, MICRO, ROLES, WIDTH, assert_same
 
 from sporax.ir.config.plan_settings import SCHEDULE
 from sporax.ir.pipeline_schedule import Task, TaskKind
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, sharding_of_first
 from sporax.runtime.session import SESSION
 

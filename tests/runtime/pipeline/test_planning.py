@@ -9,11 +9,10 @@ from small_pipelines import MICRO, on, prediction, summed, tied, training, two_p
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.marks import GradientMark, LayoutMark
+from sporax.ir.marks import GradientMark, LayoutMark, next_number
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.placement import Placement
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.numbers import next_number
 from sporax.planner import make_plan
 from sporax.planner.pipeline.generators import generate
 from sporax.runtime.pipeline.planning import stage_mesh

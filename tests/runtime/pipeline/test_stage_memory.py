@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.lowering.marks.host_transfer import stored_on_host
-from sporax.runtime.pipeline.stage_memory import MemoryWatch, bytes_on
+from sporax.runtime.pipeline.stage_program import MemoryWatch, bytes_on
 
 
 def test_a_stage_is_watched_on_its_first_device(planned):

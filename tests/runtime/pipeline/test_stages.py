@@ -8,9 +8,8 @@ from small_pipelines import opened, training
 from operator_marks import operator_mark
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
-from sporax.ir.marks import Side
+from sporax.ir.marks import Side, next_number
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.pipeline.flat import Phase
 from sporax.runtime.pipeline.stages import chosen_stages
 

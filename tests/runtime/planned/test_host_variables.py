@@ -15,8 +15,8 @@ from sporax.lowering.passes.pass_order import SAVED_IN_FILES
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
-from sporax.runtime.devices.argument import Argument
-from sporax.runtime.planned.host_variables import check_offload, sent_to_hosts
+from sporax.runtime.devices.global_view import Argument
+from sporax.runtime.planned.step import check_offload, sent_to_hosts
 
 MESH = DeviceMatrix((2, 4))
 WHOLE, ROWS, BOTH = Placement(((), ())), Placement(((1,), ())), Placement(((1,), (0,)))

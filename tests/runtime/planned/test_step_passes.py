@@ -15,7 +15,7 @@ from sporax.ir.placement import Placement
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.report.summarize import summarize
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.planned import compiled_plans, step_passes
 from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
 from sporax.runtime.planned.step import PlannedStep

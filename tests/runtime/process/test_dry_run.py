@@ -11,7 +11,7 @@ import pytest
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.dry_run_report import DryRun
+from sporax.runtime.process.dry_run import DryRun
 from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.exchanges import Axis
 from sporax.runtime.session import SESSION

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sporax.runtime.process.dry_run_report import CompiledStep, DryRun
+from sporax.runtime.process.dry_run import CompiledStep, DryRun
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import gc
 
-from sporax.runtime.process.tracked_objects import tracked_objects
+from sporax.runtime.process.host_allocator import tracked_objects
 
 
 class Kept:

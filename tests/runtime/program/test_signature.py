@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sporax.base.errors import SporaxTypeError
-from sporax.runtime.program.signature import difference, inputs_of, is_array, sign
+from sporax.runtime.program.variant import difference, inputs_of, is_array, sign
 
 
 def signature(*args, **kwargs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime.ranks import exchange_modes
+from sporax.runtime.ranks import exchanges
 from sporax.runtime.ranks.collectives import (
     AllGather,
     AllReduce,
@@ -147,16 +147,16 @@ def test_only_sums_are_scattered_with_a_derivative(on_ranks):
 def test_exchanges_are_refused_where_not_all_ranks_come_by(join):
     join()
     with (
-        exchange_modes.refused("a call that is placed on worker 1"),
+        exchanges.refused("a call that is placed on worker 1"),
         pytest.raises(
             SporaxRuntimeError,
             match=r"^For 'a call that is placed on worker 1', communication operators must stand outside of it\.$",
         ),
     ):
         run(AllReduce(ALONE), jnp.arange(4))
-    with exchange_modes.forward_mode_refused(), pytest.raises(exchange_modes.ReverseModeNeeded):
+    with exchanges.forward_mode_refused(), pytest.raises(exchanges.ReverseModeNeeded):
         run(AllReduce(ALONE), jnp.arange(4))
-    exchange_modes.check_mode()
+    exchanges.check_mode()
 
 
 def test_a_collective_inside_a_function_that_jax_compiles_itself_is_an_error(join):

@@ -9,7 +9,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.ir.variables import VARIABLES
 from sporax.mindspore import Tensor, communication, context, nn, ops
-from sporax.runtime.ranks import communication_reuse
+from sporax.runtime.ranks import collective_order
 
 WIDTH = 16
 OPERATORS = r"(?:all.reduce|all.gather|reduce.scatter|all.to.all|collective.permute)"
@@ -18,7 +18,7 @@ OPERATORS = r"(?:all.reduce|all.gather|reduce.scatter|all.to.all|collective.perm
 @pytest.fixture(autouse=True)
 def _untouched(monkeypatch):
     monkeypatch.delenv("MS_COMM_COMPILER_OPT", raising=False)
-    communication_reuse._say_once.cache_clear()
+    collective_order._say_once.cache_clear()
     mode = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE)
     yield
@@ -236,4 +236,4 @@ def test_the_table_and_the_reader_agree():
     """What commands refuse before they start processes is what a step refuses."""
     for text in VARIABLES["MS_COMM_COMPILER_OPT"].kind.outside:
         with pytest.raises(ValueError, match="For 'MS_COMM_COMPILER_OPT', the value must be -1 or a positive number"):
-            communication_reuse.reuse_limit({"MS_COMM_COMPILER_OPT": text})
+            collective_order.reuse_limit({"MS_COMM_COMPILER_OPT": text})

@@ -11,7 +11,7 @@ from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
 from sporax.runtime.state import frames
-from sporax.runtime.storage import blocked_variables
+from sporax.runtime.storage import placed_variables
 
 PARTS = UnevenRows((2, 1, 2, 3, 1, 1, 2, 1))
 TABLE = np.arange(1.0, 2 * PARTS.num_rows + 1, dtype=np.float32).reshape(PARTS.num_rows, 2)
@@ -43,7 +43,7 @@ def rows_over_devices(join):
 
 def test_each_device_has_its_part_and_zeros_in_spare_rows(rows_over_devices):
     variable = Variable(jnp.asarray(TABLE))
-    blocks = blocked_variables.stored(variable, HOW, rows_over_devices)
+    blocks = placed_variables.stored(variable, HOW, rows_over_devices)
     assert blocks.sharding == rows_over_devices
     for number, shard in enumerate(blocks.addressable_shards):
         start, size = PARTS.starts[number], PARTS.rows[number]
@@ -53,25 +53,25 @@ def test_each_device_has_its_part_and_zeros_in_spare_rows(rows_over_devices):
 
 def test_whoever_asks_for_the_table_gets_rows_and_the_next_step_blocks_again(rows_over_devices):
     variable = Variable(jnp.asarray(TABLE))
-    blocks = blocked_variables.stored(variable, HOW, rows_over_devices)
-    assert blocked_variables.stored(variable, HOW, rows_over_devices) is blocks  # nothing moves between steps
-    blocked_variables.keep(variable, blocks * 2, HOW)
+    blocks = placed_variables.stored(variable, HOW, rows_over_devices)
+    assert placed_variables.stored(variable, HOW, rows_over_devices) is blocks  # nothing moves between steps
+    placed_variables.keep(variable, blocks * 2, HOW)
     np.testing.assert_array_equal(variable.raw, TABLE * 2)
     assert frames.slot(variable, "parts") is None
-    np.testing.assert_array_equal(blocked_variables.stored(variable, HOW, rows_over_devices), blocks * 2)
+    np.testing.assert_array_equal(placed_variables.stored(variable, HOW, rows_over_devices), blocks * 2)
 
 
 def test_spare_rows_never_reach_the_user(rows_over_devices):
     variable = Variable(jnp.asarray(TABLE))
-    blocks = blocked_variables.stored(variable, HOW, rows_over_devices)
-    blocked_variables.keep(variable, jnp.where(blocks == 0, jnp.nan, blocks), HOW)
+    blocks = placed_variables.stored(variable, HOW, rows_over_devices)
+    placed_variables.keep(variable, jnp.where(blocks == 0, jnp.nan, blocks), HOW)
     np.testing.assert_array_equal(variable.raw, TABLE)
 
 
 def test_a_lazy_table_is_made_in_blocks(rows_over_devices):
     variable = Variable(None)
     variable.unmade = jax.ShapeDtypeStruct(TABLE.shape, TABLE.dtype)
-    blocks = blocked_variables.stored(variable, HOW, rows_over_devices)
+    blocks = placed_variables.stored(variable, HOW, rows_over_devices)
     assert blocks.shape == (PARTS.num_stored, 2)
     np.testing.assert_array_equal(variable.raw, TABLE)
 
@@ -80,6 +80,6 @@ def test_columns_in_parts_are_blocks_too(rows_over_devices):
     how = Blocked(1, UnevenRows((2, 1)))
     variable = Variable(jnp.asarray(TABLE[:4, :1] * [[1, 2, 3]]))
     everywhere = NamedSharding(rows_over_devices.mesh, PartitionSpec())
-    blocks = blocked_variables.stored(variable, how, everywhere)
+    blocks = placed_variables.stored(variable, how, everywhere)
     np.testing.assert_array_equal(np.asarray(blocks)[:, 3], 0)
     np.testing.assert_array_equal(variable.raw, TABLE[:4, :1] * [[1, 2, 3]])

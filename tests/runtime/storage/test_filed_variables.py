@@ -6,9 +6,9 @@ import pytest
 
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
-from sporax.runtime.storage import filed_variables
-from sporax.runtime.storage.block_files import DiskSettings
-from sporax.runtime.storage.filed_variables import (
+from sporax.runtime.storage import block_files
+from sporax.runtime.storage.block_files import (
+    DiskSettings,
     Filed,
     above_tag,
     bring_to_files,
@@ -54,7 +54,7 @@ def test_the_largest_variables_are_sent_to_files_until_the_rest_fits(tags):
     assert place_of(large) is not None
     assert frames.slot(large, "raw") is None  # its memory is free
     np.testing.assert_array_equal(large.raw, np.arange(100.0))
-    assert dict(filed_variables.filed_arrays([small, large])) == {1: place_of(large).array}
+    assert dict(block_files.filed_arrays([small, large])) == {1: place_of(large).array}
 
 
 def test_without_both_tags_nothing_moves(tags):

@@ -3,17 +3,25 @@
 The facade keeps the present `ParallelConfig` in its global context (`sporax.mindspore.context`). A step takes the present value
 when it is compiled, and everything below the facade reads only that value. Fields are called like the keys of
 `set_auto_parallel_context`, so one list of names serves the user, the planner and the documentation.
+
+What the environment says about reuse: of communication (``MS_COMM_COMPILER_OPT``), and of whole blocks (our own switch).
+
+Fusion ids: which gradients share a buffer, by position or by size.
+
+Id 0 is not fused; equal ids above 0 share one buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any
 
 from sporax.base.made_later import dataclass
 from sporax.ir.layout import Layout
 from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.ir.variables import read
 
 
 class ParallelMode:
@@ -174,3 +182,97 @@ class ParallelConfig:
         """All settings by name."""
         values: dict[str, Any] = {setting.name: getattr(self, setting.name) for setting in fields(self)}
         return values
+
+
+VARIABLE = "MS_COMM_COMPILER_OPT"
+SETTING = "SPORAX_REPEATED_BLOCKS"
+"""Whether repeated blocks of a step become one body in a loop."""
+
+DEFAULT_LIMIT = 1000
+"""What ``-1`` stands for, as in MindSpore."""
+
+_FEWEST = 2
+"""Calls that make a subgraph worth its name."""
+
+
+def reuse_limit(environ: Mapping[str, str]) -> int:
+    """How many communication operators of a program may become calls of a subgraph; 0 for none.
+
+    Raises:
+        SporaxValueError: the text is no number.
+    """
+    number = read(environ, VARIABLE)
+    if number is None:
+        return 0
+    if number == -1:
+        return DEFAULT_LIMIT
+    return number if number >= _FEWEST else 0
+
+
+def warn_of_limit(environ: Mapping[str, str]) -> None:
+    """Warn of a number of communication operators by which nothing is reused. MindSpore warns as well, but of 1.
+
+    Raises:
+        SporaxValueError: as `reuse_limit`.
+    """
+    number = read(environ, VARIABLE)
+    if number is None or number == -1 or number >= _FEWEST:
+        return
+    reason = "is neither -1 nor positive" if number != 1 else "is too few, since a subgraph has 2 calls or more"
+    warnings.warn(f"For '{VARIABLE}', {number} {reason}: nothing is reused.", stacklevel=2)
+
+
+def wants_loops(environ: Mapping[str, str]) -> bool:
+    """Whether the environment asks for repeated blocks as loops."""
+    return bool(read(environ, SETTING) == "1")
+
+
+BYTES_PER_MEGABYTE = 1 << 20
+"""MindSpore's megabytes."""
+_FIRST_SPLIT_ID = 1 << 10
+"""First number of buffers that are split by positions."""
+
+
+def ids_by_position(count: int, last_of_each: Sequence[int]) -> list[int]:
+    """Ids for arrays that are split after the given positions, these included; numbers beyond the end do nothing."""
+    ids, current = [], _FIRST_SPLIT_ID
+    for position in range(count):
+        ids.append(current)
+        current += position in last_of_each
+    return ids
+
+
+def ids_by_size(sizes: Sequence[int], threshold_bytes: int) -> list[int]:
+    """Ids for arrays of these sizes in bytes: the one with which a buffer reaches the threshold opens the next buffer.
+
+    A threshold of 0 fuses nothing.
+    """
+    if threshold_bytes <= 0:
+        return [0] * len(sizes)
+    ids, current, total = [], 1, 0
+    for size in sizes:
+        total += size
+        # The array that fills the buffer opens the next one, and so is not in the full one.
+        if total >= threshold_bytes:
+            current, total = current + 1, 0
+        ids.append(current)
+    return ids
+
+
+def ids_by_sizes(sizes: Sequence[int], limits: Sequence[int]) -> list[int]:
+    """Ids for arrays of these sizes in bytes: the first buffer is closed when it holds `limits[0]` bytes, the second when it
+    holds `limits[1]`, and so on; the last one, for which no limit is left, takes the rest.
+
+    Example:
+        >>> ids_by_sizes([4, 4, 4, 4, 4], [4, 8])
+        [1, 2, 2, 3, 3]
+    """
+    ids: list[int] = []
+    current, total = 0, 0
+    for size in sizes:
+        ids.append(current + 1)
+        total += size
+        # After the last limit, one buffer takes the rest.
+        if current < len(limits) and total >= limits[current]:
+            current, total = current + 1, 0
+    return ids

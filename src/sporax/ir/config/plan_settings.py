@@ -10,8 +10,14 @@ from sporax.base.made_later import dataclass
 from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
-from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig, SearchConfig
-from sporax.ir.config.search_names import SEARCH_NAMES, SEARCHES, full_name
+from sporax.ir.config.search_config import (
+    COEFFICIENTS,
+    SEARCH_NAMES,
+    SEARCHES,
+    CostModelConfig,
+    SearchConfig,
+    full_name,
+)
 from sporax.ir.hardware import SYMBOLIC, profile_name
 from sporax.ir.variables import read
 

@@ -1,8 +1,13 @@
-"""Settings of the search for shardings, and the numbers of MindSpore's published cost model."""
+"""Settings of the search for shardings, its names, and the numbers of MindSpore's published cost model.
+
+MindSpore's searches have long names and short ones; letters may be of any case everywhere.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 
 from sporax.base.made_later import dataclass
 
@@ -93,3 +98,22 @@ COEFFICIENTS = frozenset(
     ]
 )
 """Settings that only the published cost model has: who changes one asks for that model."""
+
+
+SEARCH_MODES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
+"""MindSpore's searches."""
+SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
+"""MindSpore's searches and ours."""
+SHORT_NAMES: Mapping[str, str] = MappingProxyType(
+    {"dynamic": "dynamic_programming", "recursive": "recursive_programming", "propagation": "sharding_propagation"}
+)
+"""What MindSpore's three are called for short."""
+SEARCH_NAMES = (*SEARCHES, *SHORT_NAMES)
+"""All that a search may be called."""
+
+
+def full_name(name: str) -> str:
+    """The full name of a search; any other text as it is."""
+    lower = name.lower()
+    lower = SHORT_NAMES.get(lower, lower)
+    return lower if lower in SEARCHES else name

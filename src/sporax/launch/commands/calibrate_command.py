@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
-from sporax.launch.jobs.simulation import simulated_devices
+from sporax.launch.jobs.cores import simulated_devices
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ import sporax
 from sporax.base.errors import SporaxValueError
 from sporax.base.suggestions import did_you_mean
 from sporax.ir.hardware import load_profile
-from sporax.launch.jobs.simulation import simulated_devices
+from sporax.launch.jobs.cores import simulated_devices
 from sporax.report.resharding import ReshardingReport
 
 _WHERE = "sporax explain-sharding"

@@ -28,7 +28,7 @@ from sporax.base.units import parse_bytes
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
 from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
 from sporax.launch import target
-from sporax.launch.jobs.simulation import only_process
+from sporax.launch.jobs.cores import only_process
 from sporax.planner.pipeline.generators import SCHEDULES
 from sporax.runtime.session import SESSION
 

@@ -14,7 +14,7 @@ from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.variables import read
 from sporax.launch.jobs.secrets import token_file_of
-from sporax.ps.client.requester import Requester
+from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.metrics import expositions
 from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, GetStatus, Scale, StatusReply, Wanted
 from sporax.ps.sockets.security import Keys, keys_for, write_keys

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from sporax.cluster.environment import NO_CACHE, PROFILE, PROFILE_STEPS, RESUME, VERBOSE, VERIFY_PLAN, VERIFY_STEPS
 from sporax.launch import options, target
 from sporax.launch.jobs import cores
-from sporax.launch.jobs.allocation import allocation_settings
+from sporax.launch.jobs.cores import allocation_settings, only_process
 from sporax.launch.jobs.launcher import launch
-from sporax.launch.jobs.simulation import only_process
 from sporax.launch.options import LaunchOptions
 
 

@@ -22,8 +22,7 @@ from sporax.cluster.environment import (
 )
 from sporax.ir.variables import read
 from sporax.launch.jobs import cores
-from sporax.launch.jobs.allocation import allocation_settings
-from sporax.launch.jobs.simulation import simulated_devices
+from sporax.launch.jobs.cores import allocation_settings, simulated_devices
 from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRunOptions, LaunchOptions
 from sporax.launch.target import Target
 

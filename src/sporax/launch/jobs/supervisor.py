@@ -22,11 +22,10 @@ from sporax.cluster import private
 from sporax.cluster.environment import is_verbose
 from sporax.cluster.membership import EndedRank
 from sporax.launch.jobs import cores, supervision
-from sporax.launch.jobs.bound_process import BoundProcess
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
 from sporax.launch.jobs.job import NodeJob, RankPlan, connection_variables
 from sporax.launch.jobs.logs import LogTail, last_lines, show, write_problem
-from sporax.launch.jobs.rank import rank_command
+from sporax.launch.jobs.rank import BoundProcess, rank_command
 from sporax.launch.jobs.secrets import JobSecrets
 from sporax.launch.jobs.supervision import Supervision
 

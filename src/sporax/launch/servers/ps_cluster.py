@@ -24,11 +24,10 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
 from sporax.cluster.board import process_state
 from sporax.cluster.environment import join_address
-from sporax.launch.jobs.bound_process import BoundProcess
-from sporax.launch.jobs.rank import rank_command
+from sporax.launch.jobs.rank import BoundProcess, rank_command
 from sporax.launch.jobs.supervision import FAILED, exit_code_of
 from sporax.launch.target import Target
-from sporax.ps.client.requester import Requester
+from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
 from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusReply, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal

@@ -20,9 +20,17 @@ from jax.sharding import NamedSharding
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.attention import with_attention
-from sporax.lowering.ingest.constraints import ANY_MESH, Constraints, placed_by, without_shardings
+from sporax.lowering.ingest.constraints import (
+    ANY_MESH,
+    SHARD_MAP,
+    Constraints,
+    body_of,
+    island_of,
+    placed_by,
+    value_of,
+    without_shardings,
+)
 from sporax.lowering.ingest.describe import describe, with_one_answer
-from sporax.lowering.ingest.islands import SHARD_MAP, body_of, island_of, value_of
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
 from sporax.lowering.marks.mark_primitive import mark_p

@@ -2,16 +2,21 @@
 
 A tag is one component of a name stack, ``recompute-12-mo``: it survives differentiation, is on every equation that was
 traced inside, and of several the innermost one counts. Paths of operators leave tags out (`without_tags`).
+
+A name scope around communication: it says what is sent, and for what, in the text of the compiled program and in profiles.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields
 
+import jax
+
 from sporax.base.made_later import dataclass
-from sporax.lowering.marks.numbers import next_number
+from sporax.ir.marks import next_number
 
 _TAG = re.compile(r"recompute-(\d+)-([a-z]*)")
 _OFFLOAD = "offload-"
@@ -108,3 +113,30 @@ def is_offloaded(stack: str) -> bool:
 def without_tags(parts: list[str]) -> list[str]:
     """The components of a path that are not tags."""
     return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith(_OFFLOAD)]
+
+
+_PREFIX = "communication:"
+# Paths of operators leave out parts with a colon.
+_PURPOSE = re.compile(rf"{_PREFIX}([^/]*)")
+
+
+def communication_scope(purpose: str, path: str = "") -> AbstractContextManager[None]:
+    """Names what is traced inside.
+
+    Args:
+        purpose: for people: ``"gradient of fc.weight"``.
+        path: of the operator that it is for.
+    """
+    name = f"{_PREFIX}{purpose.replace('/', '.')}"
+    scope: AbstractContextManager[None] = jax.named_scope(f"{path}/{name}" if path else name)
+    return scope
+
+
+def purposes_of(stack: str) -> list[str]:
+    """What a name stack says of communication.
+
+    Example:
+        >>> purposes_of("step/fc/communication:gradient of fc.weight")
+        ['gradient of fc.weight']
+    """
+    return _PURPOSE.findall(stack)

@@ -18,8 +18,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 from sporax.lowering.ingest.ingest import written_out
 from sporax.lowering.marks.host_transfer import to_device, to_host, without_round_trips
 from sporax.lowering.passes.host.file_values import ArrayInFile, NewFile, with_filed_arguments
-from sporax.lowering.passes.host.host_work import in_host_memory
-from sporax.lowering.passes.host.offload import offloaded
+from sporax.lowering.passes.host.offload import in_host_memory, offloaded
 from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
 from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, SAVED_IN_FILES, SAVED_ON_HOSTS, WAITING
 from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute

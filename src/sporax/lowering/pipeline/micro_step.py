@@ -23,8 +23,16 @@ from sporax.ir.marks import LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.jax_versions import scan_numbers
-from sporax.lowering.pipeline.additions import additions
-from sporax.lowering.pipeline.flat import BARRIER, Carry, MicroStep, Phase, Sum, part_of_identity, with_invariants
+from sporax.lowering.pipeline.flat import (
+    BARRIER,
+    Carry,
+    MicroStep,
+    Phase,
+    Sum,
+    additions,
+    part_of_identity,
+    with_invariants,
+)
 
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
 """Operations on a batch, before it is divided into micro batches, that can as well run on each micro batch."""

@@ -9,11 +9,28 @@ Sporax does not have becomes a placeholder (`sporax.mindspore._names.missing`).
 
 Processes that a script starts (`python other.py`, `multiprocessing`) inherit the alias through `PYTHONPATH`, which gets a
 directory holding a package `mindspore` that does nothing but call this module.
+
+What to write instead, under exceptions of Python that a script meets because a name of MindSpore is no function.
+
+Problem: documents about MindSpore write ``Cell.pipeline_stage(0)`` for what is a property; Python then says "'NoneType' object is
+not callable", and a property that has no value cannot say more. Method: the line of the script that failed tells which name it
+was; the hint becomes a note of the exception, which Python prints below it. For a keyword argument that is misspelled the message
+has the function's name, and its signature the names that there are.
+
+Importing many modules without looking for garbage.
+
+Problem: the facade and JAX are a thousand modules with 150,000 objects that live as long as the process. Python's collector looks
+at them again and again while they are made, in each full collection afterwards, and once more when the process ends: a third of
+the CPU time of a process that does little. Method: the collector rests during the import, and what is there afterwards is frozen:
+collections pass it over. Objects whose last reference goes away are freed as before. Reference: `gc.freeze` of Python's library.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
+import inspect
+import linecache
 import os
 import re
 import sys
@@ -22,14 +39,78 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
+from sporax.base.collector import gc_paused
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore._names.hints import add_hint as add_hint
-from sporax.mindspore._names.importing import import_module
+from sporax.base.suggestions import did_you_mean
 from sporax.mindspore._names.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
-from sporax.mindspore._names.stubs import write_stubs as write_stubs
+from sporax.mindspore._names.module_paths import write_stubs as write_stubs
+
+_FEWEST_MODULES = 200
+"""That an import must have loaded; one that finds most of them there has made few objects."""
+_MOST_MODULES = 600
+"""Above which a program has more objects than that, JAX among them; to count objects takes longer than to count modules."""
+_MOST_OBJECTS = 50_000
+"""That a program may have made before. An interpreter with NumPy has 20,000; those of a program that has more are not frozen with
+the modules, as cycles among them could not be freed."""
+
+
+def import_module(name: str) -> ModuleType:
+    """`importlib.import_module`; the collector rests, and passes over what is there where many modules were loaded."""
+    if name in sys.modules or not gc.isenabled():
+        return importlib.import_module(name)
+    modules = len(sys.modules)
+    few = modules < _MOST_MODULES and len(gc.get_objects()) < _MOST_OBJECTS
+    with gc_paused():
+        module = importlib.import_module(name)
+        if few and len(sys.modules) - modules >= _FEWEST_MODULES:
+            gc.freeze()
+    return module
+
+
+_PACKAGE = "sporax.mindspore"
+_UNKNOWN_KEYWORD = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_CALLED_PROPERTY = re.compile(r"(\w+)\.(pipeline_stage|pipeline_segment)\s*\(\s*([^()]*?)\s*\)")
+
+
+def add_hint(error: BaseException, frames: TracebackType | None) -> None:
+    """Add a note to an exception that left a script, where its line shows what was meant.
+
+    Args:
+        error: the exception.
+        frames: its frames, from the script's first one on.
+    """
+    if not isinstance(error, TypeError):
+        return
+    unknown = _UNKNOWN_KEYWORD.search(str(error))
+    if unknown is not None:
+        hint = did_you_mean(unknown[2], _parameters_of(unknown[1]))
+        if hint and "Did you mean" not in str(error):
+            error.add_note(f"For '{unknown[1].removesuffix('.__init__')}', there is no argument '{unknown[2]}'.{hint}")
+    if not str(error).endswith("object is not callable") or frames is None:
+        return
+    while frames.tb_next is not None:
+        frames = frames.tb_next
+    line = linecache.getline(frames.tb_frame.f_code.co_filename, frames.tb_lineno)
+    found = _CALLED_PROPERTY.search(line)
+    if found is not None:
+        cell, name, value = found.groups()
+        error.add_note(f"For 'Cell', '{name}' is a property and no method: write `{cell}.{name} = {value or 'stage'}`.")
+
+
+def _parameters_of(name: str) -> list[str]:
+    """The parameters of a function of Sporax, by its qualified name; none where there is no such function."""
+    head, *rest = name.split(".")
+    for module_name, module in list(sys.modules.items()):
+        found = vars(module).get(head) if module_name.startswith(_PACKAGE) else None
+        for part in rest:
+            found = getattr(found, part, None)
+        if callable(found) and getattr(found, "__qualname__", "") == name and module_name == found.__module__:
+            return list(inspect.signature(found).parameters)
+    return []
+
 
 ALIAS = "mindspore"
 TARGET = "sporax.mindspore"

@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.autograph._values import ARRAY, UNBOUND, Scope, Value, merge, pick, take_apart, take_over
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.state import frames, value_checks
+from sporax.runtime.state import frames, trace_constants
 
 RAISED = "raised_by_rewritten_code"
 """Attribute of errors that a user's `raise` raised."""
@@ -204,11 +204,11 @@ def _checked(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, A
         raise one.raised
     if one.raised is not None:
         # An error cannot be raised by a compiled program, so it is checked after the run.
-        value_checks.fail_when(flag, one.raised)
+        trace_constants.fail_when(flag, one.raised)
         way = two
     else:
         assert two.raised is not None
-        value_checks.fail_when(jnp.logical_not(flag), two.raised)
+        trace_constants.fail_when(jnp.logical_not(flag), two.raised)
         way = one
     # The other way has no results, so no `cond` is needed.
     arrays = way.run()

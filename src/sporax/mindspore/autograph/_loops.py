@@ -188,9 +188,8 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
 def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
     before, what = carried.parts[key], key if isinstance(key, str) else key[0]
     if before.value.tree != after.value.tree:
-        raise SporaxTypeError(
-            f"For '{where}', '{what}' must keep its structure from round to round, but got {after.value.tree} after "
-            f"{before.value.tree}."
+        raise SporaxTypeError.must(
+            where, what, "keep its structure from round to round", f"{after.value.tree} after {before.value.tree}"
         )
     old, new = iter(before.arrays), iter(after.arrays)
     leaves: list[Any] = []

@@ -16,7 +16,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.mindspore.autograph import _rewriter, flow
-from sporax.runtime.process.tracked_objects import tracked_objects
+from sporax.runtime.process.host_allocator import tracked_objects
 from sporax.runtime.session import SESSION
 
 # By identity of code, which all functions made from one definition share.

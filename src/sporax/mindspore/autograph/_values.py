@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
+from sporax.mindspore.autograph._meeting import shortened
 from sporax.mindspore.autograph._rewriter import PREFIX
-from sporax.mindspore.autograph._uneven import shortened
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 
@@ -242,9 +242,8 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
     (one, one_arrays), (two, two_arrays) = first, second
     tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
     if tree is None:
-        raise SporaxTypeError(
-            f"For '{where}', '{what}' must have one structure whichever way is taken, but got {_form(*first)} and "
-            f"{_form(*second)}."
+        raise SporaxTypeError.must(
+            where, what, "have one structure whichever way is taken", f"{_form(*first)} and {_form(*second)}"
         )
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []

@@ -25,7 +25,7 @@ from sporax.mindspore.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETUR
 from sporax.mindspore.autograph._loops import loop
 from sporax.mindspore.autograph._values import Scope, take_over
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
-from sporax.runtime.state import frames, trace_constants, value_checks
+from sporax.runtime.state import frames, trace_constants
 
 Body = Callable[..., Any]
 
@@ -246,7 +246,7 @@ def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
         return
     # The message must be made now: its parts may be traced.
     error = AssertionError(*([] if message is None else [str(message())]))
-    value_checks.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
+    trace_constants.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
 
 
 def raised(error: Any) -> Any:

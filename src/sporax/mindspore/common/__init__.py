@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import dtype, initializer, seed
+from sporax.mindspore.common.api import JitConfig, ms_memory_recycle, mutable
 from sporax.mindspore.common.api import _no_grad as _no_grad
-from sporax.mindspore.common.api import ms_memory_recycle
 from sporax.mindspore.common.generator import (
     Generator,
     default_generator,
@@ -15,12 +15,10 @@ from sporax.mindspore.common.generator import (
     set_rng_state,
 )
 from sporax.mindspore.common.jit import jit, jit_class, lazy_inline, recompilations
-from sporax.mindspore.common.jit_config import JitConfig
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.mindspore.common.seed import get_seed, set_seed
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, SparseTensor
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.common.toplevel import mutable
 
 __all__ = [
     "dtype",

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
-from sporax.runtime.state import trace_constants, value_checks
+from sporax.runtime.state import trace_constants
 
 
 def get(array: jax.Array, index: Any) -> jax.Array:
@@ -93,7 +93,7 @@ def _scattered(array: jax.Array, where: tuple[Any, ...], masks: list[Any], updat
     if not _broadcasts(update.shape, target := _part_shape(array, found)):
         raise _does_not_fit(update, target)
     counts = jnp.stack([jnp.count_nonzero(mask) for mask in masks])
-    value_checks.fail_when(
+    trace_constants.fail_when(
         jnp.any(counts != (hits or counts[0])),
         SporaxValueError(
             f"For 'Tensor.__setitem__', the mask must have {hits or 'as many'} hits as the value and other indices have."

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.identity import ByIdentity
-from sporax.ir.newer_primitives import with_newer
+from sporax.ir.operation import with_newer
 
 Array = Any
 """A jax.Array or a tracer."""

@@ -28,7 +28,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.ranks import first_values, local_ranks
-from sporax.runtime.ranks.exchange_modes import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks.exchanges import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 

@@ -2,21 +2,98 @@
 
 MindSpore has one object that compiles and runs graphs and one for eager operators. Here Cells compile themselves, so both
 objects only forward what scripts ask of them.
+
+Small things `mindspore` offers at its top level.
+
+`JitConfig`: settings of MindSpore's own compiler, checked and kept.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from types import TracebackType
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
 
-from sporax.base.errors import SporaxAttributeError, SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import (
+    SporaxAttributeError,
+    SporaxNotImplementedError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.common import _gradient_switch
+from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
-from sporax.mindspore.common.toplevel import mutable
+from sporax.mindspore.common.tensor import Tensor
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A Tensor with the values of a numpy array (a copy).
+
+    Raises:
+        SporaxTypeError: not a numpy array.
+    """
+    return Tensor.from_numpy(array)
+
+
+def set_recursion_limit(recursion_limit: int = 1000) -> None:
+    """Let functions call each other at least so deep while they are traced.
+
+    The limit is Python's own, which is raised and never lowered: a lower one would stop Python's libraries too.
+
+    Raises:
+        SporaxTypeError: not an int.
+        SporaxValueError: not positive.
+    """
+    if isinstance(recursion_limit, bool) or not isinstance(recursion_limit, int):
+        raise SporaxTypeError(
+            f"For 'set_recursion_limit', the input value must be int, but got '{type(recursion_limit).__name__}'."
+        )
+    if recursion_limit <= 0:
+        raise SporaxValueError(
+            f"For 'set_recursion_limit', the input value must be int and must > 0, but got '{recursion_limit}'."
+        )
+    sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
+    """Arguments of a compiled function that may change without a new compilation.
+
+    Tensors may anyway, wherever they are; numbers are constants of a compiled step, so they become Tensors of no dimension.
+
+    Args:
+        input_data: a number, a Tensor, or tuples, lists and dicts of these.
+        dynamic_len: the length of a tuple or list may change as well: not here, since shapes are fixed in a compiled step.
+
+    Raises:
+        SporaxTypeError: something else in it, or `dynamic_len` is not a bool.
+        SporaxNotImplementedError: `dynamic_len` is True.
+    """
+    check_type("mutable", "dynamic_len", dynamic_len, "a bool", bool)
+    if dynamic_len:
+        raise SporaxNotImplementedError("For 'mutable', 'dynamic_len' must be False, but got True.")
+    if isinstance(input_data, tuple | list):
+        return type(input_data)(mutable(item) for item in input_data)
+    if isinstance(input_data, dict):
+        return {key: mutable(item) for key, item in input_data.items()}
+    if isinstance(input_data, Tensor):
+        return input_data
+    if isinstance(input_data, bool | int | float):
+        return Tensor(input_data)
+    raise SporaxTypeError(
+        "For 'mutable', 'input_data' must be a bool, int, float, Tensor, or tuples, lists and dicts of these, but got "
+        f"{type(input_data).__name__}."
+    )
+
 
 __all__ = ["jit", "jit_class", "ms_function", "ms_memory_recycle", "mutable"]
 
@@ -38,13 +115,13 @@ class _no_grad(contextlib.ContextDecorator):  # noqa: N801 (MindSpore's name)
         self.prev_state = True
 
     def __enter__(self) -> None:
-        self.prev_state = _gradient_switch.is_on()
-        _gradient_switch.turn(False)
+        self.prev_state = gradient_hooks.is_on()
+        gradient_hooks.turn(False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _gradient_switch.turn(self.prev_state)
+        gradient_hooks.turn(self.prev_state)
 
 
 class _CellGraphExecutor:
@@ -99,11 +176,11 @@ class _PyNativeExecutor:
 
     def enable_grad(self) -> bool:
         """Whether operators take part in gradients."""
-        return _gradient_switch.is_on()
+        return gradient_hooks.is_on()
 
     def set_enable_grad(self, flag: bool) -> None:
         """Say whether operators take part in gradients."""
-        _gradient_switch.turn(flag)
+        gradient_hooks.turn(flag)
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse("_pynative_executor", name)
@@ -125,3 +202,46 @@ def ms_memory_recycle() -> None:
 _cell_graph_executor = _CellGraphExecutor()
 _executor = _cell_graph_executor
 _pynative_executor = _PyNativeExecutor()
+
+
+_CHOICES = {
+    "jit_level": ("", "O0", "O1", "O2"),
+    "exc_mode": ("auto", "sink", "no_sink"),
+    "jit_syntax_level": ("", "STRICT", "COMPATIBLE", "LAX"),
+    "debug_level": ("RELEASE", "DEBUG"),
+    "infer_boost": ("on", "off"),
+}
+
+
+class JitConfig:
+    """Settings for `Cell.set_jit_config`, which has no use for them and says so.
+
+    Args:
+        jit_level, exc_mode, jit_syntax_level, debug_level, infer_boost: as in MindSpore.
+        kwargs: kept with the others.
+
+    Raises:
+        SporaxValueError: a value that is not one of MindSpore's.
+    """
+
+    def __init__(
+        self,
+        jit_level: str = "",
+        exc_mode: str = "auto",
+        jit_syntax_level: str = "",
+        debug_level: str = "RELEASE",
+        infer_boost: str = "off",
+        **kwargs: Any,
+    ) -> None:
+        settings = {
+            "jit_level": jit_level,
+            "exc_mode": exc_mode,
+            "jit_syntax_level": jit_syntax_level,
+            "debug_level": debug_level,
+            "infer_boost": infer_boost,
+        }
+        for name, value in settings.items():
+            if value not in _CHOICES[name]:
+                raise SporaxValueError(f"For 'JitConfig', '{name}' must be one of {_CHOICES[name]}, but got {value!r}.")
+        # Named settings win over further ones of the same name.
+        self.jit_config_dict = {**kwargs, **settings}

@@ -126,9 +126,8 @@ def set_rng_state(state: Tensor) -> None:
 def _check_state(function: str, state: Any) -> None:
     check_type(function, "state", state, "a Tensor", Tensor)
     if state.shape != (_NUM_WORDS,) or state.array.dtype != np.uint32:
-        raise SporaxValueError(
-            f"For '{function}', 'state' must be UInt32 of shape ({_NUM_WORDS},), but got {state.dtype} of shape "
-            f"{state.shape}."
+        raise SporaxValueError.must(
+            function, "state", f"be UInt32 of shape ({_NUM_WORDS},)", f"{state.dtype} of shape {state.shape}"
         )
 
 

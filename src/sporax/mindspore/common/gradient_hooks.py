@@ -3,11 +3,17 @@
 Problem: JAX differentiates whole functions, so a tensor's gradient is never at hand by itself. Method: an identity
 operator with a gradient of its own (`jax.custom_vjp`), which calls the hook in the backward pass. A hook on a Parameter sees
 the gradient that the whole backward pass gives it (`sporax.mindspore.common._pullback`).
+
+Whether operators that run now take part in gradients: off inside `_no_grad`.
+
+Gradients here come from transformations of pure functions, so what must not be differentiated has to be said while the
+function is traced: operators stop the gradients of their results while the switch is off.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -135,3 +141,21 @@ def _check(hook: Any) -> None:
 # Hooks stand above tensors, so these get their methods here.
 for _class, _method in ((Tensor, register_hook), (Parameter, register_parameter_hook)):
     setattr(_class, "register_hook", _method)  # noqa: B010  # checkers know the method of the class
+
+
+# Per thread: what one thread switches off must not stop the gradients of another one.
+class _Switch(threading.local):
+    on = True
+
+
+_switch = _Switch()
+
+
+def is_on() -> bool:
+    """Whether gradients flow through the operators of this thread."""
+    return _switch.on
+
+
+def turn(on: bool) -> None:
+    """Let gradients flow through the operators that follow, or not."""
+    _switch.on = on

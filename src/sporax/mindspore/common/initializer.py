@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.common import _draws as fan_functions
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common import fans as fan_functions
 from sporax.mindspore.common import seed
 from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device

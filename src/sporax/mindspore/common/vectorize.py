@@ -22,7 +22,7 @@ from sporax.base.errors import (
 from sporax.mindspore.common._pullback import Call, Updates
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.tensor import wrap
-from sporax.runtime.ranks.exchange_modes import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks.exchanges import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 

@@ -54,9 +54,7 @@ def init(backend_name: str | None = None) -> None:
     if backend_name is not None and not isinstance(backend_name, str):
         raise SporaxTypeError(f"For 'init', 'backend_name' must be a string, but got {type(backend_name).__name__}.")
     if backend_name is not None and backend_name not in _BACKENDS:
-        raise SporaxRuntimeError(
-            f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
-        )
+        raise SporaxRuntimeError.must("init", "backend_name", f"be one of {list(_BACKENDS)}", f"'{backend_name}'")
     # With parameter servers, the job's scheduler says who is who.
     if context.ps_snapshot().enable_ps:
         _join_parameter_servers()
@@ -233,9 +231,7 @@ def create_group(group: str, rank_ids: list[int], options: Any = None) -> None:
         SporaxTypeError, SporaxValueError, SporaxRuntimeError: bad names or ranks; the message says which.
     """
     if options is not None:
-        raise SporaxValueError(
-            f"For 'create_group', 'options' must be None: HCCL is not used here, but got {options!r}."
-        )
+        raise SporaxValueError.must("create_group", "options", "be None: HCCL is not used here", repr(options))
     groups.create(group, rank_ids)
 
 

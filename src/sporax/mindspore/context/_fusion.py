@@ -66,9 +66,7 @@ def check_positions(function: str, key: str, value: Any) -> tuple[int, ...]:
         _require(function, f"an element of {key}", position, int)
     # `strict=False`: the second list is one shorter by design.
     if not value or value[0] < 0 or any(b <= a for a, b in zip(value, value[1:], strict=False)):
-        raise SporaxValueError(
-            f"For '{function}', '{key}' must be a list of ascending positions >= 0, not empty, but got {value}."
-        )
+        raise SporaxValueError.must(function, key, "be a list of ascending positions >= 0, not empty", value)
     return tuple(value)
 
 

@@ -16,7 +16,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.context._keys import GlobalSettings
 from sporax.mindspore.context._offload import gigabytes
 from sporax.mindspore.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
-from sporax.mindspore.runtime import _blocking
+from sporax.mindspore.runtime import _streams
 from sporax.mindspore.runtime._memory import pool_limit
 
 GRAPH_MODE = 0
@@ -249,7 +249,7 @@ def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 def _set_synchronize(values: dict[str, Any], value: Any) -> dict[str, Any]:
-    _blocking.turn(_flag(_SET, "pynative_synchronize", value))
+    _streams.turn(_flag(_SET, "pynative_synchronize", value))
     return {**values, "pynative_synchronize": value}
 
 
@@ -293,7 +293,7 @@ def _reader(key: str) -> Reader:
 _READERS: dict[str, Reader] = {
     **{key: _reader(key) for key in _DEFAULTS},
     "device_target": lambda values: values["device_target"] or _present_target(),
-    "pynative_synchronize": lambda values: _blocking.is_on(),
+    "pynative_synchronize": lambda values: _streams.is_on(),
     "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),
 }
 

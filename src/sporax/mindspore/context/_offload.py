@@ -64,9 +64,7 @@ def gigabytes(function: str, key: str, value: Any) -> str:
     match = _SIZE.fullmatch(value)
     # 0 GB would be no memory at all, which is not meant.
     if match is None or float(match.group(1)) == 0:
-        raise SporaxValueError(
-            f"For '{function}', '{key}' must be a number above 0 followed by 'GB', but got '{value}'."
-        )
+        raise SporaxValueError.must(function, key, "be a number above 0 followed by 'GB'", f"'{value}'")
     return str(value)
 
 

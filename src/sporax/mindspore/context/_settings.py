@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.suggestions import did_you_mean
-from sporax.ir.config.search_names import SEARCH_NAMES, full_name
+from sporax.ir.config.search_config import SEARCH_NAMES, full_name
 from sporax.runtime.state import frames
 
 Config = TypeVar("Config")

@@ -15,10 +15,9 @@ from functools import cache
 import jax
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, wants_loops, warn_of_limit
 from sporax.ir.config.placement_config import OffloadConfig
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.ir.config.reuse_limit import VARIABLE, wants_loops, warn_of_limit
 from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
@@ -36,10 +35,10 @@ from sporax.mindspore.context._ps import ps_snapshot
 from sporax.mindspore.context._search import search_snapshot
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.dry_run_report import say
+from sporax.runtime.process.dry_run import say
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
-from sporax.runtime.storage import filed_variables
+from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import DiskSettings
 
 # Entries of `dataset_strategy` fit the inputs of a step; files that the settings name give strategies, and are written when it is
@@ -336,9 +335,9 @@ def offload_tags() -> tuple[str, ...]:
         above = 0 if config.offload_param else None
     tags: list[str] = []
     if "disk" in (config.offload_param, config.offload_checkpoint):
-        tags.append(filed_variables.files_tag(_disk_settings(config)))
+        tags.append(block_files.files_tag(_disk_settings(config)))
     if above is not None and config.offload_param == "disk":
-        tags.append(filed_variables.above_tag(above))
+        tags.append(block_files.above_tag(above))
     elif above is not None:
         size = config.offload_cpu_size.removesuffix("GB")
         # -1 stands for no limit.

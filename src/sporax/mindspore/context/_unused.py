@@ -14,9 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, reuse_limit
 from sporax.ir.config.placement_config import OffloadConfig, PsConfig
-from sporax.ir.config.reuse_limit import VARIABLE, reuse_limit
 from sporax.ir.config.search_config import COEFFICIENTS, SearchConfig
 from sporax.mindspore.context import _global, _offload, _parallel, _ps, _search
 from sporax.runtime.session import SESSION

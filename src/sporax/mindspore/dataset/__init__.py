@@ -20,7 +20,6 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
         YesNoDataset
     _sources.boxes: CocoDataset KITTIDataset VOCDataset WIDERFaceDataset
-    _sources.clue: CLUEDataset
     _sources.file_sampling: Shuffle
     _sources.images: Caltech256Dataset Food101Dataset ImageFolderDataset LSUNDataset OmniglotDataset Places365Dataset
         RenderedSST2Dataset SUN397Dataset
@@ -31,7 +30,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _sources.people: Caltech101Dataset CelebADataset Flowers102Dataset LFWDataset ManifestDataset
     _sources.records: PaddedDataset RandomDataset TFRecordDataset
     _sources.schema: Schema
-    _sources.text: CSVDataset TextFileDataset
+    _sources.text: CSVDataset TextFileDataset CLUEDataset
     _sources.texts: AGNewsDataset AmazonReviewDataset CoNLL2000Dataset DBpediaDataset EnWik9Dataset IMDBDataset
         PennTreebankDataset SogouNewsDataset SQuADDataset SST2Dataset UDPOSDataset WikiTextDataset YahooAnswersDataset
         YelpReviewDataset

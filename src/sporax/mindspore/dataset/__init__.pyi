@@ -41,7 +41,6 @@ from sporax.mindspore.dataset._sources.boxes import CocoDataset as CocoDataset
 from sporax.mindspore.dataset._sources.boxes import KITTIDataset as KITTIDataset
 from sporax.mindspore.dataset._sources.boxes import VOCDataset as VOCDataset
 from sporax.mindspore.dataset._sources.boxes import WIDERFaceDataset as WIDERFaceDataset
-from sporax.mindspore.dataset._sources.clue import CLUEDataset as CLUEDataset
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle as Shuffle
 from sporax.mindspore.dataset._sources.images import Caltech256Dataset as Caltech256Dataset
 from sporax.mindspore.dataset._sources.images import Food101Dataset as Food101Dataset
@@ -73,6 +72,7 @@ from sporax.mindspore.dataset._sources.records import PaddedDataset as PaddedDat
 from sporax.mindspore.dataset._sources.records import RandomDataset as RandomDataset
 from sporax.mindspore.dataset._sources.records import TFRecordDataset as TFRecordDataset
 from sporax.mindspore.dataset._sources.schema import Schema as Schema
+from sporax.mindspore.dataset._sources.text import CLUEDataset as CLUEDataset
 from sporax.mindspore.dataset._sources.text import CSVDataset as CSVDataset
 from sporax.mindspore.dataset._sources.text import TextFileDataset as TextFileDataset
 from sporax.mindspore.dataset._sources.texts import AGNewsDataset as AGNewsDataset

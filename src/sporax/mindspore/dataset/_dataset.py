@@ -16,7 +16,7 @@ from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxT
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._callbacks import DSCallback, check_callbacks
-from sporax.mindspore.dataset._described import Described
+from sporax.mindspore.dataset._described import Described, split_counts
 from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator
 from sporax.mindspore.dataset._nodes import batches
 from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks, selected
@@ -42,7 +42,6 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Row, opened, visible_columns
 from sporax.mindspore.dataset._saving import save_rows
-from sporax.mindspore.dataset._sizes import split_counts
 from sporax.mindspore.dataset._streams import ENDLESS, in_order
 from sporax.mindspore.dataset._sync_wait import Gate
 

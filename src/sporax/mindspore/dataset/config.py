@@ -19,7 +19,7 @@ from typing import Any
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
-from sporax.mindspore.dataset._hooks import DebugHook
+from sporax.mindspore.dataset.debug import DebugHook
 
 __all__ = [
     "set_seed",

@@ -22,8 +22,7 @@ _HOMES = homes_in(
     _errors: MindRecordException MRMAddIndexError MRMAddSchemaError MRMDefineCategoryError MRMDefineIndexError
         MRMInvalidSchemaError MRMOpenError MRMUnsupportedSchemaError MRMValidateDataError ParamTypeError ParamValueError
         set_dec_mode set_enc_key set_enc_mode
-    _pages: MindPage
-    _read: FileReader
+    _pages: MindPage FileReader
     _write: FileWriter
     """,
 )

@@ -22,8 +22,8 @@ from sporax.mindspore.mindrecord._errors import ParamValueError as ParamValueErr
 from sporax.mindspore.mindrecord._errors import set_dec_mode as set_dec_mode
 from sporax.mindspore.mindrecord._errors import set_enc_key as set_enc_key
 from sporax.mindspore.mindrecord._errors import set_enc_mode as set_enc_mode
+from sporax.mindspore.mindrecord._pages import FileReader as FileReader
 from sporax.mindspore.mindrecord._pages import MindPage as MindPage
-from sporax.mindspore.mindrecord._read import FileReader as FileReader
 from sporax.mindspore.mindrecord._write import FileWriter as FileWriter
 
 

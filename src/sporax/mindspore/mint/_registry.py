@@ -18,7 +18,6 @@ def offer(*functions: Callable[..., Any], place: str = "") -> None:
 def same_device(name: str, device: str | None) -> None:
     """Raise SporaxNotImplementedError unless `device` is None: tensors live where `set_device` says."""
     if device is not None:
-        raise SporaxNotImplementedError(
-            f"For '{name}', 'device' must be None, but got {device!r}; tensors are made on the device of the context "
-            "(set_device)."
+        raise SporaxNotImplementedError.must(
+            name, "device", "be None", f"{device!r}; tensors are made on the device of the context (set_device)"
         )

@@ -12,14 +12,12 @@ _OWN = homes_in(
         get_activation
     attention: MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
         TransformerEncoderLayer
-    basic: Dense Dropout Embedding Flatten Identity
+    basic: Dense Dropout Embedding Flatten Identity Dropout1d Dropout2d Dropout3d
     cell: Cell
     combined: Conv2dBnAct DenseBnAct TimeDistributed
     container: CellDict CellList SequentialCell
     convolution: Conv1d Conv2d Conv3d
     deconvolution: Conv1dTranspose Conv2dTranspose Conv3dTranspose
-    derivatives: Jvp Vjp
-    dropout: Dropout1d Dropout2d Dropout3d
     dynamic_lr: cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
         polynomial_decay_lr warmup_lr
     embedding: EmbeddingLookup MultiFieldEmbeddingLookup
@@ -52,7 +50,7 @@ _OWN = homes_in(
     similarity: MSSSIM SSIM
     sparse: SparseTensorDenseMatmul SparseToDense
     utils: no_init_parameters
-    wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell
+    wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell Jvp Vjp
     """,
 )
 

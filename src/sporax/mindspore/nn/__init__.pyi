@@ -48,6 +48,9 @@ from sporax.mindspore.nn.attention import TransformerEncoder as TransformerEncod
 from sporax.mindspore.nn.attention import TransformerEncoderLayer as TransformerEncoderLayer
 from sporax.mindspore.nn.basic import Dense as Dense
 from sporax.mindspore.nn.basic import Dropout as Dropout
+from sporax.mindspore.nn.basic import Dropout1d as Dropout1d
+from sporax.mindspore.nn.basic import Dropout2d as Dropout2d
+from sporax.mindspore.nn.basic import Dropout3d as Dropout3d
 from sporax.mindspore.nn.basic import Embedding as Embedding
 from sporax.mindspore.nn.basic import Flatten as Flatten
 from sporax.mindspore.nn.basic import Identity as Identity
@@ -64,11 +67,6 @@ from sporax.mindspore.nn.convolution import Conv3d as Conv3d
 from sporax.mindspore.nn.deconvolution import Conv1dTranspose as Conv1dTranspose
 from sporax.mindspore.nn.deconvolution import Conv2dTranspose as Conv2dTranspose
 from sporax.mindspore.nn.deconvolution import Conv3dTranspose as Conv3dTranspose
-from sporax.mindspore.nn.derivatives import Jvp as Jvp
-from sporax.mindspore.nn.derivatives import Vjp as Vjp
-from sporax.mindspore.nn.dropout import Dropout1d as Dropout1d
-from sporax.mindspore.nn.dropout import Dropout2d as Dropout2d
-from sporax.mindspore.nn.dropout import Dropout3d as Dropout3d
 from sporax.mindspore.nn.dynamic_lr import cosine_decay_lr as cosine_decay_lr
 from sporax.mindspore.nn.dynamic_lr import exponential_decay_lr as exponential_decay_lr
 from sporax.mindspore.nn.dynamic_lr import inverse_decay_lr as inverse_decay_lr
@@ -226,14 +224,16 @@ from sporax.mindspore.nn.sparse import SparseTensorDenseMatmul as SparseTensorDe
 from sporax.mindspore.nn.sparse import SparseToDense as SparseToDense
 from sporax.mindspore.nn.utils import no_init_parameters as no_init_parameters
 from sporax.mindspore.nn.wrap import ForwardValueAndGrad as ForwardValueAndGrad
+from sporax.mindspore.nn.wrap import Jvp as Jvp
 from sporax.mindspore.nn.wrap import ParameterUpdate as ParameterUpdate
 from sporax.mindspore.nn.wrap import TrainOneStepCell as TrainOneStepCell
+from sporax.mindspore.nn.wrap import Vjp as Vjp
 from sporax.mindspore.nn.wrap import WithEvalCell as WithEvalCell
 from sporax.mindspore.nn.wrap import WithGradCell as WithGradCell
 from sporax.mindspore.nn.wrap import WithLossCell as WithLossCell
-from sporax.mindspore.parallel.nn.grad_reducer import PipelineGradReducer as PipelineGradReducer
 from sporax.mindspore.parallel.nn.micro_batch import MicroBatchInterleaved as MicroBatchInterleaved
 from sporax.mindspore.parallel.nn.micro_batch import PipelineCell as PipelineCell
+from sporax.mindspore.parallel.nn.micro_batch import PipelineGradReducer as PipelineGradReducer
 
 AvgPool1dExt: type[Any]
 AvgPool2dExt: type[Any]

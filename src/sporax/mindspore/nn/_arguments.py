@@ -1,9 +1,12 @@
-"""Checks of what layers and optimizers are built from, and their weights."""
+"""Checks of what layers and optimizers are built from, and their weights.
+
+Words that layers take as settings, as types: a checker sees a wrong one before the layer refuses it.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
@@ -12,6 +15,7 @@ from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.primitive import Primitive
+from sporax.mindspore.ops.nn.distance_loss import Reduction as Reduction
 
 
 def positive_int(layer: str, name: str, value: Any) -> int:
@@ -157,3 +161,7 @@ def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple
     if len(values) != count or min(values) < least:
         raise SporaxValueError(f"For '{layer}', '{name}' must be one or {count} ints >= {least}, but got {value}.")
     return values
+
+
+PadMode = Literal["same", "valid", "pad"]
+ImageFormat = Literal["NCHW", "NHWC"]

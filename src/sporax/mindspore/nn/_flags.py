@@ -114,9 +114,8 @@ class CellFlags:
         """
         device, dtype = _destination(args, kwargs)
         if device is not None and device.partition(":")[0] != context.get_context("device_target"):
-            raise SporaxValueError(
-                f"For 'Cell.to', 'device' must be '{context.get_context('device_target')}', where JAX computes, but got "
-                f"'{device}'."
+            raise SporaxValueError.must(
+                "Cell.to", "device", f"be '{context.get_context('device_target')}', where JAX computes", f"'{device}'"
             )
         if dtype is None:
             return self

@@ -8,7 +8,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import PadMode
+from sporax.mindspore.nn._arguments import PadMode
 from sporax.mindspore.nn.activation import LeakyReLU, get_activation
 from sporax.mindspore.nn.basic import Dense
 from sporax.mindspore.nn.cell import Cell

@@ -10,7 +10,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import PadMode
+from sporax.mindspore.nn._arguments import PadMode
 from sporax.mindspore.nn.convolution import _Convolution
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.config.fusion_ids import ids_by_sizes
-from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode, ids_by_sizes
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import RowTensor

@@ -11,7 +11,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import Reduction
+from sporax.mindspore.nn._arguments import Reduction
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.operator import MINT
 

@@ -9,7 +9,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import Reduction
+from sporax.mindspore.nn._arguments import Reduction
 from sporax.mindspore.nn.loss import LossBase, argument_is_tensor, same_shape
 
 

@@ -14,7 +14,7 @@ from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import ImageFormat
+from sporax.mindspore.nn._arguments import ImageFormat
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator

@@ -9,7 +9,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn import _windows as windows
-from sporax.mindspore.nn._choices import ImageFormat, PadMode
+from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.spatial_settings import pair
 

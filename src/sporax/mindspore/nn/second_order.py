@@ -20,7 +20,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._choices import PadMode
+from sporax.mindspore.nn._arguments import PadMode
 from sporax.mindspore.nn.basic import Dense, Embedding
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d

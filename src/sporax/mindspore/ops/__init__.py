@@ -13,7 +13,7 @@ from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
 # Importing a family registers its operators.
 from sporax.mindspore.ops import _collectives, array, control, image, linalg, math, nn, random, sparse
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Primitive
-from sporax.mindspore.ops._core.shard import shard
+from sporax.mindspore.ops._core.sharded_call import shard
 
 # Names and methods made of what the families registered.
 from sporax.mindspore.ops import aliases, tensor_methods, tensor_operators  # isort: skip

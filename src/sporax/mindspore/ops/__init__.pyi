@@ -37,7 +37,7 @@ from sporax.mindspore.ops._collectives.primitives import Reduce as Reduce
 from sporax.mindspore.ops._collectives.primitives import ReduceOp as ReduceOp
 from sporax.mindspore.ops._collectives.primitives import ReduceScatter as ReduceScatter
 from sporax.mindspore.ops._core.primitive import Primitive as Primitive
-from sporax.mindspore.ops._core.shard import shard as shard
+from sporax.mindspore.ops._core.sharded_call import shard as shard
 from sporax.mindspore.ops.aliases import identity as identity
 from sporax.mindspore.ops.array.conversion import expand_as as expand_as
 from sporax.mindspore.ops.array.conversion import is_nonzero as is_nonzero
@@ -68,6 +68,8 @@ from sporax.mindspore.ops.control.custom import CustomRegOp as CustomRegOp
 from sporax.mindspore.ops.control.custom import DataType as DataType
 from sporax.mindspore.ops.control.custom import PyFunc as PyFunc
 from sporax.mindspore.ops.control.custom import custom_info_register as custom_info_register
+from sporax.mindspore.ops.control.debug import HookBackward as HookBackward
+from sporax.mindspore.ops.control.debug import InsertGradientOf as InsertGradientOf
 from sporax.mindspore.ops.control.debug import Print as Print
 from sporax.mindspore.ops.control.debug import TensorDump as TensorDump
 from sporax.mindspore.ops.control.debug import print_ as print_
@@ -79,8 +81,6 @@ from sporax.mindspore.ops.control.flow import cond as cond
 from sporax.mindspore.ops.control.flow import fori_loop as fori_loop
 from sporax.mindspore.ops.control.flow import scan as scan
 from sporax.mindspore.ops.control.flow import while_loop as while_loop
-from sporax.mindspore.ops.control.gradient_hooks import HookBackward as HookBackward
-from sporax.mindspore.ops.control.gradient_hooks import InsertGradientOf as InsertGradientOf
 from sporax.mindspore.ops.control.python_values import array_to_scalar as array_to_scalar
 from sporax.mindspore.ops.control.python_values import bool_not as bool_not
 from sporax.mindspore.ops.control.python_values import broadcast_gradient_args as broadcast_gradient_args

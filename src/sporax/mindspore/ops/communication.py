@@ -49,9 +49,8 @@ def init_process_group(
     """
     for name, value in (("init_method", init_method), ("store", store), ("pg_options", pg_options)):
         if value is not None:
-            raise SporaxValueError(
-                f"For 'init_process_group', '{name}' must be None: the launcher (sporax run) says how ranks meet, "
-                f"but got {value!r}."
+            raise SporaxValueError.must(
+                "init_process_group", name, "be None: the launcher (sporax run) says how ranks meet", repr(value)
             )
     # Only the launcher knows the world, so it is asked and the arguments are compared.
     world = collectives.meet()

@@ -19,7 +19,7 @@ from sporax.mindspore.context import (
     set_auto_parallel_context,
 )
 from sporax.mindspore.parallel._layout import Layout
-from sporax.mindspore.parallel._strategy_files import set_op_strategy_config
+from sporax.mindspore.parallel.auto_parallel import set_op_strategy_config
 
 _SUBMODULES = (
     "auto_parallel",
@@ -31,7 +31,7 @@ _LATER = {
     **{name: f"sporax.mindspore.parallel.{name}" for name in _SUBMODULES},
     **_PLANS,
     **homes("sporax.mindspore.parallel._pipeline", "sync_pipeline_shared_parameters"),
-    **homes("sporax.mindspore.ops._core.shard", "shard"),
+    **homes("sporax.mindspore.ops._core.sharded_call", "shard"),
     **homes(  # MindSpore has them here as well; `train` is a layer above this one
         "sporax.mindspore.train.checkpoint",
         """

@@ -17,6 +17,4 @@ def sync_pipeline_shared_parameters(net: Cell) -> None:
     """
     # Nothing else is done: the runtime stores such a Parameter once.
     if not isinstance(net, Cell):
-        raise SporaxTypeError(
-            f"For 'sync_pipeline_shared_parameters', 'net' must be a Cell, but got {type(net).__name__}."
-        )
+        raise SporaxTypeError.must("sync_pipeline_shared_parameters", "net", "be a Cell", type(net).__name__)

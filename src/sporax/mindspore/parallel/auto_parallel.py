@@ -2,23 +2,59 @@
 
 While the wrapped network is traced, its settings are the present ones; afterwards the global ones are back. On one device
 every mode runs the network as it is.
+
+Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.suggestions import did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
-from sporax.ir.config.search_names import full_name
+from sporax.ir.config.search_config import full_name
 from sporax.mindspore import context
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel import _inputs
-from sporax.mindspore.parallel._strategy_files import check_operator_file
 from sporax.runtime.state import frames
+
+
+def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
+    """Save the shardings of operators to a JSON file when a step is planned, or take them from one.
+
+    Args:
+        mode: ``"SAVE"`` or ``"LOAD"``.
+        path: absolute path that ends in ``.json``.
+
+    Raises:
+        SporaxKeyError: another mode, or a path that is not absolute or does not end in ``.json``.
+        SporaxTypeError: `path` is not a string.
+    """
+    check_operator_file("set_op_strategy_config", "path", path)
+    if mode not in ("SAVE", "LOAD"):
+        raise SporaxKeyError(f"For 'set_op_strategy_config', 'mode' must be 'SAVE' or 'LOAD', but got {mode!r}.")
+    if mode == "SAVE":
+        context.set_auto_parallel_context(op_strategy_save_file=path)
+    else:
+        context.set_auto_parallel_context(op_strategy_load_file=path)
+
+
+def check_operator_file(function: str, name: str, path: Any) -> str:
+    """An absolute path of a JSON file.
+
+    Raises:
+        SporaxKeyError: not absolute, or another ending.
+        SporaxTypeError: not a string.
+    """
+    check_type(function, name, path, "a string", str)
+    if not os.path.isabs(path) or not path.endswith(".json"):
+        raise SporaxKeyError.must(function, name, "be an absolute path ending in '.json'", f"'{path}'")
+    return path
+
 
 # AutoParallel's name of a mode: the settings it stands for.
 _MODES = {
@@ -289,9 +325,8 @@ class AutoParallel(Cell):
             SporaxTypeError: neither a string nor None.
         """
         if file_path is not None and not isinstance(file_path, str):
-            raise SporaxTypeError(
-                f"For 'AutoParallel.transformer_opt', 'file_path' must be a string or None, but got "
-                f"{type(file_path).__name__}."
+            raise SporaxTypeError.must(
+                "AutoParallel.transformer_opt", "file_path", "be a string or None", type(file_path).__name__
             )
         if file_path:
             warnings.warn(

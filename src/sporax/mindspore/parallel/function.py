@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.base.errors import check_type
-from sporax.ir.marks import LayoutMark
+from sporax.ir.marks import LayoutMark, next_number
 from sporax.ir.placement import Placement
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.parallel._layout import Layout
-from sporax.planner.pins.axis_order import arranged
+from sporax.planner.pins.data_placement import arranged
 from sporax.planner.pins.strategies import on_devices
 from sporax.runtime.devices import global_view
 from sporax.runtime.ranks import joint_arrays

@@ -10,11 +10,10 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _blocking: launch_blocking
     _memory: empty_cache max_memory_allocated max_memory_reserved memory_allocated memory_reserved memory_stats
         memory_summary reset_max_memory_allocated reset_max_memory_reserved reset_peak_memory_stats set_memory
         synchronize
-    _streams: Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream
+    _streams: Event Stream StreamCtx communication_stream current_stream default_stream set_cur_stream launch_blocking
     """,
 )
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from sporax.mindspore.common.dtype import DType as _DType
 from sporax.mindspore.common.tensor import Tensor as Tensor
-from sporax.mindspore.runtime._blocking import launch_blocking as launch_blocking
 from sporax.mindspore.runtime._memory import empty_cache as empty_cache
 from sporax.mindspore.runtime._memory import max_memory_allocated as max_memory_allocated
 from sporax.mindspore.runtime._memory import max_memory_reserved as max_memory_reserved
@@ -27,6 +26,7 @@ from sporax.mindspore.runtime._streams import StreamCtx as StreamCtx
 from sporax.mindspore.runtime._streams import communication_stream as communication_stream
 from sporax.mindspore.runtime._streams import current_stream as current_stream
 from sporax.mindspore.runtime._streams import default_stream as default_stream
+from sporax.mindspore.runtime._streams import launch_blocking as launch_blocking
 from sporax.mindspore.runtime._streams import set_cur_stream as set_cur_stream
 
 

@@ -3,6 +3,11 @@
 JAX starts programs in the order of the script, and lets each of them wait for its data and for nothing else. So a `Stream` is a
 name only: work of one can never overtake data that it needs from another, and waiting of one for another is always done. What
 can be asked is whether work is done, and when it was.
+
+Whether operators outside of compiled steps wait for their results: `runtime.launch_blocking`.
+
+JAX hands an operator to the device and goes on. An error on the device then shows where the result is read first. With this
+switch on, each operator waits, so the error names the line that called it; and a clock around the line measures it.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
+from sporax.base.made_later import dataclass
 
 
 def _pending() -> list[Any]:
@@ -219,3 +225,26 @@ class StreamCtx:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         set_cur_stream(self._before.pop())
+
+
+@dataclass(slots=True)
+class _Switch:
+    on: bool = False
+
+
+_SWITCH = _Switch()
+
+
+def is_on() -> bool:
+    """Whether operators wait."""
+    return _SWITCH.on
+
+
+def turn(on: bool) -> None:
+    """Let operators wait for their results from now on, or not."""
+    _SWITCH.on = on
+
+
+def launch_blocking() -> None:
+    """Let each operator outside of compiled steps wait for its result; as ``set_context(pynative_synchronize=True)``."""
+    turn(True)

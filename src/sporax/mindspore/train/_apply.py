@@ -19,7 +19,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool
-from sporax.mindspore.train._stored.deferred import StoredValues, check_can_be_read, stored_values
+from sporax.mindspore.train._stored.files import StoredValues, check_can_be_read, stored_values
 from sporax.runtime.state import frames
 
 # Longer lists would hide the message.
@@ -104,9 +104,8 @@ def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_red
     check_type(where, "parameter_dict", parameter_dict, "a dict", dict)
     for name, value in parameter_dict.items():
         if not isinstance(name, str) or not isinstance(value, Parameter | str):
-            raise SporaxTypeError(
-                f"For '{where}', 'parameter_dict' must map strings to Parameters, but got "
-                f"{type(name).__name__} -> {type(value).__name__}."
+            raise SporaxTypeError.must(
+                where, "parameter_dict", "map strings to Parameters", f"{type(name).__name__} -> {type(value).__name__}"
             )
     check_bool(where, "strict_load", strict_load)
     in_slices = any(stored_values(value) is not None for value in parameter_dict.values())

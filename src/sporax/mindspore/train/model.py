@@ -20,9 +20,8 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
-from sporax.mindspore.train._feed import check_dataset
-from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_inputs, check_two_columns, evaluate
-from sporax.mindspore.train._model_arguments import (
+from sporax.mindspore.train._feed import (
+    check_dataset,
     check_epochs,
     check_options,
     check_parallel,
@@ -30,6 +29,7 @@ from sporax.mindspore.train._model_arguments import (
     check_sharding_mode,
     first_batch,
 )
+from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_inputs, check_two_columns, evaluate
 from sporax.mindspore.train.callback._callback import (
     Callback,
     CallbackManager,
@@ -38,14 +38,11 @@ from sporax.mindspore.train.callback._callback import (
     as_callbacks,
     check_events,
 )
-from sporax.mindspore.train.callback._default_progress import default_progress
-from sporax.mindspore.train.callback._job_progress import job_progress
 from sporax.mindspore.train.callback._model_checkpoint import save_on_exception
-from sporax.mindspore.train.callback._own_files import job_id
+from sporax.mindspore.train.callback._progress import default_progress, job_progress
 from sporax.mindspore.train.callback._resumable import check_resume
-from sporax.mindspore.train.callback._resuming import asked_to_resume, in_recovery
-from sporax.mindspore.train.metrics._by_name import get_metrics
-from sporax.mindspore.train.metrics._metric import Metric
+from sporax.mindspore.train.callback._resuming import asked_to_resume, in_recovery, job_id
+from sporax.mindspore.train.metrics._metric import Metric, get_metrics
 from sporax.mindspore.train.metrics._simple import Loss
 
 
@@ -220,9 +217,8 @@ class Model:
         check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
         # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
-            raise SporaxTypeError(
-                f"For 'Model.fit', 'valid_frequency' must be a whole number or a list, but got "
-                f"{type(valid_frequency).__name__}."
+            raise SporaxTypeError.must(
+                "Model.fit", "valid_frequency", "be a whole number or a list", type(valid_frequency).__name__
             )
         if isinstance(valid_frequency, int):
             check_count("Model.fit", "valid_frequency", valid_frequency, minimum=1)

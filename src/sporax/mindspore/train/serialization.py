@@ -40,8 +40,7 @@ from sporax.mindspore.train._entries import (
     merged,
     to_parameter,
 )
-from sporax.mindspore.train._stored.deferred import StoredValues, deferred_parameter
-from sporax.mindspore.train._stored.files import write_stream
+from sporax.mindspore.train._stored.files import StoredValues, deferred_parameter, write_stream
 from sporax.mindspore.train._stored.slice_files import (
     further_entries,
     is_in_slices,
@@ -498,9 +497,8 @@ def _filter(selected: tuple[str, ...] | None, excluded: tuple[str, ...] | None, 
 
 def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
     if not isinstance(key, bytes | None) or not isinstance(mode, str):
-        raise SporaxValueError(
-            f"For '{where}', '{what}' must be bytes or None and its mode a string, but got "
-            f"{type(key).__name__} and {type(mode).__name__}."
+        raise SporaxValueError.must(
+            where, what, "be bytes or None and its mode a string", f"{type(key).__name__} and {type(mode).__name__}"
         )
     if key is not None:
         raise SporaxNotImplementedError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.planner.communication.gradient_terms import term_order
+from sporax.planner.communication.gradient_fusion import term_order
 from sporax.planner.communication.transfers import TransferGroup, schedule
 
 Value = tuple[int, Placement | None]

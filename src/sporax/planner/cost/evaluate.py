@@ -17,9 +17,8 @@ from sporax.ir.graph import IDENTITIES, Operator, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.communication.transfers import schedule
-from sporax.planner.cost.combined_collectives import num_sharing, overlaps
+from sporax.planner.cost.combined_collectives import late_operators, late_tensors, num_sharing, overlaps, rounds
 from sporax.planner.cost.model import CostModel, is_product
-from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import rule_for
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Protocol
 
 from sporax.ir.graph import LITERAL, MARK
-from sporax.ir.newer_primitives import with_newer
+from sporax.ir.operation import with_newer
 from sporax.planner.communication.step_events import Timeline, Value
 from sporax.planner.rules.loop_rules import ARGUMENT, ENTER
 

@@ -27,12 +27,12 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
-from sporax.planner.communication.gradient_terms import gradient_terms
+from sporax.planner.communication.gradient_fusion import gradient_terms
 from sporax.planner.communication.resharding import default_costs, redistribute
 from sporax.planner.propagation.loop_bodies import SCALAR, Fixed, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
 from sporax.planner.rules import Assignment, Rule, placements, propagate, rule_for, unsharded
-from sporax.planner.rules.islands import only_assignment
+from sporax.planner.rules.derive import only_assignment
 
 
 def plan_by_propagation(

@@ -29,8 +29,7 @@ from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Resharding
 from sporax.ir.strategy import check_slice_counts, strategy_text
-from sporax.planner.communication.gradient_fusion import FusionIds
-from sporax.planner.communication.gradient_terms import TERM
+from sporax.planner.communication.gradient_fusion import TERM, FusionIds
 from sporax.planner.pins.strategies import batch_parallel, layout_placement, placements_for, result_placement
 from sporax.planner.propagation.policy import MaybePlacements
 

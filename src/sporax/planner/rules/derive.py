@@ -2,6 +2,10 @@
 
 An *assignment* gives each factor the mesh axes that shard it, outermost first. It decides where operands must be, where
 results then are (and along which axes they are still parts), the local shapes and parameters, and the work per rank.
+
+Family 7: sorting and selecting the largest. The ordered dimension stays whole, all others are mapped.
+
+The rule of `jax.shard_map` inside of a program: an island has one sharding, the one that its author wrote.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ from collections.abc import Iterator, Sequence
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.island import Island, Names
 from sporax.ir.placement import Axes, Placement, num_parts, placed
-from sporax.planner.rules.language import DimFactors, Factor, FactorKind, Operation, Rule, TensorSpec
+from sporax.planner.rules.language import DimFactors, Draft, Factor, FactorKind, Operation, Rule, Shape, TensorSpec
 
 Assignment = tuple[Axes, ...]
 """For each factor of a rule the mesh axes that shard it."""
@@ -241,3 +246,71 @@ def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Se
 
 def _local(spec: TensorSpec, placement: Placement, mesh: DeviceMatrix) -> TensorSpec:
     return dataclasses.replace(spec, shape=placement.local_shape(spec.shape, mesh))
+
+
+def sort(operation: Operation) -> Rule:
+    """All operands are reordered together along one dimension."""
+    return _ordered(operation, operation.params["dimension"])
+
+
+def top_k(operation: Operation) -> Rule:
+    """The k largest along one dimension, and where they are."""
+    return _ordered(operation, operation.params.get("axis", operation.operands[0].num_dims - 1))
+
+
+def approx_top_k(operation: Operation) -> Rule:
+    """As `top_k`, possibly missing some."""
+    return _ordered(operation, operation.params["reduction_dimension"])
+
+
+def _ordered(operation: Operation, axis: int) -> Rule:
+    draft = Draft(operation)
+    shape = operation.operands[0].shape
+    # Axes of `sort` may be negative.
+    axis %= len(shape)
+    dims = tuple(draft.blocked(size) if dim == axis else draft.map(size) for dim, size in enumerate(shape))
+
+    # The ordered dimension of a result may have another size (the k largest), so it needs a factor of its own.
+    def result(tensor: Shape) -> DimFactors:
+        return tuple(draft.blocked(tensor[dim]) if dim == axis else indices for dim, indices in enumerate(dims))
+
+    points = tuple(index for indices in dims for index in indices)
+    return draft.finish(
+        [dims] * len(operation.operands),
+        [result(tensor.shape) for tensor in operation.results],
+        # About log2(n) comparisons per element.
+        flops_per_point=math.log2(max(2, shape[axis])),
+        points=points,
+    )
+
+
+def shard_map(operation: Operation) -> Rule:
+    """Each axis that the body names is a factor of its size; what is left of a dimension stays together."""
+    island: Island = operation.params["island"]
+    draft = Draft(operation)
+    factors = {name: draft.map(island.num_devices((name,))) for name in island.axes}
+
+    def dims(shape: Shape, names: Names) -> DimFactors:
+        found = []
+        for size, axes in zip(shape, names, strict=True):
+            major = tuple(number for name in axes for number in factors[name])
+            parts = island.num_devices(axes)
+            found.append(major if size == parts > 1 else major + draft.blocked(size // parts))
+        return tuple(found)
+
+    return draft.finish(
+        [dims(spec.shape, names) for spec, names in zip(operation.operands, island.operands, strict=True)],
+        [dims(spec.shape, names) for spec, names in zip(operation.results, island.results, strict=True)],
+        recipe="island",
+        flops_per_point=island.flops,
+        points=tuple(number for numbers in factors.values() for number in numbers),
+    )
+
+
+def only_assignment(operation: Operation, rule: Rule, mesh: DeviceMatrix) -> Assignment | None:
+    """How an island is sharded; None for all other operations."""
+    island = operation.params.get("island")
+    if not isinstance(island, Island):
+        return None
+    runs = island.runs(mesh)
+    return tuple(runs[name] for name in island.axes) + ((),) * (len(rule.factors) - len(island.axes))

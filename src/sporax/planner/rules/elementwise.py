@@ -9,8 +9,7 @@ from __future__ import annotations
 import cmath
 from collections.abc import Sequence
 
-from sporax.ir.newer_primitives import with_newer
-from sporax.ir.operation import TensorSpec
+from sporax.ir.operation import TensorSpec, with_newer
 from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, replicate
 
 COSTLY_FLOPS = 10.0

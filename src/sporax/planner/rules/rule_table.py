@@ -17,21 +17,17 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from sporax.base.errors import SporaxValueError
-from sporax.ir.newer_primitives import LIKE
+from sporax.ir.operation import LIKE
 from sporax.planner.rules import (
-    algebra,
-    canonical_order,
     contraction,
-    creation,
+    derive,
     dimension,
     elementwise,
     indexing,
-    islands,
     kernels,
     loop_rules,
     reduction,
     uneven_rules,
-    window,
 )
 from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, TensorSpec, replicate
 from sporax.planner.rules.notation import Statement
@@ -140,12 +136,12 @@ _OTHER_RULES: dict[str, Entry] = {
         "5 window",
         {
             **dict.fromkeys(
-                ("reduce_window_sum", "reduce_window_max", "reduce_window_min"), window.reduce_window_named
+                ("reduce_window_sum", "reduce_window_max", "reduce_window_min"), contraction.reduce_window_named
             ),
-            "reduce_window": window.reduce_window,
-            "select_and_gather_add": window.select_and_gather_add,
-            "select_and_scatter_add": window.select_and_scatter_add,
-            "select_and_scatter": window.select_and_scatter,
+            "reduce_window": contraction.reduce_window,
+            "select_and_gather_add": contraction.select_and_gather_add,
+            "select_and_scatter_add": contraction.select_and_scatter_add,
+            "select_and_scatter": contraction.select_and_scatter,
         },
     ),
     **_rules(
@@ -162,17 +158,17 @@ _OTHER_RULES: dict[str, Entry] = {
     ),
     **_rules(
         "7 order",
-        {"sort": canonical_order.sort, "top_k": canonical_order.top_k, "approx_top_k": canonical_order.approx_top_k},
+        {"sort": derive.sort, "top_k": derive.top_k, "approx_top_k": derive.approx_top_k},
     ),
     **_rules(
         "8 linear algebra",
         {
-            **dict.fromkeys((*algebra.CORE_DIMS, "fft"), algebra.batched),
-            "triangular_solve": algebra.triangular_solve,
-            "tridiagonal_solve": algebra.tridiagonal_solve,
+            **dict.fromkeys((*reduction.CORE_DIMS, "fft"), reduction.batched),
+            "triangular_solve": reduction.triangular_solve,
+            "tridiagonal_solve": reduction.tridiagonal_solve,
         },
     ),
-    **_rules("11 collectives", {"shard_map": islands.shard_map}),
+    **_rules("11 collectives", {"shard_map": derive.shard_map}),
     **_rules(
         kernels.FAMILY,
         {
@@ -189,11 +185,11 @@ _OTHER_RULES: dict[str, Entry] = {
     **_rules(
         "9 creation",
         {
-            "empty": creation.empty,
-            "empty2": creation.empty,
-            "iota": creation.iota,
-            "iota_2x32_shape": creation.iota_2x32_shape,
-            "random_bits": creation.random_bits,
+            "empty": indexing.empty,
+            "empty2": indexing.empty,
+            "iota": indexing.iota,
+            "iota_2x32_shape": indexing.iota_2x32_shape,
+            "random_bits": indexing.random_bits,
         },
     ),
 }

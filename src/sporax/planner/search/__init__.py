@@ -16,7 +16,7 @@ from dataclasses import replace
 from sporax.base.errors import SporaxValueError
 from sporax.base.progress import activity
 from sporax.base.suggestions import did_you_mean
-from sporax.ir.config.search_names import SEARCH_NAMES, full_name
+from sporax.ir.config.search_config import SEARCH_NAMES, full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget

@@ -46,8 +46,7 @@ from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Booleans, Floats
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend

@@ -28,8 +28,7 @@ from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver import CostGraph, solve
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Ints
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate

@@ -23,8 +23,7 @@ from sporax.base.identity import ByIdentity
 from sporax.planner.search.space.repeated_blocks import Edge, Repeats, Wire
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import CostGraph, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio.quick_choice import converge, lower_bound

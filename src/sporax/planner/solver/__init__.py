@@ -9,7 +9,6 @@ where a reduced graph has too many entries for one integer program.
 """
 
 from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.portfolio.choice_check import Evaluation, evaluate
-from sporax.planner.solver.portfolio.solution import Solution, solve
+from sporax.planner.solver.portfolio.solution import Evaluation, Solution, evaluate, solve
 
 __all__ = ["CostGraph", "Solution", "solve", "Evaluation", "evaluate"]

@@ -19,10 +19,9 @@ from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Tick
 from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View
 from sporax.ps.protocol.wire import Frame, total_bytes
-from sporax.ps.sockets.peers import Peers
 from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.stream import Streams
-from sporax.ps.sockets.transport import Transport
+from sporax.ps.sockets.transport import Peers, Transport
 
 # 512 MiB of requests without an answer: enough for a step, and a bound for a slow server's queue.
 WINDOW_BYTES = 512 << 20

@@ -12,7 +12,7 @@ import msgspec
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import Holders, Members, ServerAddress
-from sporax.ps.slots.disk import storage_error
+from sporax.ps.slots.log_file import storage_error
 
 
 class Journal(msgspec.Struct):

@@ -1,27 +1,28 @@
-"""The scheduler process: one socket, one journal file, `scheduler_state` in between."""
+"""The scheduler process, set up by the environment: one socket, one journal file, `scheduler_state` in between."""
 
 from __future__ import annotations
 
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.environment import PsEnvironment
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
 from sporax.ps.protocol.messages import CheckpointPart, Options, Stop
 from sporax.ps.protocol.wire import Frame, WireError, decode
-from sporax.ps.scheduler.journal import Journal, read_journal, write_journal
+from sporax.ps.scheduler.journal import Journal, journal_path, read_journal, write_journal
 from sporax.ps.scheduler.scheduler_checkpoints import Action
 from sporax.ps.scheduler.scheduler_state import SchedulerState
-from sporax.ps.slots.disk import StorageError
-from sporax.ps.slots.slot_files import write_manifest
-from sporax.ps.sockets.security import Keys
-from sporax.ps.sockets.transport import Transport, receive, send
+from sporax.ps.slots.log_file import StorageError
+from sporax.ps.slots.slot_files import read_manifest, write_manifest
+from sporax.ps.sockets.security import Keys, keys_for
+from sporax.ps.sockets.transport import Transport, listening_address, receive, send
 
 _TICK_SECONDS = 0.1
 _FAREWELL_SECONDS = 0.6
@@ -154,3 +155,35 @@ def _written(path: str, number: int, facts: dict[str, Any], parts: list[Checkpoi
         return ManifestWritten(write_manifest(path, number, facts, parts))
     except OSError as error:
         return ManifestWritten("", f"the manifest cannot be written: {error}")
+
+
+def run(place: PsEnvironment, environ: Mapping[str, str]) -> None:
+    """Be the scheduler."""
+    journal = None
+    if place.recovery_path:
+        Path(place.recovery_path).mkdir(parents=True, exist_ok=True)
+        journal = journal_path(Path(place.recovery_path), place.port)
+    if place.options.restore:
+        _check_restore(place)
+    keys = keys_for(place.host, environ)
+    address = listening_address(place.host, place.port, keys)
+    ServerScheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
+
+
+def _check_restore(place: PsEnvironment) -> None:
+    """Raise unless the checkpoint fits the job.
+
+    Raises:
+        SporaxRuntimeError: another number of slots, or another kind of staleness.
+    """
+    manifest = read_manifest(place.options.restore)
+    # A checkpoint is of numbered slots, and clocks exist in synchronous mode only.
+    for name, there, here in (
+        ("MS_PS_SLOTS", manifest.num_slots, place.options.num_slots),
+        ("synchronous mode (MS_PS_STALENESS=0)", manifest.staleness == 0, place.options.staleness == 0),
+    ):
+        if there != here:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', {name} must be what the checkpoint '{place.options.restore}' was taken with, {there}, but "
+                f"got {here}."
+            )

@@ -49,15 +49,14 @@ from sporax.ps.protocol.messages import (
 from sporax.ps.protocol.wire import Frame, WireError, decode, total_bytes
 from sporax.ps.server.follower_state import server_identity
 from sporax.ps.server.server_state import ServerState
-from sporax.ps.slots.disk import StorageError
+from sporax.ps.slots.log_file import StorageError
 from sporax.ps.slots.record_log import SlotLog, remove_old_jobs
 from sporax.ps.slots.recovery import Replay, damage_text, missing_text
 from sporax.ps.slots.slot import bytes_of
 from sporax.ps.slots.slot_files import read_slot, write_slot
-from sporax.ps.sockets.peers import Peers
 from sporax.ps.sockets.security import Keys, is_loopback
 from sporax.ps.sockets.stream import Streams
-from sporax.ps.sockets.transport import REFUSED, LocalSocket, Transport, listening_address, receive, send
+from sporax.ps.sockets.transport import REFUSED, LocalSocket, Peers, Transport, listening_address, receive, send
 
 # Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3

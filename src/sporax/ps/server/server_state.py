@@ -69,8 +69,7 @@ from sporax.ps.protocol.messages import (
 )
 from sporax.ps.protocol.wire import Frame, WireError, check_sizes
 from sporax.ps.server.follower_state import GET_VIEW
-from sporax.ps.server.leader_state import Flight, LeaderState
-from sporax.ps.server.synchronous_state import SynchronousState
+from sporax.ps.server.synchronous_state import Flight, LeaderState, SynchronousState
 from sporax.ps.slots.slot import SlotState, check_first_values
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again

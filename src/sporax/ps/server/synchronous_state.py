@@ -4,28 +4,144 @@ A push is named by (rank, clock). It waits at the leader until every member of t
 with their mean. Which ranks are members is decided by the scheduler (`members_state`) and reaches a slot as a record of its
 history. A push may be faster than that record, or come from a rank that is no member any more: such a push is answered by
 `NotAMember`, once that is certain, and its worker looks for the clock at which it goes on.
+
+What a server keeps of a slot that it leads, besides the slot's state.
+
+What a server does for a global checkpoint: every slot that it leads is written at the clock that the scheduler picked.
+
+A slot may be behind that clock, at it, or beyond it. So each is looked at when the checkpoint begins and after every record, and
+one that is beyond it says so; the scheduler then proposes a later clock (`scheduler_checkpoints`).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from dataclasses import dataclass, field
 
-from sporax.ps.protocol.events import Reply
+import msgspec
+
+from sporax.ps.protocol.events import CheckpointSlot, Reply, ToScheduler
 from sporax.ps.protocol.messages import (
     Accepted,
     Acked,
+    CheckpointPart,
     ClockAhead,
     Members,
     NotAMember,
+    Options,
+    Pull,
     Push,
+    Record,
+    ServerAddress,
     Source,
+    TakeCheckpoint,
     VariableSpec,
     VariableValues,
 )
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.server.leader_state import Contribution, LeaderState
-from sporax.ps.server.slot_checkpoints import CheckpointedState
+from sporax.ps.server.follower_state import FollowerState
 from sporax.ps.slots.slot import SlotState, combined
+
+
+class Flight(msgspec.Struct):
+    """A record on its way to durability, and who waits for it; `is_acknowledged` once these have been told."""
+
+    record: Record
+    frames: tuple[Frame, ...]
+    stored: bool
+    since: float
+    waiting: list[tuple[bytes, int]]
+    is_acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Contribution:
+    """One rank's part of a synchronous update."""
+
+    push: Push
+    frames: tuple[Frame, ...]
+    waiting: list[tuple[bytes, int]]
+
+
+@dataclass(slots=True)
+class LeaderState:
+    """What a leader keeps besides the slot's state.
+
+    Attributes:
+        backup: the follower, None without one.
+        since: epoch in which it became the follower.
+        image_sent: the follower was sent the whole slot.
+        needs_backup: commits wait for the follower.
+        synced: the scheduler was told that the follower has everything.
+        backup_lsn: how far the follower is.
+    """
+
+    backup: ServerAddress | None = None
+    since: int = 0
+    image_sent: bool = False
+    needs_backup: bool = False
+    synced: bool = False
+    backup_lsn: int = -1
+    flights: deque[Flight] = field(default_factory=deque)
+    pending: dict[int, Contribution] = field(default_factory=dict)
+    pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
+
+    def validate(self, state: SlotState) -> None:
+        """Check what must always hold; for tests."""
+        for position, flight in enumerate(self.flights):
+            assert flight.record.lsn == state.lsn + 1 + position
+        assert self.backup is not None or not (self.needs_backup or self.image_sent or self.synced)
+        assert not self.synced or self.needs_backup
+        assert self.flights or all(part.push.source.clock == state.clock for part in self.pending.values())
+
+
+class CheckpointedState(FollowerState):
+    """The slots of a server, with those that it leads, and the checkpoint that is being made of these.
+
+    Args:
+        index, incarnation: what the scheduler made this process.
+        options: of the job.
+        states: slots recovered from the log.
+    """
+
+    def __init__(
+        self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
+    ) -> None:
+        super().__init__(index, incarnation, options, states)
+        self.leads: dict[int, LeaderState] = {}
+        self._checkpoint: TakeCheckpoint | None = None
+        self._in_checkpoint: dict[int, CheckpointPart | None] = {}
+
+    def take_checkpoint(self, sender: bytes, message: TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
+        """Begin a checkpoint, or tell again what of it has been written."""
+        # A new number is a new attempt.
+        if self._checkpoint is None or self._checkpoint.number != message.number:
+            self._checkpoint, self._in_checkpoint = message, {}
+        for slot in self.leads:
+            part = self._in_checkpoint.get(slot)
+            if part is not None:
+                self._actions.append(ToScheduler(part))
+            else:
+                self.write_at_clock(slot)
+
+    def write_at_clock(self, slot: int) -> None:
+        """Let a slot be written if it is at the clock of the checkpoint."""
+        checkpoint, state = self._checkpoint, self.states[slot]
+        if checkpoint is None or slot in self._in_checkpoint or state.lsn == 0:
+            return
+        # -1: as it is.
+        if checkpoint.clock in (-1, state.clock):
+            self._in_checkpoint[slot] = None
+            self._actions.append(CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
+        elif state.clock > checkpoint.clock:
+            self._in_checkpoint[slot] = CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
+            self._actions.append(ToScheduler(CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)))
+
+    def written(self, part: CheckpointPart) -> None:
+        """Note that a slot was written, for a scheduler that asks again."""
+        if self._checkpoint is not None and self._checkpoint.number == part.number:
+            self._in_checkpoint[part.slot] = part
 
 
 class SynchronousState(CheckpointedState):

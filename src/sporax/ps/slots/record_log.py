@@ -23,8 +23,7 @@ from pathlib import Path
 from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.protocol.messages import Record, ServerMessage, SlotImage
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.slots.disk import free_bytes, storage_error
-from sporax.ps.slots.log_file import Damage, LogFile, pack
+from sporax.ps.slots.log_file import Damage, LogFile, free_bytes, pack, storage_error
 from sporax.ps.slots.recovery import Replay
 from sporax.ps.slots.slot import SlotState
 

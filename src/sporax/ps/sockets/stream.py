@@ -40,9 +40,8 @@ from sporax.ps.protocol.wire import (
     header_at,
 )
 from sporax.ps.sockets import polling
-from sporax.ps.sockets.polling import READ, WRITE
+from sporax.ps.sockets.polling import READ, WRITE, SpinPolicy
 from sporax.ps.sockets.shared_area import SharedArea
-from sporax.ps.sockets.spin_policy import SpinPolicy
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 # One slot's message leaves by few system calls, and the peer reads while the rest is written.

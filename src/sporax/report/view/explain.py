@@ -15,9 +15,8 @@ from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner.communication.moves import Redistribution
 from sporax.planner.communication.resharding import redistribute
-from sporax.planner.cost.combined_collectives import num_sharing
+from sporax.planner.cost.combined_collectives import late_operators, late_tensors, num_sharing, rounds
 from sporax.planner.cost.model import CostModel, local_bytes
-from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_over_time

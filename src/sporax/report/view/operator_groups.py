@@ -32,7 +32,7 @@ from sporax.ir.marks import (
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.transfers import TransferGroup, schedule
-from sporax.planner.cost.repetition import late_operators
+from sporax.planner.cost.combined_collectives import late_operators
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.gradient_names import PREFIX, gradient_names

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.base.suggestions import did_you_mean
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
-from sporax.planner.cost.repetition import late_operators
+from sporax.planner.cost.combined_collectives import late_operators
 from sporax.planner.rules.loop_rules import RULES
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.folding import in_ranges

@@ -1,6 +1,6 @@
 """Which variables of a pipeline are in host memory between steps, and what is transferred there.
 
-The plan is made as if all was on the devices, as for steps of one stage (`sporax.runtime.planned.host_variables`). Then the
+The plan is made as if all was on the devices, as for steps of one stage (`sporax.runtime.planned.step`). Then the
 marked variables go to the hosts of their stage, and all others with ``auto_offload=False``. With ``auto_offload=True`` each
 stage sends its largest until the simulated peak of the stage fits. A weight that devices read for micro batches does not help
 there: it is fetched at the beginning of a step and held to its end.
@@ -18,10 +18,10 @@ import numpy as np
 from sporax.ir.graph import Role
 from sporax.ir.pipeline_schedule import TaskKind
 from sporax.lowering.marks.host_transfer import transfers
-from sporax.lowering.passes.recompute.memory_notes import host_notes
+from sporax.lowering.passes.recompute.plan_facts import host_notes
 from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import read_on_devices
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.stage_program import jitted_program
 from sporax.runtime.storage.host_memory import check_room, limits_of

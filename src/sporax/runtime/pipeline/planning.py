@@ -34,8 +34,7 @@ from sporax.lowering.pipeline.micro_step import open_micro_loop
 from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update_levels
 from sporax.planner import PlanRequest, PlanResult, device_memory, make_plan
-from sporax.planner.pins.axis_order import arranged_for
-from sporax.planner.pins.data_placement import data_placement
+from sporax.planner.pins.data_placement import arranged_for, data_placement
 from sporax.planner.pins.manual_split import check_splits
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.pipeline.schedule_check import check_schedule
@@ -282,9 +281,8 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
             continue
         stage, segment = specified
         if stage >= config.pipeline_stages:
-            raise SporaxRuntimeError(
-                f"For '{operator.path}', 'pipeline_stage' must be smaller than the {config.pipeline_stages} pipeline stages, but "
-                f"got {stage}."
+            raise SporaxRuntimeError.must(
+                operator.path, "pipeline_stage", f"be smaller than the {config.pipeline_stages} pipeline stages", stage
             )
         stages.add(stage)
         segments.add(segment)

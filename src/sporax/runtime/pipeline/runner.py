@@ -26,17 +26,16 @@ from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.lowering.marks.host_transfer import KIND
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
-from sporax.planner.pipeline.linear_order import linear_order
+from sporax.planner.pipeline.generators import linear_order
 from sporax.report.render.pipeline_timeline import Times
 from sporax.runtime.devices.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.processes import ManyProcesses
-from sporax.runtime.pipeline.stage_memory import MemoryWatch
-from sporax.runtime.pipeline.stage_program import compile_program
+from sporax.runtime.pipeline.stage_program import MemoryWatch, compile_program
 from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
 from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, InLine, Mover
+from sporax.runtime.process.recorded_operators import task_annotation
 from sporax.runtime.process.step_verification import Steps
-from sporax.runtime.process.trace_files import task_annotation
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
 

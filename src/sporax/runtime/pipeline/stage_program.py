@@ -2,29 +2,32 @@
 
 It is one rank's program inside `shard_map`, around which sums are added up where they are, and what is in host memory is fetched
 and returned (`sporax.lowering.passes.pass_order.with_hosts`).
+
+How much memory the stages of a running pipeline need: the arrays that are there, and what XLA needs inside a task.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from sporax.ir.pipeline_schedule import Task
 from sporax.ir.placement import Placement
 from sporax.lowering.compiler_options import merged_options
 from sporax.lowering.execute.rank_program import rank_program
-from sporax.lowering.marks.host_transfer import has_host_memory, on_host_of, place_of_work
+from sporax.lowering.marks.host_transfer import has_host_memory, is_on_host, on_host_of, place_of_work
 from sporax.lowering.passes.pass_order import with_hosts
+from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
-from sporax.runtime.devices.device_program import fusion_options
-from sporax.runtime.devices.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+from sporax.runtime.devices.global_view import axis_names, fusion_options, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.process import step_verification
 from sporax.runtime.process.step_verification import Steps
-from sporax.runtime.ranks.communication_reuse import reusing
+from sporax.runtime.ranks.collective_order import reusing
 
 
 def compile_program(program: ChunkProgram, options: Mapping[str, Any], steps: Steps) -> Any:
@@ -107,3 +110,52 @@ def _added(total: jax.Array, addend: jax.Array, on_host: bool) -> jax.Array:
 def _zeros(shape: tuple[int, ...], dtype: Any, on_host: bool) -> jax.Array:
     with place_of_work(on_host):
         return jnp.zeros(shape, dtype)
+
+
+class MemoryWatch:
+    """Notes before every task how much memory its stage will need.
+
+    Args:
+        planned: the step.
+
+    Attributes:
+        peaks: by stage the most bytes on the first of its devices that this process drives.
+    """
+
+    # In stages of several devices all hold equal slices, so one of them stands for all.
+    def __init__(self, planned: PlannedPipeline) -> None:
+        self.peaks: dict[int, int] = {}
+        self.devices: dict[int, Any] = {}
+        for (stage, _), chunk in zip(planned.schedule.route, planned.chunks, strict=True):
+            own = [
+                device
+                for device in jax_mesh(chunk.plan.mesh).devices.flat
+                if device.process_index == jax.process_index()
+            ]
+            if own:
+                self.devices[stage] = own[0]
+
+    def note(self, instruction: Any, values: Sequence[Any]) -> None:
+        """Look at what is there before an instruction.
+
+        Args:
+            instruction: it counts when it is a task, whose results and temporary buffers come on top.
+            values: all values of the pipeline.
+        """
+        task = instruction.label
+        if not isinstance(task, Task):
+            return
+        needs = instruction.run.memory_analysis()
+        # What reuses the buffer of an argument is counted there already.
+        more = needs.temp_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
+        held = bytes_on(self.devices[task.stage], values)
+        self.peaks[task.stage] = max(self.peaks.get(task.stage, 0), held + more)
+
+
+def bytes_on(device: Any, values: Sequence[Any]) -> int:
+    """Bytes of arrays on a device, not of those on its host; an array that stands for two values counts once."""
+    there = (array for array in values if array is not None and not array.is_deleted())
+    arrays = {id(array): array for array in there if not is_on_host(array)}
+    return sum(
+        shard.data.nbytes for array in arrays.values() for shard in array.addressable_shards if shard.device == device
+    )

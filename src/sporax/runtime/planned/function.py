@@ -25,7 +25,7 @@ from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.ir.config.search_names import full_name
+from sporax.ir.config.search_config import full_name
 from sporax.ir.graph import Role
 from sporax.ir.hardware import HardwareProfile, load_profile, profile_name
 from sporax.ir.placement import Placement, prime_mesh
@@ -38,15 +38,20 @@ from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
-from sporax.runtime.planned.asked_devices import asked_devices, device_matrix, named_axes, under_environment
 from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, are_here
-from sporax.runtime.planned.fixed_arguments import check_mapping, fixed_placements, leaves_of
-from sporax.runtime.planned.fixed_results import FixedResults
+from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
 from sporax.runtime.planned.traced_function import donated_positions, traced
-from sporax.runtime.planned.user_mesh import types_of, with_types
+from sporax.runtime.planned.user_mesh import (
+    asked_devices,
+    device_matrix,
+    named_axes,
+    types_of,
+    under_environment,
+    with_types,
+)
 from sporax.runtime.process.defects import defects_told
 from sporax.runtime.session import SESSION
 
@@ -306,9 +311,7 @@ def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count:
         return fixed
     each = in_shardings if isinstance(in_shardings, tuple | list) else (in_shardings,) * count
     if len(each) != count:
-        raise SporaxValueError(
-            f"For 'plan', 'in_shardings' must have an entry for each of {count} arguments, but got {len(each)}."
-        )
+        raise SporaxValueError.must("plan", "in_shardings", f"have an entry for each of {count} arguments", len(each))
     named: dict[int | str, Any] = {number: entry for number, entry in enumerate(each) if entry is not None}
     twice = [number for number in named if number in fixed]
     if twice:

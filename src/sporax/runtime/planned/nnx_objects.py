@@ -109,9 +109,8 @@ class NnxObjects:
             SporaxValueError: the user has named others.
         """
         if others:
-            raise SporaxValueError(
-                "For 'plan', 'carry' must be left out where arguments are objects of flax.nnx, which are carried, but got "
-                f"{others}."
+            raise SporaxValueError.must(
+                "plan", "carry", "be left out where arguments are objects of flax.nnx, which are carried", others
             )
         return dict(enumerate(self.definitions))
 

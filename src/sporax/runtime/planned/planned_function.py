@@ -17,7 +17,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.operation import Shape
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.lowering.execute.host_calls import HOST_CALLS
+from sporax.lowering.execute.local_task import HOST_CALLS
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.planner import PlanResult, SearchResult, peak_bytes
 from sporax.planner.cost.kernel_cost import kernel_seconds
@@ -25,8 +25,7 @@ from sporax.planner.cost.model import CostModel, Roofline
 from sporax.report.console import show_plan
 from sporax.report.plan_warnings import beyond_the_chip
 from sporax.report.questions import Answers
-from sporax.runtime.devices.device_program import device_program
-from sporax.runtime.devices.global_view import axis_names, jax_mesh
+from sporax.runtime.devices.global_view import axis_names, device_program, jax_mesh
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, check_shapes, of_any_shape

@@ -18,7 +18,7 @@ from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.graph import Role
 from sporax.report.plan_warnings import plan_warnings
 from sporax.report.questions import PlannedGraph
-from sporax.runtime.devices.argument import Argument
+from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, applied

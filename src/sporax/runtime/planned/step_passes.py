@@ -38,8 +38,7 @@ from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
 from sporax.lowering.passes.pass_order import flat_for_plan, passed
 from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options
-from sporax.lowering.passes.recompute.memory_notes import host_notes, recomputation_notes
-from sporax.lowering.passes.recompute.plan_facts import Roles, plan_facts
+from sporax.lowering.passes.recompute.plan_facts import Roles, host_notes, plan_facts, recomputation_notes
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
@@ -47,20 +46,23 @@ from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_me
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
-from sporax.planner.pins.axis_order import arranged_for
-from sporax.planner.pins.data_placement import data_placement
+from sporax.planner.pins.data_placement import arranged_for, data_placement
 from sporax.planner.pins.manual_split import check_splits
 from sporax.runtime.devices.agreed_plan import agreed_plan
-from sporax.runtime.devices.argument import Argument
-from sporax.runtime.devices.device_program import device_program, fusion_options
-from sporax.runtime.devices.global_view import devices_here, placement_of, sharding_of
+from sporax.runtime.devices.global_view import (
+    Argument,
+    device_program,
+    devices_here,
+    fusion_options,
+    placement_of,
+    sharding_of,
+)
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
 from sporax.runtime.planned.compiled_plans import CompiledPlans, may_compile
-from sporax.runtime.planned.host_variables import check_offload, sent_to_hosts
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
-from sporax.runtime.planned.step import PlannedStep
+from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts
 from sporax.runtime.session import SESSION
 
 _WORTH_A_NOTE = 0.99

@@ -29,8 +29,7 @@ from sporax.ir.graph import LITERAL
 from sporax.ir.plan import Plan
 from sporax.ir.variables import read
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.runtime.devices.device_program import device_program
-from sporax.runtime.devices.global_view import jax_mesh, partition_spec
+from sporax.runtime.devices.global_view import device_program, jax_mesh, partition_spec
 from sporax.runtime.session import SESSION
 
 _SPREADS = 64

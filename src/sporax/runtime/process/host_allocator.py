@@ -6,17 +6,26 @@ temporaries spent 57 of its 132 ms so.
 
 Method. `mallopt` makes glibc take everything from one heap and never shrink it. A freed block is then the next step's block. A
 process so keeps the most that it ever needed, as it does with the pools of accelerators. This is for processes that Python
-starts; ranks get settings with large pages from what starts them (`launch/jobs/allocation.py`).
+starts; ranks get settings with large pages from what starts them (`launch/jobs/cores.py`).
 
 Reference: mallopt(3).
+
+All objects of the process that the garbage collector tracks.
+
+Problem: a program that calls `gc.freeze` (before it forks, say) hides its objects from `gc.get_objects`, and whoever looks for
+the functions that run some code, or for all Tensors, would miss them.
+
+Method: what was frozen is given back to the oldest generation first. It is still alive, and only costs the collector time.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from sporax.ir.variables import read
 
@@ -46,3 +55,10 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
         library.mallopt(setting, value) == 1
         for setting, value in ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1))
     )
+
+
+def tracked_objects() -> list[Any]:
+    """Every tracked object, frozen ones included."""
+    if gc.get_freeze_count():
+        gc.unfreeze()
+    return gc.get_objects()

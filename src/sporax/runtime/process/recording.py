@@ -26,7 +26,7 @@ from sporax.runtime.session import SESSION
 T = TypeVar("T")
 
 # By name: it loads JAX.
-_TRACE = "sporax.runtime.process.trace_files"
+_TRACE = "sporax.runtime.process.recorded_operators"
 
 
 def begin(environ: Mapping[str, str]) -> None:

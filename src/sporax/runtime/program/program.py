@@ -30,13 +30,20 @@ import jax
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime.process import dry_run
-from sporax.runtime.program.arguments import assembled, joint_inputs
-from sporax.runtime.program.signature import Signature, difference, is_array, sign
-from sporax.runtime.program.variant import Variant, waiting
+from sporax.runtime.program.variant import (
+    Signature,
+    Variant,
+    assembled,
+    difference,
+    is_array,
+    joint_inputs,
+    sign,
+    waiting,
+)
 from sporax.runtime.program.variants import described, discovered, new_variant
 from sporax.runtime.ranks import joint_arrays, local_ranks
 from sporax.runtime.session import SESSION
-from sporax.runtime.state import frames, value_checks
+from sporax.runtime.state import frames, trace_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def _run_planned(variant: Variant, planned: PlannedStep | PipelinedStep, data: l
     outputs = planned.run(variant.executable, [*updated, *read], data)
     variant.storage.store(outputs[: len(updated)])
     if variant.checks:
-        value_checks.raise_noted(outputs)
+        trace_constants.raise_noted(outputs)
     return assembled(variant, outputs[len(updated) :])
 
 
@@ -150,7 +157,7 @@ class Program:
         new_values, outputs = variant.run(*variant.storage.fetch(), arrays)
         variant.storage.store(new_values)
         if variant.checks:
-            value_checks.raise_noted((new_values, outputs))
+            trace_constants.raise_noted((new_values, outputs))
         return assembled(variant, outputs)
 
     def _run_jointly(self, variant: Variant, arrays: list[jax.Array]) -> Any:
@@ -162,7 +169,7 @@ class Program:
         new_values, outputs = joint_arrays.run(variant.run, self.name, devices, *values)
         variant.storage.store(new_values)
         if variant.checks:
-            value_checks.raise_noted((new_values, outputs))
+            trace_constants.raise_noted((new_values, outputs))
         results = (
             list(map(joint_arrays.to_local, outputs)) if variant.parts is None else variant.parts.own_results(outputs)
         )

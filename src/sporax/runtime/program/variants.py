@@ -1,25 +1,185 @@
-"""Variants of a program: found by an abstract trace for the shapes of a call, and compiled or planned (`Variant`)."""
+"""Variants of a program: found by an abstract trace for the shapes of a call, and compiled or planned (`Variant`).
+
+A function of variables as a pure program of arrays, rewritten by the passes that its settings ask for, and compiled.
+
+The program is ``(updated variables, variables that are only read, inputs) -> (updated variables, outputs)``. What a frame
+(`sporax.runtime.state.frames`) collects while the function is traced becomes arguments and results.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
+from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.identity import ByIdentity
 from sporax.ir.config.plan_settings import PlanSettings
+from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
+from sporax.lowering import passes as step_passes
+from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, compiler_options
+from sporax.lowering.rewriter import flat
 from sporax.runtime import planned as planned_steps
 from sporax.runtime import world
 from sporax.runtime.devices import global_view
-from sporax.runtime.program.arguments import note_results
 from sporax.runtime.program.discovery import Discovery, discover
-from sporax.runtime.program.pure_program import jit_program, pure, send_away
-from sporax.runtime.program.signature import Signature, inputs_of
-from sporax.runtime.program.variant import Variant
-from sporax.runtime.ranks import first_values, local_ranks, placed_calls
+from sporax.runtime.program.variant import Signature, Variant, inputs_of, note_results
+from sporax.runtime.ranks import first_values, joint_arrays, local_ranks, placed_calls
 from sporax.runtime.state import frames
+from sporax.runtime.storage import block_files
+from sporax.runtime.storage.block_files import Filed
+from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
+from sporax.runtime.storage.stacked_variables import may_be_row, stacks_of
+from sporax.runtime.storage.variables import InMemory, Joint, VariableStorage
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
+
+    from sporax.lowering.passes.recompute.recompute_blocks import Chosen
+
+
+def pure(function: Callable[..., Any], variant: Variant, name: str, planned: bool) -> Callable[..., Any]:
+    """`function` as a pure one of the values of its variables and its arrays."""
+
+    def program(
+        written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        variables = (*variant.written, *variant.read)
+        # A step that a plan shards keeps everything on devices, or says so in its plan.
+        values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
+        with frames.Frame(values, compiled=True, planned=planned) as frame:
+            frame.requests.update(variant.requests)
+            data = placed_calls.of_first_worker(arrays) if placed_calls.TAG in variant.tags else arrays
+            args, kwargs = inputs_of(variant.signature, data)
+            result = function(*args, **kwargs)
+        leaves = note_results(variant, result)
+        owned = {ByIdentity(value) for value in (*written, *read, *frame.values.values())}
+        outputs = [
+            # A variable's buffer is given away at the next step, so no output may share it.
+            jnp.array(leaf, copy=True) if ByIdentity(leaf) in owned else leaf
+            for leaf in leaves
+            if isinstance(leaf, jax.Array)
+        ]
+        updated = [frame.values[variable] for variable in variant.written]
+        return returned(variant.written, updated, not planned), outputs
+
+    program.__name__ = program.__qualname__ = name
+    return program
+
+
+def jit_program(
+    function: Callable[..., Any], variant: Variant, name: str, arrays: list[Any], trace: Discovery
+) -> tuple[Any, VariableStorage]:
+    """The pure program of a variant, rewritten and handed to `jax.jit`; and how it takes its variables."""
+    program = pure(function, variant, name, planned=False)
+    # These are facts about the program and no passes.
+    passes = variant.tags - {placed_calls.TAG, first_values.TAG}
+    options = compiler_options(passes) if passes else {}
+    storage = _storage(variant)
+    # Stacks change how variables are stored, which neither joint programs nor files support.
+    if BLOCKS in passes and not variant.communicates and not variant.filed and placed_calls.TAG not in variant.tags:
+        program, storage = _with_stacks(program, variant, passes, name, arrays, trace)
+    elif passes:
+        filed = block_files.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
+        files = block_files.files_of(passes)
+        new_file = None if files is None else files.new
+        program = step_passes.rewritten(program, passes, _chooser(variant, passes), filed, new_file)
+    if not variant.communicates:
+        return jax.jit(program, donate_argnums=0, compiler_options=dict(options)), storage
+    if variant.parts is not None:
+        program = variant.parts.program(program)
+    # Position 0 is the list of updated variables, whose buffers the results take over.
+    jitted = joint_arrays.compile_jointly(
+        program, joint_arrays.all_devices(), donate=(0,), options=options, is_step=True
+    )
+    return jitted, storage
+
+
+def _storage(variant: Variant) -> VariableStorage:
+    if variant.communicates:
+        return Joint(variant.written, variant.read)
+    return (Filed if variant.filed else InMemory)(variant.written, variant.read)
+
+
+def _with_stacks(
+    program: Callable[..., Any],
+    variant: Variant,
+    passes: frozenset[str],
+    name: str,
+    arrays: list[Any],
+    trace: Discovery,
+) -> tuple[Any, VariableStorage]:
+    """The program with repeated blocks as loops, and the variables that it takes as rows of stacks."""
+    flattened = trace.program()
+    if flattened is None:
+        flattened = flat(jax.make_jaxpr(program)(*_shapes(variant), arrays))
+    else:
+        note_results(variant, trace.result)
+    variables = (*variant.written, *variant.read)
+    # Numbered as the flat program takes them: updated variables, read ones, data.
+    rows = frozenset(number for number, variable in enumerate(variables) if may_be_row(variable))
+    looped, stacked = step_passes.rewritten_with_stacks(
+        flattened, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
+    )
+    return looped, stacks_of(stacked, variant.written, variant.read)
+
+
+def send_away(function: Callable[..., Any], variant: Variant, arrays: list[Any]) -> None:
+    """Bring the variables of a step to where its settings want them: host memory, or files.
+
+    Raises:
+        SporaxNotImplementedError: the step exchanges data with other ranks and should use files.
+    """
+    variables = (*variant.written, *variant.read)
+    with_files = any(tag.startswith("files ") for tag in variant.tags)
+    if with_files and variant.communicates:
+        raise SporaxNotImplementedError(
+            f"For '{variant.name}', 'disk' is offered in 'set_offload_context' for steps of one device, but the step exchanges "
+            "data with other ranks. Use 'cpu' there."
+        )
+
+    def peak_bytes() -> int | None:
+        # The model does not know how ranks' own exchanges use memory.
+        if variant.communicates:
+            return None
+        program = pure(function, variant, variant.name, planned=False)
+        return planned_steps.peak_of_one_device(
+            program, variant.written, variant.read, _shapes(variant), arrays, variant.tags
+        )
+
+    bring_to_host(variables, variant.tags, peak_bytes)
+    block_files.bring_to_files(variables, variant.tags, peak_bytes)
+    variant.filed = with_files and any(block_files.place_of(variable) is not None for variable in variables)
+
+
+def _shapes(variant: Variant) -> list[list[Any]]:
+    """What the variables that are updated, and those that are only read, look like to a trace."""
+    return [[_shape(variable.raw) for variable in part] for part in (variant.written, variant.read)]
+
+
+def _shape(array: jax.Array) -> Any:
+    # A trace knows the memory of an array alone; a struct with its sharding would be taken for one on the device.
+    return array if trace_marks.is_on_host(array) else jax.ShapeDtypeStruct(array.shape, array.dtype)
+
+
+def _chooser(variant: Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:
+    """What chooses what is computed again; None where nothing is to be chosen.
+
+    Raises:
+        SporaxNotImplementedError: the step exchanges data with other ranks.
+    """
+    if AUTO not in passes:
+        return None
+    if variant.communicates:
+        raise SporaxNotImplementedError(
+            f"For '{variant.name}', recompute='auto' is offered in steps of one device and in the parallel modes "
+            "'semi_auto_parallel' and 'auto_parallel', but the step exchanges data with other ranks. Mark Cells with "
+            "'recompute()' there."
+        )
+    return planned_steps.chooser_for_one_device(variant.written, variant.read, passes)
 
 
 def new_variant(

@@ -14,19 +14,29 @@ JAX traces some functions by themselves: rules of differentiation, loop bodies, 
 trace must not be met in another. So the last result is kept for each trace, and a collective, which is differentiable
 and may thus run in a trace of its own, takes an `order_token` along and gives one back. Loop bodies and the like are ordered
 inside; against what is around them they are ordered by the data they take and give.
+
+Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` asks for it (`lowering.passes.reused_collectives`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from sporax.ir.config.parallel_config import VARIABLE, reuse_limit
+from sporax.lowering import passes
+from sporax.runtime.process.dry_run import say
 from sporax.runtime.session import SESSION
+
+if TYPE_CHECKING:
+    from sporax.lowering.passes.reused_collectives import Reuse
 
 AXIS = "rank"
 """Name of the mesh axis along which ranks are."""
@@ -107,3 +117,39 @@ def _trace_state() -> Any:
 def _converted(element: jax.Array, dtype: Any) -> jax.Array:
     real = element.real if jnp.issubdtype(element.dtype, jnp.complexfloating) else element
     return real.astype(dtype)
+
+
+def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment asks for it.
+
+    Args:
+        program: of one device's arrays.
+        name: what reports call it.
+    """
+    limit = reuse_limit(os.environ)
+    return passes.with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
+
+
+def _tell(name: str, limit: int, reuse: Reuse) -> None:
+    # A program may be traced again, for its text or its memory.
+    if jax.process_index() == 0:
+        _say_once(_words(name, limit, reuse))
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
+
+
+def _words(name: str, limit: int, reuse: Reuse) -> str:
+    if not reuse.calls:
+        some = (
+            f"no two of its communication operators ({reuse.operators}) are equal"
+            if reuse.operators
+            else "it has no communication operators"
+        )
+        return f"'{name}' reuses no communication ({VARIABLE}): {some}"
+    return (
+        f"'{name}' reuses communication ({VARIABLE}, at most {limit}): {reuse.calls} of {reuse.operators} operators are calls "
+        f"now; subgraphs {reuse.subgraphs}, operators left {reuse.left}"
+    )

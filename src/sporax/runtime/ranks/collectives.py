@@ -31,8 +31,7 @@ from sporax.base.made_later import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
-from sporax.runtime.ranks.exchange_modes import check_mode
-from sporax.runtime.ranks.exchanges import Axis, from_root, gather, reduce, reduce_scatter, swap
+from sporax.runtime.ranks.exchanges import Axis, check_mode, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
 from sporax.runtime.session import World
 from sporax.runtime.state import frames

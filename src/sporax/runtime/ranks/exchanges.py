@@ -7,24 +7,30 @@ collective with replica groups; where it does not fit that (3 of 8), it goes rou
 Each exchange follows the one before it (`sporax.runtime.ranks.collective_order`), so that programs of different ranks exchange
 data in one order. In a dry run there are no other members; each is taken to hold what this one holds.
 Reference: https://openxla.org/xla/operation_semantics (AllReduce, AllGather, AllToAll, CollectivePermute: replica groups).
+
+Where data may be exchanged between ranks: contexts that forbid it, and checks of them.
+
+A module of its own, since what is differentiated asks for it also where no rank exchanges anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.base.made_later import dataclass
 from sporax.lowering.execute.reductions import EXTREMES, sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS, follow, record_collective
+from sporax.runtime.session import SESSION
 
 _LARGEST_IN_PAIRS_BYTES = 2**22
 """Largest message that four members combine in pairs."""
@@ -198,3 +204,51 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
 
 def _bits(dtype: Any) -> Any:
     return _UNSIGNED[jnp.dtype(dtype).itemsize]
+
+
+class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
+    """An exchange was met in a function that was to be differentiated in forward mode."""
+
+
+@contextmanager
+def forward_mode_refused() -> Iterator[None]:
+    """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
+    tracing = SESSION.tracing
+    outer, tracing.forward_mode = tracing.forward_mode, True
+    try:
+        yield
+    finally:
+        tracing.forward_mode = outer
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
+    tracing = SESSION.tracing
+    outer, tracing.refused = tracing.refused, what
+    try:
+        yield
+    finally:
+        tracing.refused = outer
+
+
+def check_mode() -> None:
+    """Check that data may be exchanged here.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+        SporaxRuntimeError: inside `refused`.
+    """
+    check_reverse()
+    if what := SESSION.tracing.refused:
+        raise SporaxRuntimeError(f"For '{what}', communication operators must stand outside of it.")
+
+
+def check_reverse() -> None:
+    """Check that what comes is not differentiated in forward mode.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+    """
+    if SESSION.tracing.forward_mode:
+        raise ReverseModeNeeded

@@ -32,8 +32,7 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.compiler_options import merged_options
 from sporax.runtime import world as distributed
 from sporax.runtime.process import dry_run
-from sporax.runtime.ranks.collective_order import AXIS, in_order, order_token
-from sporax.runtime.ranks.communication_reuse import reusing
+from sporax.runtime.ranks.collective_order import AXIS, in_order, order_token, reusing
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.state.frames import Variable

@@ -32,7 +32,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.base.made_later import dataclass
 from sporax.lowering import passes
 from sporax.runtime import world
-from sporax.runtime.process.dry_run_report import say
+from sporax.runtime.process.dry_run import say
 from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
 from sporax.runtime.session import SESSION

@@ -22,8 +22,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.base.made_later import dataclass
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective
-from sporax.runtime.ranks.exchange_modes import refused
-from sporax.runtime.ranks.exchanges import Axis, from_root
+from sporax.runtime.ranks.exchanges import Axis, from_root, refused
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxRuntimeError
 from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
-from sporax.runtime.ranks.exchange_modes import check_mode
+from sporax.runtime.ranks.exchanges import check_mode
 from sporax.runtime.state import frames
 
 

@@ -15,8 +15,7 @@ from sporax.ir.config.placement_config import PsConfig
 from sporax.ir.variables import read
 from sporax.ps import process as ps_main
 from sporax.ps.client.store import ServerStore
-from sporax.ps.environment import PsEnvironment
-from sporax.ps.mixed_mode import serve_ranks
+from sporax.ps.environment import PsEnvironment, serve_ranks
 from sporax.ps.sockets.security import keys_for
 from sporax.ps.worker.server_connection import ServerConnection
 from sporax.runtime import world

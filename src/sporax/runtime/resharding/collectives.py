@@ -15,7 +15,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.placement import prime_mesh
 from sporax.planner.communication.moves import Move, MoveKind
-from sporax.planner.cost.link_rates import link_costs
+from sporax.planner.cost.chosen_model import link_costs
 from sporax.report.resharding import FoundCollective, SourceLine
 from sporax.runtime.process.compiled_text import CompiledText, HloInstruction, groups_of
 from sporax.runtime.resharding.sharded_program import NumberedEquation, number_of, place_of, without_numbers

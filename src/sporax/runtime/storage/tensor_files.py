@@ -21,8 +21,7 @@ from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.base.made_later import dataclass
 from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CorruptCheckpointError
-from sporax.runtime.storage.regions import Region, Shape, region_shape
+from sporax.runtime.storage.entries import CorruptCheckpointError, Region, Shape, region_shape
 
 _counting = threading.Lock()
 """Several threads may read a file."""

@@ -31,7 +31,7 @@ from jax.sharding import Sharding
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.regions import Region
+from sporax.runtime.storage.entries import Region
 from sporax.runtime.storage.safetensors_format import NAMES
 from sporax.runtime.storage.slice_directory import SliceDirectory, open_directory, write_marker, write_slices
 from sporax.runtime.storage.slices import held_slices, placed_blocks, this_rank

@@ -13,7 +13,7 @@ from sporax.lowering.marks.host_transfer import (
     transfers,
     without_round_trips,
 )
-from sporax.lowering.passes.host.host_work import in_host_memory
+from sporax.lowering.passes.host.offload import in_host_memory
 from sporax.lowering.rewriter import flat
 
 X = jnp.linspace(0.0, 1.0, 12, dtype=jnp.float32).reshape(3, 4)

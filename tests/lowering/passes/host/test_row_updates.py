@@ -15,7 +15,7 @@ from sporax.lowering.marks.host_transfer import (
     transfers,
     without_round_trips,
 )
-from sporax.lowering.passes.host.host_work import in_host_memory
+from sporax.lowering.passes.host.offload import in_host_memory
 from sporax.lowering.passes.host.row_updates import by_rows, row_update
 from sporax.lowering.rewriter import flat
 

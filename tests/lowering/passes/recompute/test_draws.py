@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.marks import LayoutMark
+from sporax.ir.marks import LayoutMark, next_number
 from sporax.lowering.marks.mark_primitive import mark_p
-from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.passes.recompute.draws import draws_that_wait
 from sporax.lowering.rewriter import flat
 

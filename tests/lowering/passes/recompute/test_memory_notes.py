@@ -3,7 +3,7 @@
 import re
 
 from sporax.lowering.marks.tags import new_tag
-from sporax.lowering.passes.recompute.memory_notes import host_notes, recomputation_notes
+from sporax.lowering.passes.recompute.plan_facts import host_notes, recomputation_notes
 from sporax.lowering.passes.recompute.recompute import recompute
 
 ACTIVATION = 2 * 4 * 4

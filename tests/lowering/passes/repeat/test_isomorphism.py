@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from sporax.lowering.passes.repeat.isomorphism import comparable, numbered
+from sporax.lowering.passes.repeat.recomputed_values import comparable, numbered
 
 
 def numbers_of(function, *arguments):

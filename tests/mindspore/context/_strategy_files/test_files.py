@@ -21,8 +21,7 @@ from sporax.mindspore.context._strategy_files import protobuf as strategy_protob
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES
 from sporax.mindspore.context._strategy_files.layouts import ParameterLayout
 from sporax.planner import PlanRequest, make_plan
-from sporax.runtime.devices.argument import Argument
-from sporax.runtime.devices.global_view import devices_here
+from sporax.runtime.devices.global_view import Argument, devices_here
 from sporax.runtime.planned.step import PlannedStep
 
 X, W = jnp.ones((8, 4)), jnp.ones((4, 4))

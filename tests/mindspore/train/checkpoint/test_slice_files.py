@@ -18,9 +18,9 @@ from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.mindspore import Parameter, Tensor, nn, ops
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.train import load_checkpoint, load_param_into_net
-from sporax.mindspore.train._stored.deferred import stored_values
+from sporax.mindspore.train._stored.files import stored_values
 from sporax.mindspore.train._stored.slice_files import sibling, write_rank_file
-from sporax.runtime.storage import blocked_variables
+from sporax.runtime.storage import placed_variables
 from sporax.runtime.storage.entries import CheckpointEntry
 from sporax.runtime.storage.slices import RankPlace, held_slices
 
@@ -172,8 +172,8 @@ def test_uneven_parts_are_written_as_rows(tmp_path: Path) -> None:
     parameter = Parameter(Tensor(table), name="table")
     how = Blocked(0, UnevenRows((4, 2, 3)))
     mesh = Mesh(np.array(jax.devices()[:3]), ("a",))
-    blocked_variables.keep(
-        parameter, blocked_variables.stored(parameter, how, NamedSharding(mesh, PartitionSpec("a"))), how
+    placed_variables.keep(
+        parameter, placed_variables.stored(parameter, how, NamedSharding(mesh, PartitionSpec("a"))), how
     )
     sizes = []
     for rank in range(3):

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)).map(lambda p: (p[0], p[0] + p[1])), max_size=10)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sporax.planner.solver import CostGraph, evaluate
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sporax.planner.budget import Budget
 from sporax.planner.solver import evaluate
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.exact import ByProgram, peaks, solve_exactly
 from sporax.planner.solver.methods.label_rounds import ByLabels

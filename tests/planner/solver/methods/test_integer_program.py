@@ -7,7 +7,7 @@ from solver_graphs import network_of
 from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.integer_program import build_program, compress, solve_program
 

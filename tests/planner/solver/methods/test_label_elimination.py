@@ -8,7 +8,7 @@ from solver_graphs import hard_graph, least_of_all, tied_graph
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.label_elimination import Allowance, Elimination, TooManyLabels, numbered, undominated

@@ -7,7 +7,7 @@ from synthetic_graphs import training_step
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods, resolve

@@ -6,7 +6,7 @@ from solver_graphs import least_of_all, tied_graph, whole
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.trws import MessagePassing

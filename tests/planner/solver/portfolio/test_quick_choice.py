@@ -10,7 +10,7 @@ from planner_graphs import cheapest_cost, layers, mesh_of, problem_of
 
 from sporax.planner.solver import CostGraph, evaluate, solve
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio import quick_choice

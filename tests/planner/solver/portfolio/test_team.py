@@ -5,7 +5,7 @@ from solver_graphs import whole
 from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.portfolio.roles import BestKnown
 from sporax.planner.solver.portfolio.team import run_team

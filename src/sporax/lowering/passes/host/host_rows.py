@@ -18,12 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.graph import IDENTITIES, Operator
-from sporax.ir.marks import GradientMark, OperatorMark, Side
+from sporax.ir.marks import GradientMark, OperatorMark, Side, next_number
 from sporax.ir.operation import TensorSpec
 from sporax.lowering.ingest.describe import describe
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.marks.mark_primitive import apply_mark, mark_p
-from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.passes.host.row_updates import shards
 from sporax.lowering.pipeline.flat import MicroStep, Phase
 

@@ -30,10 +30,9 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, Var
 from jax.interpreters import mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import GradientMark, OperatorMark, Side
+from sporax.ir.marks import GradientMark, OperatorMark, Side, next_number
 from sporax.lowering.marks.host_transfer import HOST, moves, place_of_work, runs_on_host, space_of
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, flat, needed, variables
 
 if TYPE_CHECKING:

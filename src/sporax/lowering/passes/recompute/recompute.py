@@ -32,9 +32,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.graph import MARK
 from sporax.ir.layout import Layout
-from sporax.ir.marks import LayoutMark, SavedMark, WeightMark
+from sporax.ir.marks import LayoutMark, SavedMark, WeightMark, next_number
 from sporax.lowering.marks.mark_primitive import mark_p
-from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag
 from sporax.lowering.passes.recompute.draws import draws_that_wait
 from sporax.lowering.passes.recompute.loop_pairs import Entering, with_pairs_rewritten

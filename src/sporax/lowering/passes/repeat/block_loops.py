@@ -38,8 +38,7 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from sporax.base.identity import ByIdentity
-from sporax.lowering.passes.repeat.isomorphism import Kind, numbered
-from sporax.lowering.passes.repeat.recomputed_values import with_derived_values
+from sporax.lowering.passes.repeat.recomputed_values import Kind, numbered, with_derived_values
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, closed_jaxpr, flat, renamed, stack_of
 
 MIN_BLOCKS = 3

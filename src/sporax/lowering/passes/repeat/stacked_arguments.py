@@ -26,9 +26,9 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.base.identity import ByIdentity
-from sporax.ir.newer_primitives import with_newer
+from sporax.ir.operation import with_newer
 from sporax.lowering.passes.repeat.block_loops import MIN_BLOCKS, Key, Looped, Row, literal_key, stacked_aval, take_row
-from sporax.lowering.passes.repeat.isomorphism import Kind, comparable
+from sporax.lowering.passes.repeat.recomputed_values import Kind, comparable
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, needed, reading, variables
 
 _POINTWISE = with_newer(

@@ -1,21 +1,34 @@
 """One operator's strategy in a JSON file, with MindSpore's field names.
 
 Layouts are written where numbers of slices do not determine the slice of each device.
+
+Names of operators in strategy files, and their strategies by these names.
+
+An operator has two names. One says where it is in the program, ``"Net.fc1.matmul/MatMul-op0"``; its number
+distinguishes several calls at one path. The other says which weight it reads, ``"MatMul_fc1.weight"``; only the first
+operator that reads a weight directly has it.
 """
 
 from __future__ import annotations
 
 import reprlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, convert
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.layout import Layout
-from sporax.ir.marks import Shardings
-from sporax.planner.pins.strategies import on_devices
+from sporax.ir.marks import OperatorMark, Shardings, Side
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+from sporax.planner.pins.strategies import on_devices, placements_for
 
 _MOST_DEVICES = 2**31 - 1
 """Devices of a job; a larger number in a file is a mistake."""
@@ -80,3 +93,109 @@ def _layout_to_json(layout: Layout) -> dict[str, Any]:
 def _layout(document: LayoutDocument) -> Layout:
     matrix = DeviceMatrix(document.device_matrix, (), document.rank_list)
     return Layout.from_tensor_map(matrix, document.tensor_map)
+
+
+Items = Mapping[str, Shardings]
+"""Strategies by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """The entrance of an operator of the forward pass.
+
+    Attributes:
+        name: where it is.
+        weight_name: which weight it reads; "" for none, and for all but the first that read it.
+        mark: what the program says of it, with its path.
+        specs: its inputs.
+        placements: where a plan has its inputs when they are read.
+    """
+
+    name: str
+    weight_name: str
+    mark: OperatorMark
+    specs: tuple[TensorSpec, ...]
+    placements: tuple[Placement, ...] = ()
+
+
+def entrances(graph: OperatorGraph, plan: Plan | None = None) -> list[Entrance]:
+    """The operators of the forward pass in order, those inside of loops and branches included."""
+    parameters = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
+    occurrences: Counter[str] = Counter()
+    taken: set[str] = set()
+    marks = []
+    for operator, mark, placements, outside in _walk(graph, plan):
+        place = f"{operator.path}/{mark.operator}"
+        read = [parameters[tensor] for tensor in operator.operands if outside and tensor in parameters]
+        weight_name = f"{mark.operator}_{read[0]}" if read else ""
+        marks.append(
+            Entrance(
+                f"{place}-op{occurrences[place]}",
+                "" if weight_name in taken else weight_name,
+                replace(mark, path=operator.path),
+                operator.operation.operands,
+                placements,
+            )
+        )
+        occurrences[place] += 1
+        taken.add(weight_name)
+    return marks
+
+
+def _walk(
+    graph: OperatorGraph, plan: Plan | None, outside: bool = True
+) -> Iterator[tuple[Any, OperatorMark, tuple[Placement, ...], bool]]:
+    readers = {} if plan is None else graph.consumers()
+    for number, operator in enumerate(graph.operators):
+        planned = None if plan is None else plan.operators[number]
+        mark = operator.mark
+        if isinstance(mark, OperatorMark) and mark.side is Side.IN and not operator.backward:
+            inputs = (
+                () if plan is None else tuple(_read_at(tensor, graph, plan, readers) for tensor in operator.results)
+            )
+            yield operator, mark, inputs, outside
+        for position, body in enumerate(operator.bodies):
+            yield from _walk(body, None if planned is None else planned.bodies[position], False)
+
+
+def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int, Sequence[int]]) -> Placement:
+    """Where a tensor is for its first reader; searches move tensors behind the entrance of an operator."""
+    if tensor not in readers:
+        return Placement.replicated(graph.tensors[tensor].num_dims)
+    first = readers[tensor][0]
+    return plan.operators[first].operands[graph.operators[first].operands.index(tensor)]
+
+
+# ---------------------------------------------------------------------------------------------------- strategies of a plan
+
+
+def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, keeps: Callable[[OperatorMark], bool]) -> Shardings | None:
+    """The strategy that shards an operator as its plan does; None where no strategy does.
+
+    Args:
+        entrance: the operator, with its plan.
+        mesh: the devices.
+        keeps: whether the plan had to keep the user's strategy of an operator.
+    """
+    if entrance.mark.in_strategy is not None and keeps(entrance.mark):
+        return entrance.mark.in_strategy
+    required = [placement.complete() for placement in entrance.placements]
+    numbers = tuple(placement.parts(mesh) for placement in required)
+    layouts = tuple(placement.to_layout(mesh) for placement in required)
+    for strategy in (numbers, layouts):
+        try:
+            if placements_for(replace(entrance.mark, in_strategy=strategy), entrance.specs, mesh) == required:
+                return strategy
+        except SporaxRuntimeError:
+            continue  # no strategy describes it: what follows others, such as a reshape
+    return None
+
+
+def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int, Shardings]:
+    """The strategies that files have for operators of a graph, by number of the call. Places come before weights."""
+    strategies: dict[int, Shardings] = {}
+    for entrance in entrances(graph):
+        strategy = by_place.get(entrance.name, by_weight.get(entrance.weight_name))
+        if strategy is not None:
+            strategies[entrance.mark.number] = strategy
+    return strategies

@@ -33,14 +33,19 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import OperatorMark, Shardings
 from sporax.ir.variables import read
 from sporax.mindspore.context._strategy_files import protobuf
-from sporax.mindspore.context._strategy_files.documents import strategy_from_json, strategy_to_json
+from sporax.mindspore.context._strategy_files.documents import (
+    chosen,
+    entrances,
+    planned_strategy,
+    strategy_from_json,
+    strategy_to_json,
+)
 from sporax.mindspore.context._strategy_files.layouts import (
     ParameterLayout,
     PlacedStep,
     parameter_layouts,
     ranks_with_same_slices,
 )
-from sporax.mindspore.context._strategy_files.names import chosen, entrances, planned_strategy
 
 LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"
 

@@ -105,9 +105,8 @@ class PerBatchMap:
         # Exactly a tuple: a list would be one column in MindSpore.
         if not isinstance(results, tuple) or len(results) != len(self.outputs):
             got = f"{len(results)} columns" if isinstance(results, tuple) else type(results).__name__
-            raise SporaxRuntimeError(
-                f"For 'batch', 'per_batch_map' must return a tuple of {len(self.outputs)} columns "
-                f"{list(self.outputs)}, but got {got}."
+            raise SporaxRuntimeError.must(
+                "batch", "per_batch_map", f"return a tuple of {len(self.outputs)} columns {list(self.outputs)}", got
             )
         results = {
             name: _alone(collate(name, [as_value(item) for item in result]))

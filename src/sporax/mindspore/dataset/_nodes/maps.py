@@ -20,7 +20,6 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events
-from sporax.mindspore.dataset._hooks import DebugHook
 from sporax.mindspore.dataset._nodes.node import Node, Select, Source, flow_workers, replaced_columns
 from sporax.mindspore.dataset._operations import (
     Operation,
@@ -45,7 +44,7 @@ from sporax.mindspore.dataset._streams import (
     mapped,
     rows_of,
 )
-from sporax.mindspore.dataset.debug import PrintMetaDataHook
+from sporax.mindspore.dataset.debug import DebugHook, PrintMetaDataHook
 from sporax.mindspore.dataset.samplers import SequentialSampler
 
 _STAND_INS = 16

@@ -13,12 +13,9 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Format
-from sporax.mindspore.dataset._sources.idx import read_bytes
-from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_mat, reading
-from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
-from sporax.mindspore.dataset._sources.text_files import Columns, FileTable
+from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable, Stored
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._decode import decode
 

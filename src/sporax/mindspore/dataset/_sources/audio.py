@@ -20,10 +20,8 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format
-from sporax.mindspore.dataset._sources.idx import read_bytes
-from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, reading
-from sporax.mindspore.dataset._sources.specified import FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_bytes, reading
 
 
 def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stored]:

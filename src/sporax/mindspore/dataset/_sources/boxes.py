@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
     existing,
     files_in,
@@ -22,7 +22,6 @@ from sporax.mindspore.dataset._sources.reading import (
     read_text,
     reading,
 )
-from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree

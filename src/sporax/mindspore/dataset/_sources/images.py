@@ -11,9 +11,8 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images, images_by_folder, labelled_images
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines
-from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 
 def _classes(folder: Path, class_indexing: dict[str, int] | None) -> dict[str, int]:

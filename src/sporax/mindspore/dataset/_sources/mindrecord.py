@@ -19,8 +19,7 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, Format, Rows, opened
-from sporax.mindspore.dataset._sources.specified import FormatDataset
+from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (
@@ -152,9 +151,7 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     names = ("num_samples", "num_shards", "shard_id")
     count, num_shards, shard_id = (sampling[name] for name in names)
     if by_file and count:
-        raise SporaxValueError(
-            f"For '{where}', 'num_samples' must not be combined with Shuffle.FILES or Shuffle.INFILE, but got {count}."
-        )
+        raise SporaxValueError.must(where, "num_samples", "not be combined with Shuffle.FILES or Shuffle.INFILE", count)
     chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id)
     if by_file:
         # Without shards the order of the child is taken as it is.

@@ -11,9 +11,8 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format
-from sporax.mindspore.dataset._sources.idx import IMAGES_MAGIC, INT_TABLE_MAGIC, LABELS_MAGIC, read_idx
-from sporax.mindspore.dataset._sources.specified import FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.reading import IMAGES_MAGIC, INT_TABLE_MAGIC, LABELS_MAGIC, read_idx
 
 _IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
 _PREFIXES = {"train": "train", "test": "t10k", "all": ""}

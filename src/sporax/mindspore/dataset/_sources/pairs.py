@@ -14,9 +14,8 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Files, Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
-from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 # Downgrade -> the scales that were published.
 _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficult": (4,), "wild": (4,)}
@@ -24,9 +23,7 @@ _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficu
 
 def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> tuple[Any, ...]:
     if scale not in _SCALES[kind]:
-        raise SporaxValueError(
-            f"For '{where}', 'scale' must be among {_SCALES[kind]} where 'downgrade' is {kind!r}, but got {scale}."
-        )
+        raise SporaxValueError.must(where, "scale", f"be among {_SCALES[kind]} where 'downgrade' is {kind!r}", scale)
     return folder, part, kind, scale, decoded
 
 

@@ -12,9 +12,8 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored, images, labelled_images
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
-from sporax.mindspore.dataset._sources.specified import FormatDataset
 
 
 def _celeba_columns(

@@ -16,11 +16,10 @@ from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
 from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Format
+from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
-from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
 from sporax.mindspore.dataset._streams import Indices, Table
 
@@ -294,9 +293,7 @@ class PaddedDataset(GeneratorDataset):
     def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
         where = "PaddedDataset"
         if not isinstance(padded_samples, list) or not all(isinstance(row, dict) for row in padded_samples):
-            raise SporaxTypeError(
-                f"For '{where}', 'padded_samples' must be a list of dict, but got {padded_samples!r}."
-            )
+            raise SporaxTypeError.must(where, "padded_samples", "be a list of dict", repr(padded_samples))
         # Rows of several forms could not be batched.
         if not padded_samples or any(row.keys() != padded_samples[0].keys() for row in padded_samples):
             raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")

@@ -136,9 +136,7 @@ def _kind(value: Any) -> str:
     # "<u0" is how numpy prints str.
     name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
     if name not in _TYPES:
-        raise SporaxTypeError(
-            f"For 'Schema.add_column', 'de_type' must be one of {', '.join(_TYPES)}, but got {value!r}."
-        )
+        raise SporaxTypeError.must("Schema.add_column", "de_type", f"be one of {', '.join(_TYPES)}", repr(value))
     return name
 
 

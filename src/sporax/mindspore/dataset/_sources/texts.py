@@ -15,8 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.columns import Files, Stored
-from sporax.mindspore.dataset._sources.format import Argument, Format
+from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable, Stored
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
     files_in,
     files_named,
@@ -26,8 +26,6 @@ from sporax.mindspore.dataset._sources.reading import (
     read_json,
     reading,
 )
-from sporax.mindspore.dataset._sources.specified import FileDataset, FormatDataset
-from sporax.mindspore.dataset._sources.text_files import Columns, FileTable, LineTable
 from sporax.mindspore.dataset._streams import Table
 
 

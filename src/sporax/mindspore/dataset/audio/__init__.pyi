@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from sporax.mindspore.common.dtype import DType as _DType
 from sporax.mindspore.common.tensor import Tensor as Tensor
-from sporax.mindspore.dataset.audio._cepstra import MFCC as MFCC
 from sporax.mindspore.dataset.audio._filters import AllpassBiquad as AllpassBiquad
 from sporax.mindspore.dataset.audio._filters import BandBiquad as BandBiquad
 from sporax.mindspore.dataset.audio._filters import BandpassBiquad as BandpassBiquad
@@ -25,6 +24,7 @@ from sporax.mindspore.dataset.audio._levels import Contrast as Contrast
 from sporax.mindspore.dataset.audio._levels import DBToAmplitude as DBToAmplitude
 from sporax.mindspore.dataset.audio._levels import Fade as Fade
 from sporax.mindspore.dataset.audio._levels import Gain as Gain
+from sporax.mindspore.dataset.audio._levels import MFCC as MFCC
 from sporax.mindspore.dataset.audio._levels import MuLawDecoding as MuLawDecoding
 from sporax.mindspore.dataset.audio._levels import MuLawEncoding as MuLawEncoding
 from sporax.mindspore.dataset.audio._levels import Vol as Vol

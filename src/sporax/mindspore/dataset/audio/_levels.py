@@ -1,4 +1,4 @@
-"""Loudness: gain, fades, decibels, and the few bits of telephony."""
+"""Levels and cepstra of sound: decibels, gain, contrast; coefficients of mel and linear spectra."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_int, check_number, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.audio._waves import WaveTransform
-from sporax.mindspore.dataset.audio.enums import FadeShape, GainType, ScaleType
+from sporax.mindspore.dataset.audio._filters import WaveTransform
+from sporax.mindspore.dataset.audio._spectra import MelSpectrogram, create_dct
+from sporax.mindspore.dataset.audio.enums import FadeShape, GainType, NormMode, ScaleType
 
 
 class AmplitudeToDB(WaveTransform):
@@ -167,3 +168,50 @@ class MuLawDecoding(OneToOne):
         dtype = np.float64 if value.dtype == np.float64 else np.float32
         squeezed = value / self._mu * 2 - 1.0
         return (np.sign(squeezed) * (np.exp(np.abs(squeezed) * np.log1p(self._mu)) - 1) / self._mu).astype(dtype)
+
+
+_LOG_OFFSET = 1e-6
+"""Added before the logarithm, so that silence has one: MindSpore's number."""
+
+
+class MFCC(WaveTransform):
+    """Mel frequency cepstral coefficients: (…, time) -> (…, n_mfcc, frames).
+
+    Args:
+        sample_rate: samples per second.
+        n_mfcc: how many coefficients; at most as many as there are triangles of the mel scale.
+        dct_type: only 2.
+        norm: how the cosine transform is normalized.
+        log_mels: logarithms of the powers instead of decibels within 80 of the loudest.
+        melkwargs: arguments of `MelSpectrogram` but for `sample_rate`.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        sample_rate: int = 16000,
+        n_mfcc: int = 40,
+        dct_type: int = 2,
+        norm: NormMode = NormMode.ORTHO,
+        log_mels: bool = False,
+        melkwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if melkwargs is not None and not isinstance(melkwargs, dict):
+            raise type_error("MFCC", "melkwargs", "a dict", melkwargs)
+        options = dict(melkwargs or {})
+        if check_int("MFCC", "dct_type", dct_type) != 2:
+            raise SporaxValueError(f"For 'MFCC', 'dct_type' must be 2, but got {dct_type}.")
+        count, triangles = check_int("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
+        self._spectrogram = MelSpectrogram(sample_rate, **options)
+        if count > triangles:
+            raise SporaxValueError(f"For 'MFCC', 'n_mfcc' must be at most n_mels = {triangles}, but got {n_mfcc}.")
+        self._cosines = create_dct(count, triangles, norm).astype(np.float64)
+        self._log = check_bool("MFCC", "log_mels", log_mels)
+        self._decibels = AmplitudeToDB()
+
+    def _of_wave(self, wave: Array) -> Array:
+        mels = self._spectrogram._of_wave(wave)
+        levels = np.log(mels + _LOG_OFFSET) if self._log else self._decibels._of_wave(mels)
+        return np.swapaxes(np.swapaxes(levels, -1, -2) @ self._cosines, -1, -2)

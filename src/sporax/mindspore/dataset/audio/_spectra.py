@@ -13,7 +13,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, type_error
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.audio._waves import WaveTransform
+from sporax.mindspore.dataset.audio._filters import WaveTransform
 from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
 
 

@@ -20,9 +20,8 @@ _HOMES = homes_in(
     _filters: AdjustSharpness GaussianBlur RandomAdjustSharpness RandomSharpness
     _geometry: CenterCrop Crop HorizontalFlip Pad RandomCrop RandomHorizontalFlip RandomResize RandomResizedCrop
         RandomVerticalFlip Resize VerticalFlip
-    _linear: LinearTransformation NormalizePad
     _mixing: CutMixBatch MixUp MixUpBatch
-    _pixels: HWC2CHW Normalize Rescale SlicePatches ToTensor ToType
+    _pixels: HWC2CHW Normalize Rescale SlicePatches ToTensor ToType LinearTransformation NormalizePad
     _policies: AutoAugment RandAugment RandomSelectSubpolicy TrivialAugmentWide UniformAugment
     _rotate: Affine Perspective RandomAffine RandomPerspective RandomRotation Rotate
     enums: AutoAugmentPolicy Border ConvertMode ImageBatchFormat ImageReadMode Inter SliceMode

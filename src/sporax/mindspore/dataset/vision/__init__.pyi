@@ -73,13 +73,13 @@ from sporax.mindspore.dataset.vision._geometry import RandomResizedCrop as Rando
 from sporax.mindspore.dataset.vision._geometry import RandomVerticalFlip as RandomVerticalFlip
 from sporax.mindspore.dataset.vision._geometry import Resize as Resize
 from sporax.mindspore.dataset.vision._geometry import VerticalFlip as VerticalFlip
-from sporax.mindspore.dataset.vision._linear import LinearTransformation as LinearTransformation
-from sporax.mindspore.dataset.vision._linear import NormalizePad as NormalizePad
 from sporax.mindspore.dataset.vision._mixing import CutMixBatch as CutMixBatch
 from sporax.mindspore.dataset.vision._mixing import MixUp as MixUp
 from sporax.mindspore.dataset.vision._mixing import MixUpBatch as MixUpBatch
 from sporax.mindspore.dataset.vision._pixels import HWC2CHW as HWC2CHW
+from sporax.mindspore.dataset.vision._pixels import LinearTransformation as LinearTransformation
 from sporax.mindspore.dataset.vision._pixels import Normalize as Normalize
+from sporax.mindspore.dataset.vision._pixels import NormalizePad as NormalizePad
 from sporax.mindspore.dataset.vision._pixels import Rescale as Rescale
 from sporax.mindspore.dataset.vision._pixels import SlicePatches as SlicePatches
 from sporax.mindspore.dataset.vision._pixels import ToTensor as ToTensor

@@ -2,6 +2,10 @@
 
 The operations, their strengths and the learnt policies are those of the papers (Cubuk et al. 2018 and 2019, Müller & Hutter
 2021). Each operation has a space of strengths: an array with one for each bin, and whether its sign is drawn.
+
+The policies of AutoAugment (Cubuk et al. 2018, appendix): pairs of (operation, probability, bin of the strength).
+
+The bin of an operation without strength is 0.
 """
 
 from __future__ import annotations
@@ -35,9 +39,95 @@ from sporax.mindspore.dataset.vision._color import (
 )
 from sporax.mindspore.dataset.vision._filters import sharpened
 from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_rgb, sides
-from sporax.mindspore.dataset.vision._policy_tables import LEARNT
 from sporax.mindspore.dataset.vision._rotate import check_warp, moved, rotated
 from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, Inter
+
+Entry = tuple[str, float, int]
+
+LEARNT: dict[AutoAugmentPolicy, tuple[tuple[Entry, Entry], ...]] = {
+    AutoAugmentPolicy.IMAGENET: (
+        (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
+        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
+        (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
+        (("Posterize", 0.6, 7), ("Posterize", 0.6, 6)),
+        (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
+        (("Equalize", 0.4, 0), ("Rotate", 0.8, 8)),
+        (("Solarize", 0.6, 3), ("Equalize", 0.6, 0)),
+        (("Posterize", 0.8, 5), ("Equalize", 1.0, 0)),
+        (("Rotate", 0.2, 3), ("Solarize", 0.6, 8)),
+        (("Equalize", 0.6, 0), ("Posterize", 0.4, 6)),
+        (("Rotate", 0.8, 8), ("Color", 0.4, 0)),
+        (("Rotate", 0.4, 9), ("Equalize", 0.6, 0)),
+        (("Equalize", 0.0, 0), ("Equalize", 0.8, 0)),
+        (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
+        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+        (("Rotate", 0.8, 8), ("Color", 1.0, 2)),
+        (("Color", 0.8, 8), ("Solarize", 0.8, 7)),
+        (("Sharpness", 0.4, 7), ("Invert", 0.6, 0)),
+        (("ShearX", 0.6, 5), ("Equalize", 1.0, 0)),
+        (("Color", 0.4, 0), ("Equalize", 0.6, 0)),
+        (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
+        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
+        (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
+        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+        (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
+    ),
+    AutoAugmentPolicy.CIFAR10: (
+        (("Invert", 0.1, 0), ("Contrast", 0.2, 6)),
+        (("Rotate", 0.7, 2), ("TranslateX", 0.3, 9)),
+        (("Sharpness", 0.8, 1), ("Sharpness", 0.9, 3)),
+        (("ShearY", 0.5, 8), ("TranslateY", 0.7, 9)),
+        (("AutoContrast", 0.5, 0), ("Equalize", 0.9, 0)),
+        (("ShearY", 0.2, 7), ("Posterize", 0.3, 7)),
+        (("Color", 0.4, 3), ("Brightness", 0.6, 7)),
+        (("Sharpness", 0.3, 9), ("Brightness", 0.7, 9)),
+        (("Equalize", 0.6, 0), ("Equalize", 0.5, 0)),
+        (("Contrast", 0.6, 7), ("Sharpness", 0.6, 5)),
+        (("Color", 0.7, 7), ("TranslateX", 0.5, 8)),
+        (("Equalize", 0.3, 0), ("AutoContrast", 0.4, 0)),
+        (("TranslateY", 0.4, 3), ("Sharpness", 0.2, 6)),
+        (("Brightness", 0.9, 6), ("Color", 0.2, 8)),
+        (("Solarize", 0.5, 2), ("Invert", 0.0, 0)),
+        (("Equalize", 0.2, 0), ("AutoContrast", 0.6, 0)),
+        (("Equalize", 0.2, 0), ("Equalize", 0.6, 0)),
+        (("Color", 0.9, 9), ("Equalize", 0.6, 0)),
+        (("AutoContrast", 0.8, 0), ("Solarize", 0.2, 8)),
+        (("Brightness", 0.1, 3), ("Color", 0.7, 0)),
+        (("Solarize", 0.4, 5), ("AutoContrast", 0.9, 0)),
+        (("TranslateY", 0.9, 9), ("TranslateY", 0.7, 9)),
+        (("AutoContrast", 0.9, 0), ("Solarize", 0.8, 3)),
+        (("Equalize", 0.8, 0), ("Invert", 0.1, 0)),
+        (("TranslateY", 0.7, 9), ("AutoContrast", 0.9, 0)),
+    ),
+    AutoAugmentPolicy.SVHN: (
+        (("ShearX", 0.9, 4), ("Invert", 0.2, 0)),
+        (("ShearY", 0.9, 8), ("Invert", 0.7, 0)),
+        (("Equalize", 0.6, 0), ("Solarize", 0.6, 6)),
+        (("Invert", 0.9, 0), ("Equalize", 0.6, 0)),
+        (("Equalize", 0.6, 0), ("Rotate", 0.9, 3)),
+        (("ShearX", 0.9, 4), ("AutoContrast", 0.8, 0)),
+        (("ShearY", 0.9, 8), ("Invert", 0.4, 0)),
+        (("ShearY", 0.9, 5), ("Solarize", 0.2, 6)),
+        (("Invert", 0.9, 0), ("AutoContrast", 0.8, 0)),
+        (("Equalize", 0.6, 0), ("Rotate", 0.9, 3)),
+        (("ShearX", 0.9, 4), ("Solarize", 0.3, 3)),
+        (("ShearY", 0.8, 8), ("Invert", 0.7, 0)),
+        (("Equalize", 0.9, 0), ("TranslateY", 0.6, 6)),
+        (("Invert", 0.9, 0), ("Equalize", 0.6, 0)),
+        (("Contrast", 0.3, 3), ("Rotate", 0.8, 4)),
+        (("Invert", 0.8, 0), ("TranslateY", 0.0, 2)),
+        (("ShearY", 0.7, 6), ("Solarize", 0.4, 8)),
+        (("Invert", 0.6, 0), ("Rotate", 0.8, 4)),
+        (("ShearY", 0.3, 7), ("TranslateX", 0.9, 3)),
+        (("ShearX", 0.1, 6), ("Invert", 0.6, 0)),
+        (("Solarize", 0.7, 2), ("TranslateY", 0.6, 7)),
+        (("ShearY", 0.8, 4), ("Invert", 0.8, 0)),
+        (("ShearX", 0.7, 9), ("TranslateY", 0.8, 3)),
+        (("ShearY", 0.8, 5), ("AutoContrast", 0.7, 0)),
+        (("ShearX", 0.7, 2), ("Invert", 0.1, 0)),
+    ),
+}
+
 
 Space = Mapping[str, tuple[Array, bool]]
 Step = tuple[str, float]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.experimental.optim._base import CountingOptimizer, scalar_slot
+from sporax.mindspore.experimental.optim._scaled import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint import optim as mint
 from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like
 

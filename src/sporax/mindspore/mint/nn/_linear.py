@@ -114,9 +114,8 @@ class Embedding(Cell):
             return None
         check_type("Embedding", "padding_idx", padding_idx, "an int", int, takes_bool=False)
         if not -self.num_embeddings <= padding_idx < self.num_embeddings:
-            raise SporaxValueError(
-                f"For 'Embedding', 'padding_idx' must be in [{-self.num_embeddings}, {self.num_embeddings}), "
-                f"but got {padding_idx}."
+            raise SporaxValueError.must(
+                "Embedding", "padding_idx", f"be in [{-self.num_embeddings}, {self.num_embeddings})", padding_idx
             )
         # Negative numbers count from the end.
         return padding_idx % self.num_embeddings

@@ -1,14 +1,19 @@
-"""Layers of `sporax.mindspore.mint.nn` that rearrange, resize, drop or pass on."""
+"""Layers of `sporax.mindspore.mint.nn` that rearrange, resize, drop or pass on.
+
+Padding layers of `sporax.mindspore.mint.nn`: cells around the last dimensions.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.mint.nn._layer import REQUIRED, layer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.padding import _Around
 
 Flatten = layer("Flatten", F.flatten, "Dimensions `start_dim` to `end_dim` made into one.", start_dim=1, end_dim=-1)
 PixelShuffle = layer(
@@ -107,3 +112,73 @@ class Dropout2d(Dropout):
     """Zeroes whole channels of (n, c, h, w) or (c, h, w) at random while training; settings as `Dropout`."""
 
     _drop = staticmethod(F.dropout2d)
+
+
+class _Padding(_Around):
+    """Base of the padding layers.
+
+    Args:
+        padding: cells on every side, or (left, right, top, bottom, …), the last dimension first.
+
+    Raises:
+        SporaxTypeError: no ints.
+        SporaxValueError: another number of them; or negative ones, unless the cells are constant.
+    """
+
+    def _sides(self, padding: int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        name, count = type(self).__name__, 2 * self.spatial
+        sides = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * count
+        if any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
+            raise SporaxTypeError(f"For '{name}', 'padding' must be an int or {count} ints, but got {padding!r}.")
+        if len(sides) != count:
+            raise SporaxValueError(f"For '{name}', 'padding' must be one int or {count}, but got {padding}.")
+        if self.mode != "constant" and min(sides) < 0:
+            raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
+        return sides
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` with as many trailing dimensions as the layer pads."""
+        return F.pad(input, self.padding, mode=self.mode)
+
+
+class _ConstantPadding(_Padding):
+    """Base of the layers that pad with one number.
+
+    Args:
+        padding: cells on every side, or (left, right, top, bottom, …); negative ones take cells away.
+        value: what they hold.
+    """
+
+    def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
+        super().__init__(padding)
+        check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
+        self.value = value
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` with as many trailing dimensions as the layer pads."""
+        return F.pad(input, self.padding, mode=self.mode, value=self.value)
+
+    def extend_repr(self) -> str:
+        """Cells."""
+        return f"padding={self.padding}, value={self.value}"
+
+
+def _layer(name: str, base: type[_Padding], dims: int, what: str, mode: str = "constant") -> Any:
+    doc = f"The last {dims} dims with {what} around." if dims > 1 else f"The last dim with {what} at both ends."
+    return type(
+        name, (base,), {"spatial": dims, "mode": mode, "__doc__": doc, "__module__": "sporax.mindspore.mint.nn"}
+    )
+
+
+ConstantPad1d = _layer("ConstantPad1d", _ConstantPadding, 1, "cells of one value")
+ConstantPad2d = _layer("ConstantPad2d", _ConstantPadding, 2, "cells of one value")
+ConstantPad3d = _layer("ConstantPad3d", _ConstantPadding, 3, "cells of one value")
+ZeroPad1d = _layer("ZeroPad1d", _Padding, 1, "zeros")
+ZeroPad2d = _layer("ZeroPad2d", _Padding, 2, "zeros")
+ZeroPad3d = _layer("ZeroPad3d", _Padding, 3, "zeros")
+ReflectionPad1d = _layer("ReflectionPad1d", _Padding, 1, "the cells mirrored at the edge", "reflect")
+ReflectionPad2d = _layer("ReflectionPad2d", _Padding, 2, "the cells mirrored at the edge", "reflect")
+ReflectionPad3d = _layer("ReflectionPad3d", _Padding, 3, "the cells mirrored at the edge", "reflect")
+ReplicationPad1d = _layer("ReplicationPad1d", _Padding, 1, "the edge repeated", "replicate")
+ReplicationPad2d = _layer("ReplicationPad2d", _Padding, 2, "the edge repeated", "replicate")
+ReplicationPad3d = _layer("ReplicationPad3d", _Padding, 3, "the edge repeated", "replicate")

@@ -8,19 +8,12 @@ _HOMES = homes_in(
     """
     _helpers: opt_init_args_register
     _optimizer: Optimizer
-    adadelta: Adadelta
     adafactor: AdaFactor
-    adagrad: Adagrad ProximalAdagrad
-    adam: Adam AdamOffload AdamWeightDecay LazyAdam
-    adamax: AdaMax
-    asgd: ASGD
-    ftrl: FTRL
-    lamb: Lamb
-    lars: LARS
-    momentum: SGD Momentum
+    adagrad: Adagrad ProximalAdagrad Adadelta RMSProp FTRL
+    adam: Adam AdamOffload AdamWeightDecay LazyAdam AdaMax
+    lamb: Lamb LARS
+    momentum: SGD Momentum ASGD Rprop
     optax: OptaxOptimizer
-    rmsprop: RMSProp
-    rprop: Rprop
     thor: thor
     """,
 )

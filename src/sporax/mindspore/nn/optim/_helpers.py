@@ -3,22 +3,30 @@
 An optimizer derived from `Optimizer` may define `construct` itself, of ``self.get_lr()``, ``self.decay_weight(gradients)``,
 ``self.hyper_map(function, …)`` and assignments to its Parameters. All of it is plain code on Tensors, so a step with such an
 optimizer compiles, and is sharded over devices, as one with ours.
+
+Optimizer parallel in data-parallel mode: Parameters are dealt to the ranks like cards, each updated by one of them.
+
+Gradients are the same on all ranks there, so all would compute the same update. With ``enable_parallel_optimizer`` Parameter
+number i is moved by rank i mod n alone, and the others take it over. MindSpore offers this on Ascend only; here it works
+on every device. The state of a Parameter moves on its rank alone: elsewhere it keeps its first values.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError
-from sporax.mindspore import ops
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.config.parallel_config import ParallelMode
+from sporax.mindspore import context, ops
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import ParameterTuple
+from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.nn.optim import _sharded_updates
-from sporax.runtime.ranks import groups
+from sporax.mindspore.nn.optim import _helpers
+from sporax.runtime.ranks import flat_buffers, groups, local_ranks
+from sporax.runtime.state import frames
 
 
 def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
@@ -142,7 +150,7 @@ class OptimizerHelpers:
     def optim_filter(self: Any) -> tuple[bool, ...]:
         """For each Parameter whether this rank updates it."""
         owners = self._owners
-        return tuple(_sharded_updates.is_mine(owners, index) for index in range(len(self.parameters)))
+        return tuple(_helpers.is_mine(owners, index) for index in range(len(self.parameters)))
 
     def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
         if self.is_group:
@@ -214,7 +222,7 @@ class OptimizerHelpers:
             The Parameters of each rank.
         """
         if self._owners is not None:
-            _sharded_updates.take_over(self._owners, self.parameters)
+            _helpers.take_over(self._owners, self.parameters)
             owned = list(zip(self.parameters, self._owners, strict=True))
             return [tuple(parameter for parameter, owner in owned if owner == rank) for rank in groups.find(None).ranks]
         return [tuple(self.parameters)]
@@ -231,3 +239,66 @@ class OptimizerHelpers:
                 f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}."
             )
         object.__setattr__(self, "_unique", value)
+
+
+Owners = tuple[int | None, ...]
+"""For each Parameter the rank that updates it; None: every rank updates its own (``layerwise_parallel``)."""
+
+_WITHOUT = (ParallelMode.STAND_ALONE, ParallelMode.HYBRID_PARALLEL)
+
+
+def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners | None:
+    """Who updates what, by the present parallel settings; None: everybody everything.
+
+    Args:
+        name: of the optimizer's class.
+        offered: whether that class can be dealt.
+        parameters: those it updates.
+
+    Raises:
+        SporaxRuntimeError: ``enable_parallel_optimizer`` in a mode that has no such thing; or, in data-parallel mode, with
+            another class of optimizer or with fewer Parameters than devices.
+    """
+    config = context.snapshot()
+    # In the global view the plan shards the state; on the one device of `AutoParallel` there is nothing to shard.
+    if not config.enable_parallel_optimizer or config.in_global_view or config.auto_parallel_new_interface:
+        return None
+    if config.parallel_mode in _WITHOUT:
+        raise SporaxRuntimeError(
+            f"For '{name}', 'enable_parallel_optimizer' must come with the parallel mode 'data_parallel', "
+            f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
+        )
+    if not offered:
+        raise SporaxRuntimeError(
+            "For 'Optimizer', 'enable_parallel_optimizer' in data-parallel mode must be used with Lamb, AdamWeightDecay or "
+            f"AdaFactor, but got {name}."
+        )
+    if config.device_num > len(parameters):
+        raise SporaxRuntimeError(
+            f"For '{name}', 'enable_parallel_optimizer' needs at least one parameter for each device, but got "
+            f"{len(parameters)} parameters for {config.device_num} devices."
+        )
+    # One device has everything.
+    if config.device_num == 1:
+        return None
+    local_ranks.refuse(f"{name}: enable_parallel_optimizer")
+    # Dealt by number, so every rank knows all owners without a message.
+    return tuple(
+        None if parameter.layerwise_parallel else i % config.device_num for i, parameter in enumerate(parameters)
+    )
+
+
+def is_mine(dealt: Owners | None, index: int) -> bool:
+    """Whether this rank updates Parameter number `index`."""
+    return dealt is None or dealt[index] in (None, groups.this_rank())
+
+
+def take_over(dealt: Owners, parameters: Sequence[Parameter]) -> None:
+    """Give every rank all Parameters as their owners have them. All ranks must call it."""
+    everyone = groups.find(None)
+    # One broadcast for each owner: fused into few messages.
+    for rank in everyone.ranks:
+        owned = [parameter for parameter, owner in zip(parameters, dealt, strict=True) if owner == rank]
+        arrays = flat_buffers.broadcast_buckets(everyone, rank, [parameter.array for parameter in owned])
+        for parameter, array in zip(owned, arrays, strict=True):
+            frames.write(parameter, array)

@@ -29,7 +29,7 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.mindspore.nn.optim import _served, _sharded_updates
+from sporax.mindspore.nn.optim import _helpers, _served
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
 from sporax.runtime.program import postponed
 from sporax.runtime.ranks import first_values
@@ -169,9 +169,9 @@ class Optimizer(OptimizerHelpers, Cell):
             settings[id(parameter)] = Setting(rate, 0.0 if exempt else own, centralize)
 
     @property
-    def _owners(self) -> _sharded_updates.Owners | None:
+    def _owners(self) -> _helpers.Owners | None:
         """Who updates which Parameter, by the parallel settings as they are when a step is compiled."""
-        return _sharded_updates.owners(type(self).__name__, self.may_be_dealt, self.parameters)
+        return _helpers.owners(type(self).__name__, self.may_be_dealt, self.parameters)
 
     @property
     def target(self) -> str:
@@ -316,7 +316,7 @@ class Optimizer(OptimizerHelpers, Cell):
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
             if self._served is not None and index in self._served.indices:
                 continue
-            if not _sharded_updates.is_mine(owners, index):
+            if not _helpers.is_mine(owners, index):
                 continue
             parameter.moved_here = True
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
@@ -331,7 +331,7 @@ class Optimizer(OptimizerHelpers, Cell):
                 # A rate in float32 must not widen a float16 Parameter.
                 frames.write(holder, new.astype(old.dtype))
         if owners is not None:
-            _sharded_updates.take_over(owners, self.parameters)
+            _helpers.take_over(owners, self.parameters)
         frames.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)
 

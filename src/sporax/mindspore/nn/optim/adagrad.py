@@ -1,4 +1,4 @@
-"""Adagrad and its proximal form."""
+"""Adagrad and its proximal form; adadelta; rMSProp; follow the regularized leader."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base import update_rules
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 
@@ -95,3 +97,167 @@ class ProximalAdagrad(Optimizer):
         shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * self.l1, 0.0)
         # Without l1 the sign would only cost.
         return (shrunk if self.l1 > 0 else moved) / (1.0 + rate * self.l2), squares
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler 2012).
+
+    a = rho · a + (1 - rho) · g²;  d = √(b + epsilon) / √(a + epsilon) · g;  b = rho · b + (1 - rho) · d²;
+    p = p - learning_rate · d.
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        rho: share of the old averages that stays, in [0, 1].
+        epsilon: added under the roots.
+        loss_scale: gradients are divided by it.
+        weight_decay: L2 penalty.
+    """
+
+    slots = ("accum", "accum_update")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1.0,
+        rho: float = 0.9,
+        epsilon: float = 1e-6,
+        loss_scale: float = 1.0,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        self.rho = argument.exactly_float("Adadelta", "rho", rho, 0.0, 1.0)
+        self.epsilon = argument.exactly_float("Adadelta", "epsilon", epsilon, 0.0, math.inf)
+        self.add_slot("accum")
+        self.add_slot("accum_update")
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See the class."""
+        squares, updates = slots
+        squares = self.rho * squares + (1 - self.rho) * jnp.square(gradient)
+        # The units of the step are those of the Parameter (Zeiler 2012, 3.2).
+        step = jnp.sqrt(updates + self.epsilon) / jnp.sqrt(squares + self.epsilon) * gradient
+        updates = self.rho * updates + (1 - self.rho) * jnp.square(step)
+        return parameter - at.rate * step, squares, updates
+
+
+class RMSProp(Optimizer):
+    """RMSProp (Tieleman & Hinton 2012), optionally centered (Graves 2013).
+
+    s = decay · s + (1 - decay) · g²;  v = momentum · v + learning_rate · g / √(s + epsilon);  p = p - v.
+    `centered` keeps the mean gradient too, a = decay · a + (1 - decay) · g, and divides by √(s - a² + epsilon).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        decay: share of the old averages that stays.
+        momentum: share of the velocity that stays.
+        epsilon: added under the root.
+        use_locking: accepted for compatibility; steps never overlap.
+        centered: divide by the deviation instead of the root of the mean square.
+        loss_scale: gradients are divided by it.
+        weight_decay: L2 penalty.
+    """
+
+    slots: tuple[str, ...] = ("mean_square", "moment")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        loss_scale: float = 1.0,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        self.decay = argument.exactly_float("RMSProp", "decay", decay, 0.0, math.inf)
+        self.momentum = argument.exactly_float("RMSProp", "momentum", momentum, 0.0, math.inf)
+        self.epsilon = argument.exactly_float("RMSProp", "epsilon", epsilon, 0.0, math.inf, "()")
+        argument.boolean("RMSProp", "use_locking", use_locking)
+        self.centered = argument.boolean("RMSProp", "centered", centered)
+        if centered:
+            self.slots = (*RMSProp.slots, "mean_grad")
+            self.add_slot("mean_grad")
+        # 1 as in MindSpore: the first steps are small ones.
+        self.add_slot("mean_square", 1.0)
+        self.add_slot("moment")
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See the class."""
+        squares, velocity, *means = slots
+        squares = self.decay * squares + (1 - self.decay) * jnp.square(gradient)
+        means = [self.decay * mean + (1 - self.decay) * gradient for mean in means]
+        # Centred: the variance instead of the mean square.
+        variance = squares - jnp.square(means[0]) if means else squares
+        velocity = self.momentum * velocity + at.rate * gradient / jnp.sqrt(variance + self.epsilon)
+        return parameter - velocity, squares, velocity, *means
+
+
+class FTRL(Optimizer):
+    """FTRL-Proximal (McMahan et al. 2013), which leaves unimportant weights at exactly 0.
+
+    n' = n + g²;  z = z + g - (n'^-lr_power - n^-lr_power) / learning_rate · p;
+    p = (sign(z) · l1 - z) / (n'^-lr_power / learning_rate + 2 · l2) where |z| > l1, else 0.
+
+    Args:
+        params: Parameters or groups without rates of their own; see `Optimizer`.
+        initial_accum: first value of n, a float >= 0.
+        learning_rate: a float > 0.
+        lr_power: power of n, a float <= 0.
+        l1, l2: penalties, floats >= 0.
+        use_locking: accepted for compatibility; steps never overlap.
+        loss_scale: gradients are divided by it.
+        weight_decay: L2 penalty through the gradient.
+
+    Raises:
+        SporaxValueError: a learning rate that varies, or a number out of range.
+    """
+
+    slots = ("moments", "linear")
+    lazy_rows = True
+
+    def __init__(
+        self,
+        params: Any,
+        initial_accum: float = 0.1,
+        learning_rate: float = 0.001,
+        lr_power: float = -0.5,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        use_locking: bool = False,
+        loss_scale: float = 1.0,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        # The rate is part of the accumulated sums, so it must not change.
+        if len(self.rates) > 1 or not isinstance(self.rates[0], Parameter):
+            raise SporaxValueError(
+                "For 'FTRL', the learning rate must be one number, but it varies with the step or the group."
+            )
+        argument.exactly_float("FTRL", "learning_rate", learning_rate, 0.0, math.inf, "()")
+        self.power = -argument.exactly_float("FTRL", "lr_power", lr_power, -math.inf, 0.0)
+        self.l1 = argument.exactly_float("FTRL", "l1", l1, 0.0, math.inf)
+        self.l2 = argument.exactly_float("FTRL", "l2", l2, 0.0, math.inf)
+        argument.boolean("FTRL", "use_locking", use_locking)
+        self.initial_accum = argument.exactly_float("FTRL", "initial_accum", initial_accum, 0.0, math.inf)
+        self.add_slot("moments", self.initial_accum)
+        self.add_slot("linear")
+
+    def _exempt_from_decay(self, parameter: Parameter) -> bool:
+        """FTRL decays every Parameter."""
+        return False
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See the class."""
+        squares, linear = slots
+        return update_rules.ftrl(
+            jnp, gradient, parameter, squares, linear, rate=at.rate, power=self.power, l1=self.l1, l2=self.l2
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        return "ftrl", {"initial_accum": self.initial_accum, "power": self.power, "l1": self.l1, "l2": self.l2}

@@ -1,7 +1,8 @@
-"""Gradient descent, with and without momentum."""
+"""Gradient descent, with and without momentum; averaged stochastic gradient descent; resilient backpropagation."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -132,3 +133,105 @@ def _momentum(name: str, value: Any) -> float:
     if argument.number(name, "momentum", value) < 0:
         raise SporaxValueError(f"For '{name}', 'momentum' must be >= 0, but got {value}.")
     return float(value)
+
+
+class ASGD(Optimizer):
+    """Averaged stochastic gradient descent (Polyak & Juditsky 1992).
+
+    p = p · (1 - lambd · eta) - eta · g;  eta = learning_rate / (1 + lambd · learning_rate · t) ^ alpha;
+    from step `t0` on, ``ax_`` holds the average of p, before that p itself.
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        lambd: decay term.
+        alpha: power with which eta falls.
+        t0: step at which averaging starts.
+        weight_decay: L2 penalty.
+    """
+
+    slots = ("mu_", "eta_", "ax_")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay)
+        self.lambd = argument.exactly_float("ASGD", "lambd", lambd, -math.inf, math.inf)
+        self.alpha = argument.exactly_float("ASGD", "alpha", alpha, -math.inf, math.inf)
+        self.t0 = argument.exactly_float("ASGD", "t0", t0, -math.inf, math.inf)
+        # Scalars for each Parameter, as in MindSpore's checkpoints.
+        self.add_slot("mu_", lambda _: jnp.ones((), jnp.float32), joint="")
+        self.add_slot("eta_", lambda _: jnp.zeros((), jnp.float32), joint="")
+        self.add_slot("ax_")
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See the class."""
+        share, eta, average = slots
+        step = (at.number + 1).astype(jnp.float32)
+        # The rate is known only at the first step.
+        eta = jnp.where(at.number == 0, at.rate, eta)
+        parameter = parameter * (1.0 - self.lambd * eta) - eta * gradient
+        # The share is 1 until averaging starts, so the average is the Parameter itself.
+        average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
+        eta = at.rate / (1.0 + self.lambd * at.rate * step) ** self.alpha
+        return parameter, 1.0 / jnp.maximum(1.0, step - self.t0), eta, average
+
+
+class Rprop(Optimizer):
+    """Resilient backpropagation (Riedmiller & Braun 1993): only the sign of the gradient counts.
+
+    Each element has a step size of its own, which starts at the learning rate, grows while the sign of its gradient stays
+    and shrinks when it turns; an element whose sign turned pauses for one step.
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: first step size.
+        etas: factors to shrink and to grow by, below and above 1.
+        step_sizes: smallest and largest step size.
+        weight_decay: L2 penalty.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such factors or sizes.
+    """
+
+    slots = ("prev", "step_size")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay)
+        for what, value in (("etas", etas), ("step_sizes", step_sizes)):
+            check_type("Rprop", what, value, "a tuple", tuple)
+            if len(value) != 2:
+                raise SporaxValueError(f"For 'Rprop', '{what}' must have two elements, but got {len(value)}.")
+        if step_sizes[0] > step_sizes[1]:
+            raise SporaxValueError(f"For 'Rprop', 'step_sizes' must be in ascending order, but got {step_sizes}.")
+        self.shrink = argument.exactly_float("Rprop", "etas[0]", etas[0], 0.0, 1.0, "()")
+        self.grow = argument.exactly_float("Rprop", "etas[1]", etas[1], 1.0, math.inf, "()")
+        self.smallest = argument.exactly_float("Rprop", "step_sizes[0]", step_sizes[0], -math.inf, math.inf)
+        self.largest = argument.exactly_float("Rprop", "step_sizes[1]", step_sizes[1], -math.inf, math.inf)
+        self.add_slot("prev")
+        self.add_slot("step_size")
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See the class."""
+        before, size = slots
+        # Every element starts with the learning rate.
+        size = jnp.where(at.number == 0, at.rate, size)
+        agreement = gradient * before
+        factor = jnp.where(agreement > 0, self.grow, jnp.where(agreement < 0, self.shrink, 1.0)).astype(size.dtype)
+        size = jnp.clip(size * factor, self.smallest, self.largest)
+        # An element whose sign turned pauses, and its sign is forgotten.
+        gradient = jnp.where(agreement < 0, 0.0, gradient).astype(gradient.dtype)
+        return parameter - jnp.sign(gradient) * size, gradient, size

@@ -45,9 +45,8 @@ class OptaxOptimizer(Optimizer):
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         if not callable(getattr(transformation, "init", None)) or not callable(getattr(transformation, "update", None)):
-            raise SporaxTypeError(
-                "For 'OptaxOptimizer', 'transformation' must be an optax.GradientTransformation, "
-                f"but got {type(transformation).__name__}."
+            raise SporaxTypeError.must(
+                "OptaxOptimizer", "transformation", "be an optax.GradientTransformation", type(transformation).__name__
             )
         self._transformation = transformation
         # By name, so that transformations can choose Parameters by it.

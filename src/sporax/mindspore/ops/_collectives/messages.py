@@ -270,9 +270,8 @@ class NeighborExchange(CommunicationPrimitive):
         for way in ("send", "recv"):
             ranks, shapes = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes")
             if len(ranks) != len(shapes):
-                raise SporaxValueError(
-                    f"For '{self.name}', '{way}_shapes' must have one shape for each of the ranks {list(ranks)}, but got "
-                    f"{list(shapes)}."
+                raise SporaxValueError.must(
+                    self.name, f"{way}_shapes", f"have one shape for each of the ranks {list(ranks)}", list(shapes)
                 )
 
     def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

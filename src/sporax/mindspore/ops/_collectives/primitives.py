@@ -300,9 +300,8 @@ class AlltoAll(CommunicationPrimitive):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.split_count != self.members.size:
-            raise SporaxValueError(
-                f"For '{self.name}', 'split_count' must be the size of the group, {self.members.size}, "
-                f"but got {self.split_count}."
+            raise SporaxValueError.must(
+                self.name, "split_count", f"be the size of the group, {self.members.size}", self.split_count
             )
 
     def __call__(self, x: Tensor) -> Tensor:

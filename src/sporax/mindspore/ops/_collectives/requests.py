@@ -66,9 +66,8 @@ class P2POp:
         elif name == "irecv" and isinstance(tensor, tuple | list) and recv_dtype is not None:
             self.message = Message(peer, tuple(tensor), dtypes.to_dtype(recv_dtype).np_dtype)
         else:
-            raise SporaxTypeError(
-                f"For 'P2POp', 'tensor' must be a Tensor (or for 'irecv' a shape, with 'recv_dtype'), but got "
-                f"{type(tensor).__name__}."
+            raise SporaxTypeError.must(
+                "P2POp", "tensor", "be a Tensor (or for 'irecv' a shape, with 'recv_dtype')", type(tensor).__name__
             )
         if peer == groups.this_rank():
             raise SporaxValueError(

@@ -15,12 +15,11 @@ from typing import Any
 import jax
 
 from sporax.ir.layout import HasLayout
-from sporax.ir.marks import OperatorMark, Shardings, Side
+from sporax.ir.marks import OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
-from sporax.lowering.marks.numbers import next_number
 from sporax.mindspore.common import _integer_slopes
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.forms import ClassForm, FunctionalForm
+from sporax.mindspore.ops._core.parameters import ClassForm, FunctionalForm
 
 
 class _Surroundings(threading.local):

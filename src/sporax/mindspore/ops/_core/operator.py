@@ -45,15 +45,14 @@ import numpy as np
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.made_later import MadeLater
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
-from sporax.mindspore.common import _gradient_switch, _integer_slopes
+from sporax.mindspore.common import _integer_slopes, gradient_hooks
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.dims import Stated, stated
-from sporax.mindspore.ops._core.forms import ClassForm
 from sporax.mindspore.ops._core.marking import between_marks
-from sporax.mindspore.ops._core.parameters import Array, Operand, Parameters, known_ints, static
+from sporax.mindspore.ops._core.parameters import Array, ClassForm, Operand, Parameters, known_ints, static
 from sporax.mindspore.ops._core.primitive import Primitive
 from sporax.mindspore.ops._core.signatures import add_method, renamed, with_parameters
-from sporax.mindspore.runtime import _blocking
+from sporax.mindspore.runtime import _streams
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note
 
@@ -193,12 +192,12 @@ class Operator(Generic[Result]):
         # Eager calls outside of any frame, the most frequent case, skip all that follows.
         if frames.current_frame() is None:
             result = self.run_unmarked(args, kwargs, constants)
-            return _finished(result) if _blocking.is_on() else result
+            return _finished(result) if _streams.is_on() else result
         if frames.planning():
             result = between_marks(self, args, kwargs, constants, primitive)
         else:
             result = self.run_unmarked(args, kwargs, constants)
-        if not _gradient_switch.is_on():
+        if not gradient_hooks.is_on():
             result = _without_gradient(result)
         # MindSpore folds constants while it compiles; a later question for the value computes it then.
         if frames.compiling() and _are_constant((args, kwargs)):

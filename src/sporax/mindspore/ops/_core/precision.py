@@ -23,8 +23,8 @@ from sporax.base.made_later import dataclass
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core.forms import ClassForm
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, OPERATORS, PRIMITIVES, Composition, Operator
+from sporax.mindspore.ops._core.parameters import ClassForm
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

@@ -1,9 +1,23 @@
-"""`Primitive`: the class form of an operator, and the marks that plans read from it."""
+"""`Primitive`: the class form of an operator, and the marks that plans read from it.
+
+Attributes of a primitive that are set after its construction, ``product.transpose_b = True``.
+
+Problem: an operator reads its arguments once, when the primitive is made; an attribute that was set later was a note of
+Python's that nothing read. Method: one that is an argument of the constructor makes the primitive again, with all of the
+constructor's checks, since MindSpore takes the new value; one that nothing reads is told.
+
+Operators that the host runs inside a compiled step (`Primitive.set_device("CPU")`).
+
+Arrays are in device memory, so the operator's inputs are moved to the host, it is computed there, and its results are
+moved back; XLA does all three within the step.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Hashable, Mapping
+import warnings
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Self
 
 import jax
@@ -13,14 +27,75 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks.tags import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
-from sporax.mindspore.ops._core.forms import FunctionalForm
-from sporax.mindspore.ops._core.host import on_host
-from sporax.mindspore.ops._core.later_attributes import made_again, tell_unread
-from sporax.mindspore.ops._core.marks import check_mark
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core.marks import MARKS, check_mark
 from sporax.mindspore.ops._core.marks import strategy_form as strategy_form  # modules import it from here
-from sporax.mindspore.ops._core.parameters import static
+from sporax.mindspore.ops._core.parameters import FunctionalForm, static
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
+
+
+def on_host(
+    run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()
+) -> Any:
+    """``run(args, kwargs, constants)`` on the host; Tensors come from, and go back to, device memory."""
+    # A step with work of the host is compiled in another way.
+    frames.note_tag("host")
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    # Written while `inside` is traced, as JAX returns flat results.
+    shape: dict[str, Any] = {}
+
+    def inside(*arrays: Any) -> list[Any]:
+        # The leaves are replaced in place: numbers and attributes between them stay constants.
+        for place, array in zip(positions, arrays, strict=True):
+            leaves[place] = wrap(array)
+        inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+        results, shape["tree"] = jax.tree.flatten(
+            run(inner_args, inner_kwargs, constants), is_leaf=lambda leaf: isinstance(leaf, Tensor)
+        )
+        return [result.array for result in results]
+
+    results = trace_marks.run_on_host(inside, *(leaves[place].array for place in positions))
+    return jax.tree.unflatten(shape["tree"], list(map(wrap, results)))
+
+
+def made_again(primitive: Any, made_with: tuple[tuple[Any, ...], dict[str, Any]], name: str, value: Any) -> Any:
+    """Another primitive of the same class and arguments, but with this value of the argument `name`.
+
+    Args:
+        primitive: the one whose attribute is set.
+        made_with: arguments of its constructor, by position and by name.
+        name: argument that changes.
+        value: of it.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: a value that the constructor refuses.
+    """
+    args, kwargs = made_with
+    cls = type(primitive)
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        names = cls.attribute_names
+    else:
+        names = tuple(parameter.name for parameter in parameters)
+    return cls(**{**dict(zip(names, args, strict=False)), **kwargs, name: value})
+
+
+def tell_unread(primitive: Any, name: str) -> None:
+    """Warn of an attribute that is no argument of the constructor and no part of the primitive.
+
+    Args:
+        primitive: the one whose attribute is set.
+        name: of the attribute.
+    """
+    if hasattr(type(primitive), name):
+        how = "it is a method: call it"
+    elif name in MARKS:
+        how = f"it is a mark: write `add_prim_attr({name!r}, …)`"
+    else:
+        how = f"the operator reads {', '.join(primitive.attribute_names) or 'no attributes'}"
+    warnings.warn(f"For '{primitive.name}', the attribute '{name}' has no effect: {how}.", stacklevel=3)
 
 
 class Primitive:

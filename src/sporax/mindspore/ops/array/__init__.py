@@ -1,7 +1,6 @@
 """Operators that make, reshape, index, sort and search tensors."""
 
 from sporax.mindspore.ops.array import (
-    combination,
     conversion,
     creation,
     diagonal,

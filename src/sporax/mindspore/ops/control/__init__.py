@@ -7,7 +7,6 @@ from sporax.mindspore.ops.control import (
     debug,
     float_status,
     flow,
-    gradient_hooks,
     python_values,
     summary,
     taylor,

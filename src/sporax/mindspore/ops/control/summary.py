@@ -2,6 +2,10 @@
 
 Same as MindSpore: they give nothing back, the last value of a name counts, and `SummaryRecord.record` (or
 `SummaryCollector`) writes it. Works in both modes, and inside gradients.
+
+Values that summary operators have put aside, for `SummaryRecord` to write: kind and name to the newest value.
+
+Compiled steps hand values over by a callback while they run, so who reads them waits for the callbacks first.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.operator import PRIMITIVES
-from sporax.mindspore.ops.control import _summaries
+from sporax.mindspore.ops.control import summary
 
 
 class _Summary:
@@ -46,7 +51,7 @@ class _Summary:
         array = value.array if isinstance(value, Tensor) else jnp.asarray(value)
         self._check_dims(kind, array)
         # No gradient flows through: looking must not change what is computed.
-        jax.debug.callback(functools.partial(_summaries.keep, self.plugin, name), jax.lax.stop_gradient(array))
+        jax.debug.callback(functools.partial(summary.keep, self.plugin, name), jax.lax.stop_gradient(array))
 
     def _check_dims(self, kind: str, array: jax.Array) -> None:
         fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)
@@ -85,3 +90,20 @@ class HistogramSummary(_Summary):
 
 for _kind in (ScalarSummary, ImageSummary, TensorSummary, HistogramSummary):
     PRIMITIVES[_kind.__name__] = _kind
+
+
+_stored: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+
+
+def keep(plugin: str, name: str, value: np.ndarray[Any, Any]) -> None:
+    """Put a value aside; the last one of a name counts."""
+    _stored[plugin, name] = np.asarray(value)
+
+
+def take() -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+    """What was put aside since the last time."""
+    # Callbacks of a step may still be on their way when its results are there.
+    jax.effects_barrier()
+    taken = dict(_stored)
+    _stored.clear()
+    return taken

@@ -26,9 +26,8 @@ def _band(name: str, k: tuple[int, ...], rows: int, columns: int) -> tuple[int, 
     """Lowest and highest diagonal, both within the matrix."""
     low, high = k[0], k[-1]
     if len(k) > 2 or low > high or not -max(rows, 1) < low or not high < max(columns, 1):
-        raise SporaxValueError(
-            f"For '{name}', 'k' must be one or two diagonals in ascending order within a {rows} x {columns} matrix, but "
-            f"got {k}."
+        raise SporaxValueError.must(
+            name, "k", f"be one or two diagonals in ascending order within a {rows} x {columns} matrix", k
         )
     return low, high
 

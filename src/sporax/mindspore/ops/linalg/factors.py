@@ -37,9 +37,8 @@ def orgqr(input: Array, input2: Array) -> Array:
     _matrix("Orgqr", input=input)
     m, n = input.shape[-2:]
     if input2.shape[:-1] != input.shape[:-2] or not input2.shape[-1] <= n <= m:
-        raise SporaxValueError(
-            f"For 'Orgqr', 'input' must be (…, m, n) and 'input2' (…, k) with k <= n <= m, but got {input.shape} and "
-            f"{input2.shape}."
+        raise SporaxValueError.must(
+            "Orgqr", "input", "be (…, m, n) and 'input2' (…, k) with k <= n <= m", f"{input.shape} and {input2.shape}"
         )
     return jax.lax.linalg.householder_product(input, input2)
 

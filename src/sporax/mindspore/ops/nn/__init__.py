@@ -11,7 +11,6 @@ from sporax.mindspore.ops.nn import (
     fractional_pooling,
     inference_attention,
     loss,
-    loss_reduction,
     normalization,
     optimizer_steps,
     paged_attention,

@@ -13,7 +13,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops.nn.loss_reduction import Reduction, reduced
+from sporax.mindspore.ops.nn.distance_loss import Reduction, reduced
 
 
 @operator("CTCLossV2(blank, reduction, zero_infinity)", function="")

@@ -150,9 +150,7 @@ class PromptFlashAttention(_InferenceAttention):
         inner_precise: int = 1,
     ) -> None:
         if inner_precise not in (0, 1):
-            raise SporaxValueError(
-                f"For 'PromptFlashAttention', 'inner_precise' must be 0 or 1, but got {inner_precise}."
-            )
+            raise SporaxValueError.must("PromptFlashAttention", "inner_precise", "be 0 or 1", inner_precise)
         super().__init__(
             name="PromptFlashAttention",
             num_heads=num_heads,
@@ -223,9 +221,7 @@ class IncreFlashAttention(_InferenceAttention):
     ) -> None:
         check.only("IncreFlashAttention", block_size=(block_size, 0))
         if inner_precise not in (0, 1):
-            raise SporaxValueError(
-                f"For 'IncreFlashAttention', 'inner_precise' must be 0 or 1, but got {inner_precise}."
-            )
+            raise SporaxValueError.must("IncreFlashAttention", "inner_precise", "be 0 or 1", inner_precise)
         super().__init__(
             name="IncreFlashAttention",
             num_heads=num_heads,

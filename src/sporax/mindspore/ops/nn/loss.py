@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import LAST, labels
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
+from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 
 @operator(function="cross_entropy", mint="nn.functional.cross_entropy", dims=labels)
@@ -55,9 +55,8 @@ def cross_entropy(
         return _soft_cross_entropy(log_probs, target, weight, channel, reduction, label_smoothing)
     expected = input.shape[:channel] + input.shape[channel + 1 :]
     if target.shape != expected:
-        raise SporaxValueError(
-            f"For '{name}', 'target' must have shape {expected} (class indices) or {input.shape} (probabilities), "
-            f"but got {target.shape}."
+        raise SporaxValueError.must(
+            name, "target", f"have shape {expected} (class indices) or {input.shape} (probabilities)", target.shape
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise SporaxTypeError(

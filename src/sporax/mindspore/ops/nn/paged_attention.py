@@ -59,16 +59,12 @@ class ReshapeAndCache(Primitive):
     ) -> Any:
         """Write the caches; returns `key`."""
         if not isinstance(slot_mapping, Tensor):
-            raise SporaxTypeError(
-                f"For '{self.name}', 'slot_mapping' must be a Tensor, but got {type(slot_mapping).__name__}."
-            )
+            raise SporaxTypeError.must(self.name, "slot_mapping", "be a Tensor", type(slot_mapping).__name__)
         for name, cache, rows in (("key_cache", key_cache, key), ("value_cache", value_cache, value)):
             if rows is None:
                 continue
             if not isinstance(cache, Parameter):
-                raise SporaxTypeError(
-                    f"For '{self.name}', '{name}' must be a Parameter, but got {type(cache).__name__}."
-                )
+                raise SporaxTypeError.must(self.name, name, "be a Parameter", type(cache).__name__)
             cache._replace(super().__call__(cache, rows, slot_mapping).array)
         return key
 

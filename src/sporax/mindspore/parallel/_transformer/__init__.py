@@ -24,11 +24,8 @@ _HOMES = homes_in(
     _configs: EmbeddingOpParallelConfig MoEConfig MoEParallelConfig OpParallelConfig TransformerOpParallelConfig
         TransformerRecomputeConfig default_dpmp_config default_embedding_parallel_config default_moe_config
         default_moeparallel_config default_transformer_config default_transformer_recompute_config
-    _embedding: VocabEmbedding
-    _feed_forward: FeedForward
-    _layers: _LayerNorm _Linear
-    _loss: CrossEntropyLoss
-    _moe: MoE Router
+    _layers: _LayerNorm _Linear VocabEmbedding CrossEntropyLoss
+    _moe: MoE Router FeedForward
     _stacks: Transformer TransformerDecoder TransformerEncoder _get_lambda_func
     """,
 )

@@ -27,11 +27,11 @@ from sporax.mindspore.parallel._transformer._configs import default_moe_config a
 from sporax.mindspore.parallel._transformer._configs import default_moeparallel_config as default_moeparallel_config
 from sporax.mindspore.parallel._transformer._configs import default_transformer_config as default_transformer_config
 from sporax.mindspore.parallel._transformer._configs import default_transformer_recompute_config as default_transformer_recompute_config
-from sporax.mindspore.parallel._transformer._embedding import VocabEmbedding as VocabEmbedding
-from sporax.mindspore.parallel._transformer._feed_forward import FeedForward as FeedForward
+from sporax.mindspore.parallel._transformer._layers import CrossEntropyLoss as CrossEntropyLoss
+from sporax.mindspore.parallel._transformer._layers import VocabEmbedding as VocabEmbedding
 from sporax.mindspore.parallel._transformer._layers import _LayerNorm as _LayerNorm
 from sporax.mindspore.parallel._transformer._layers import _Linear as _Linear
-from sporax.mindspore.parallel._transformer._loss import CrossEntropyLoss as CrossEntropyLoss
+from sporax.mindspore.parallel._transformer._moe import FeedForward as FeedForward
 from sporax.mindspore.parallel._transformer._moe import MoE as MoE
 from sporax.mindspore.parallel._transformer._moe import Router as Router
 from sporax.mindspore.parallel._transformer._stacks import Transformer as Transformer

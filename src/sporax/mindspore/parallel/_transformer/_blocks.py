@@ -21,9 +21,8 @@ from sporax.mindspore.parallel._transformer._configs import (
     default_dpmp_config,
     default_moe_config,
 )
-from sporax.mindspore.parallel._transformer._feed_forward import FeedForward
 from sporax.mindspore.parallel._transformer._layers import _LayerNorm
-from sporax.mindspore.parallel._transformer._moe import MoE
+from sporax.mindspore.parallel._transformer._moe import FeedForward, MoE
 
 
 class Block(Cell):

@@ -140,9 +140,8 @@ class MoEConfig(_Settings):
                 f"defaults, but got {group_wise_a2a}, {comp_comm_parallel} and {comp_comm_parallel_degree}."
             )
         if num_experts_chosen > expert_num:
-            raise SporaxValueError(
-                f"For 'MoEConfig', 'num_experts_chosen' must not exceed 'expert_num', but got {num_experts_chosen} and "
-                f"{expert_num}."
+            raise SporaxValueError.must(
+                "MoEConfig", "num_experts_chosen", "not exceed 'expert_num'", f"{num_experts_chosen} and {expert_num}"
             )
 
 
@@ -216,9 +215,8 @@ class TransformerOpParallelConfig(_Settings):
         self.micro_batch_num = micro_batch_num
         self.recompute = TransformerRecomputeConfig() if recompute is None else recompute
         if not isinstance(self.recompute, (bool, TransformerRecomputeConfig)):
-            raise SporaxTypeError(
-                "For 'TransformerOpParallelConfig', 'recompute' must be a TransformerRecomputeConfig or a bool, but got "
-                f"{recompute!r}."
+            raise SporaxTypeError.must(
+                "TransformerOpParallelConfig", "recompute", "be a TransformerRecomputeConfig or a bool", repr(recompute)
             )
         self.gradient_aggregation_group = gradient_aggregation_group
         self.vocab_emb_dp = vocab_emb_dp

@@ -1,4 +1,9 @@
-"""A linear layer, of one matrix or of one per expert, and layer normalization; both take strategies."""
+"""A linear layer, of one matrix or of one per expert, and layer normalization; both take strategies.
+
+The table of a language model's vocabulary.
+
+The loss of a language model whose vocabulary may be sharded.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,13 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.parallel._transformer._configs import (
+    EmbeddingOpParallelConfig,
+    OpParallelConfig,
+    check_division,
+    default_dpmp_config,
+    default_embedding_parallel_config,
+)
 
 Strategy = tuple[tuple[int, ...], ...]
 
@@ -143,3 +155,84 @@ class _Linear(Cell):
                     operator.shard(strategy_activation)
                     break
         return self
+
+
+class VocabEmbedding(Cell):
+    """Rows of a table, and the table, which the head of a language model uses again.
+
+    Args:
+        vocab_size: rows.
+        embedding_size: length of a row.
+        parallel_config: with `vocab_emb_dp` every device has the whole table, else its rows are sharded `model_parallel` ways.
+        param_init: initial values.
+
+    Raises:
+        SporaxValueError: the rows cannot be sharded evenly.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        parallel_config: EmbeddingOpParallelConfig = default_embedding_parallel_config,
+        param_init: Any = "normal",
+    ) -> None:
+        super().__init__()
+        self.vocab_size, self.embedding_size = vocab_size, embedding_size
+        table = initializer(param_init, (vocab_size, embedding_size), dtypes.float32)
+        self.embedding_table = Parameter(table, name="embedding_table")
+        data, model = parallel_config.data_parallel, parallel_config.model_parallel
+        if parallel_config.vocab_emb_dp:
+            self.gather = ops.Gather().shard(((1, 1), (data, 1)))
+        else:
+            check_division("VocabEmbedding", "vocab_size", vocab_size, "model_parallel", model)
+            # Each device looks up the ids of its rows; the results are partial sums.
+            self.gather = ops.Gather().shard(((model, 1), (data, 1)))
+
+    def construct(self, input_ids: Tensor) -> tuple[Tensor, Parameter]:
+        """Rows (batch, length, size) of `input_ids` (batch, length), and the table."""
+        return self.gather(self.embedding_table, input_ids, 0), self.embedding_table
+
+
+_EPSILON = 1e-5
+"""Keeps a batch whose mask is all zero from a division by zero, as in MindSpore."""
+
+
+class CrossEntropyLoss(Cell):
+    """Mean cross entropy of the tokens that a mask keeps.
+
+    Args:
+        parallel_config: tokens are sharded `data_parallel` ways, the vocabulary `model_parallel` ways.
+    """
+
+    def __init__(self, parallel_config: OpParallelConfig = default_dpmp_config) -> None:
+        super().__init__()
+        data, model = parallel_config.data_parallel, parallel_config.model_parallel
+        self.maximum = ops.ReduceMax(keep_dims=True).shard(((data, model),))
+        self.difference = ops.Sub().shard(((data, model), (data, 1)))
+        self.exponential = ops.Exp().shard(((data, model),))
+        self.total = ops.ReduceSum(keep_dims=False).shard(((data, model),))
+        self.logarithm = ops.Log().shard(((data,),))
+        self.one_hot = ops.OneHot().shard(((data, model), (), ()))
+        self.product = ops.Mul().shard(((data, model), (data, model)))
+        self.chosen = ops.ReduceSum(keep_dims=False).shard(((data, model),))
+
+    def construct(self, logits: Tensor, label: Tensor, input_mask: Tensor) -> Tensor:
+        """The loss, a scalar.
+
+        Args:
+            logits: (tokens, vocabulary).
+            label: (tokens,) ids.
+            input_mask: (tokens,), 1 for tokens that count.
+        """
+        logits = logits.astype(dtypes.float32)
+        # The maximum only prevents overflow; its gradient cancels out.
+        shifted = self.difference(logits, ops.stop_gradient(self.maximum(logits, -1)))
+        normalizer = self.logarithm(self.total(self.exponential(shifted), -1))
+        on, off = Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32)
+        # A product with a one-hot matrix, since a sharded vocabulary cannot be indexed without communication.
+        one_hot = self.one_hot(label.reshape(-1).astype(dtypes.int32), logits.shape[-1], on, off)
+        losses = normalizer - self.chosen(self.product(shifted, one_hot), -1)
+        mask = input_mask.reshape(-1).astype(dtypes.float32)
+        loss: Tensor = (losses * mask).sum() / (mask.sum() + _EPSILON)
+        return loss

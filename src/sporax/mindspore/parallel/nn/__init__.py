@@ -3,8 +3,13 @@
 from typing import TYPE_CHECKING
 
 from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.parallel.nn.grad_reducer import PipelineGradReducer
-from sporax.mindspore.parallel.nn.micro_batch import GradAccumulation, MicroBatchInterleaved, Pipeline, PipelineCell
+from sporax.mindspore.parallel.nn.micro_batch import (
+    GradAccumulation,
+    MicroBatchInterleaved,
+    Pipeline,
+    PipelineCell,
+    PipelineGradReducer,
+)
 
 __all__ = ["GradAccumulation", "MicroBatchInterleaved", "Pipeline", "PipelineCell", "PipelineGradReducer"]
 

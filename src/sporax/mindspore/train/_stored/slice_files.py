@@ -21,8 +21,7 @@ from msgspec import Struct
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.mindspore.train._stored.files import LAYOUT, open_checkpoint, text_in, write_stream
-from sporax.runtime.storage.entries import CheckpointEntry
-from sporax.runtime.storage.regions import full_region
+from sporax.runtime.storage.entries import CheckpointEntry, full_region
 from sporax.runtime.storage.slices import RankPlace, Slice, SliceEntry, SliceSource, placed
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 

@@ -6,7 +6,7 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _backup: BackupAndRestore
+    _resuming: BackupAndRestore
     _callback: Callback RunContext _set_cur_net=set_cur_net
         _CallbackManager=CallbackManager _InternalCallbackParam=InternalCallbackParam
     _checkpoint_config: CheckpointConfig
@@ -17,8 +17,7 @@ _HOMES = homes_in(
     _request_exit: OnRequestExit
     _resumable: ResumableCheckpoint
     _summary_collector: SummaryCollector
-    _track: Track
-    _trackers: MLflowTracker TensorBoardTracker Tracker WandbTracker
+    _track: Track MLflowTracker TensorBoardTracker Tracker WandbTracker
     """,
 )
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from sporax.mindspore.common.dtype import DType as _DType
 from sporax.mindspore.common.tensor import Tensor as Tensor
-from sporax.mindspore.train.callback._backup import BackupAndRestore as BackupAndRestore
 from sporax.mindspore.train.callback._callback import Callback as Callback
 from sporax.mindspore.train.callback._callback import RunContext as RunContext
 from sporax.mindspore.train.callback._checkpoint_config import CheckpointConfig as CheckpointConfig
@@ -23,11 +22,12 @@ from sporax.mindspore.train.callback._plateau import ReduceLROnPlateau as Reduce
 from sporax.mindspore.train.callback._progress import Progress as Progress
 from sporax.mindspore.train.callback._request_exit import OnRequestExit as OnRequestExit
 from sporax.mindspore.train.callback._resumable import ResumableCheckpoint as ResumableCheckpoint
+from sporax.mindspore.train.callback._resuming import BackupAndRestore as BackupAndRestore
 from sporax.mindspore.train.callback._summary_collector import SummaryCollector as SummaryCollector
+from sporax.mindspore.train.callback._track import MLflowTracker as MLflowTracker
+from sporax.mindspore.train.callback._track import TensorBoardTracker as TensorBoardTracker
 from sporax.mindspore.train.callback._track import Track as Track
-from sporax.mindspore.train.callback._trackers import MLflowTracker as MLflowTracker
-from sporax.mindspore.train.callback._trackers import TensorBoardTracker as TensorBoardTracker
-from sporax.mindspore.train.callback._trackers import Tracker as Tracker
-from sporax.mindspore.train.callback._trackers import WandbTracker as WandbTracker
+from sporax.mindspore.train.callback._track import Tracker as Tracker
+from sporax.mindspore.train.callback._track import WandbTracker as WandbTracker
 
 

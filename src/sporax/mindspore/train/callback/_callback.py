@@ -185,9 +185,7 @@ class RunContext:
 
     def __init__(self, original_args: dict[str, Any]) -> None:
         if not isinstance(original_args, dict):
-            raise SporaxTypeError(
-                f"For 'RunContext', 'original_args' must be a dict, but got {type(original_args).__name__}."
-            )
+            raise SporaxTypeError.must("RunContext", "original_args", "be a dict", type(original_args).__name__)
         self._original_args = original_args
         self._stop_requested = False
 

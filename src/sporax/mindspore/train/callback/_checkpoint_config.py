@@ -76,9 +76,7 @@ class CheckpointConfig:
         check_async("CheckpointConfig", self.async_save)
         check_text("CheckpointConfig", "when_busy", self.when_busy, ("wait", "skip"))
         if self.format not in FORMATS:
-            raise SporaxValueError(
-                f"For 'CheckpointConfig', 'format' must be one of {FORMATS}, but got {self.format!r}."
-            )
+            raise SporaxValueError.must("CheckpointConfig", "format", f"be one of {FORMATS}", repr(self.format))
         _refuse("enc_key", self.enc_key)
         _check_append_info(self.append_info)
         self._resolve()
@@ -122,9 +120,7 @@ def _check_append_info(info: Any) -> None:
         if isinstance(item, str) and item not in COUNTERS:
             raise SporaxValueError(f"For 'CheckpointConfig', 'append_info' may name {COUNTERS}, but got '{item}'.")
         if not isinstance(item, str | dict):
-            raise SporaxTypeError(
-                f"For 'CheckpointConfig', 'append_info' must hold strings or a dict, but got {type(item).__name__}."
-            )
+            raise SporaxTypeError.must("CheckpointConfig", "append_info", "hold strings or a dict", type(item).__name__)
     tables = [item for item in info if isinstance(item, dict)]
     if len(tables) > 1:
         raise SporaxTypeError(f"For 'CheckpointConfig', 'append_info' may hold one dict, but got {len(tables)}.")

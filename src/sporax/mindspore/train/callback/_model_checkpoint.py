@@ -22,8 +22,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._background import writer
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
-from sporax.mindspore.train.callback._own_files import own_prefix
-from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, position, resume_from
+from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, own_prefix, position, resume_from
 from sporax.mindspore.train.serialization import save_checkpoint
 
 _BREAKPOINT = "_breakpoint"
@@ -58,9 +57,7 @@ class ModelCheckpoint(Callback):
                 f"For 'ModelCheckpoint', 'directory' must be a string or a function, but got {type(directory).__name__}."
             )
         if config is not None and not isinstance(config, CheckpointConfig):
-            raise SporaxTypeError(
-                f"For 'ModelCheckpoint', 'config' must be a CheckpointConfig, but got {type(config).__name__}."
-            )
+            raise SporaxTypeError.must("ModelCheckpoint", "config", "be a CheckpointConfig", type(config).__name__)
         self._config = config or CheckpointConfig()
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()

@@ -1,14 +1,26 @@
-"""`Progress`: how far a run is, on one line that changes in a terminal, in plain lines elsewhere."""
+"""`Progress`: how far a run is, on one line that changes in a terminal, in plain lines elsewhere.
+
+What `Model.train` reports of its progress where no callback does: a bar on terminals, a line now and then in logs.
+
+It goes to the standard error, so that output of scripts stays theirs, and rank 0 alone speaks. Runs of a few seconds print
+nothing into logs.
+
+What `Model.train` reports of its progress to who asks the job: the Kubernetes operator.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from sporax.base.progress import DELAY_SECONDS
+from sporax.cluster.job_progress import is_asked_for, report_progress
+from sporax.mindspore import context
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
-from sporax.mindspore.train.callback._figures import FigureCount, Figures, memory_bytes
+from sporax.mindspore.train.callback._monitors import FigureCount, Figures, LossMonitor, TimeMonitor, memory_bytes
 
 # Most processes show no progress, and importing rich would be a twentieth of what they import.
 if TYPE_CHECKING:
@@ -134,3 +146,150 @@ def _console(file: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=file)
+
+
+LINE_SECONDS = 10.0
+"""Between lines in logs."""
+FIGURE_SECONDS = 10.0
+"""The same, of what monitors leave out."""
+
+
+class ProgressLines(Progress):
+    """A line with epoch, step, loss, time per step and samples per second, every `LINE_SECONDS` and at the end.
+
+    Args:
+        file: where to print it.
+    """
+
+    _tells_of_compiling = True
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._bar = None
+        self._count = FigureCount()
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Only the time is noted: there is no bar."""
+        self._speaks = rank() == 0
+        self._begun = self._told = time.perf_counter()
+        self._line = 0
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Print a line, if the last one is long ago."""
+        super().on_train_step_end(run_context)
+        if time.perf_counter() - self._told >= LINE_SECONDS:
+            self._tell(run_context)
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """Nothing more: the last step has told of the epoch."""
+
+    def on_train_end(self, run_context: RunContext) -> None:
+        """Print the last line, unless the run was short."""
+        is_told = self._line == run_context.original_args().cur_step_num
+        if time.perf_counter() - self._begun >= DELAY_SECONDS and not is_told:
+            self._tell(run_context)
+
+    def _tell(self, run_context: RunContext) -> None:
+        if not self._speaks:
+            return
+        self._told = time.perf_counter()
+        facts = run_context.original_args()
+        self._line = facts.cur_step_num
+        where = (
+            f"epoch {facts.cur_epoch_num}/{self._last_epoch}, step {self._line - self._first_step}/{facts.batch_num}"
+        )
+        print(f"sporax: {where}: {self._status(facts)}", file=self._file, flush=True)
+
+
+class MonitorFigures(Callback):
+    """A line with what `LossMonitor` and `TimeMonitor` leave out:
+    after an epoch, at most every `FIGURE_SECONDS`.
+
+    Lines of monitors are as MindSpore's, which scripts read, so this one goes elsewhere.
+
+    Args:
+        file: where to print it.
+    """
+
+    hears_evaluation_in_fit = False
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._count = FigureCount()
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Begin to count."""
+        self._speaks, self._told = rank() == 0, time.perf_counter()
+        self._count.begin(run_context.original_args())
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Count."""
+        self._count.add(run_context.original_args())
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """Print a line, if the last one is long ago, and begin to count again."""
+        now = time.perf_counter()
+        if self._speaks and now - self._told >= FIGURE_SECONDS:
+            self._told = now
+            facts = run_context.original_args()
+            # Waits for the device, so it comes before the time is read.
+            scalar_loss(facts.get("net_outputs"))
+            figures = self._count.figures(facts)
+            words = [*rates(figures), *compiling(figures), f"{memory_bytes() / 2**20:.0f} MiB"]
+            print(f"sporax: epoch {facts.cur_epoch_num}: {', '.join(words)}", file=self._file, flush=True)
+            self._count.begin(facts)
+
+
+def default_progress(callbacks: Iterable[Callback]) -> list[Callback]:
+    """What reports the progress of a run with such callbacks: nothing where one of them does, or where nothing is trained."""
+    callbacks = list(callbacks)
+    if context.plans_only() or any(isinstance(each, Progress) for each in callbacks):
+        return []
+    if any(isinstance(each, LossMonitor | TimeMonitor) for each in callbacks):
+        return [MonitorFigures(sys.stderr)]
+    return [on_terminal(sys.stderr) if sys.stderr.isatty() else ProgressLines(sys.stderr)]
+
+
+REPORT_SECONDS = 10.0
+"""Between reports; each reads the loss, so it makes training wait for the device once."""
+
+
+class JobProgress(Callback):
+    """Reports step, epoch, loss and samples per second: after the first step, every `REPORT_SECONDS`, and at the end."""
+
+    hears_evaluation_in_fit = False
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Only the time is noted."""
+        self._since, self._num_samples, self._steps = time.perf_counter(), 0, 0
+        self._due = 0.0
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Report, if the last report is long ago."""
+        facts = run_context.original_args()
+        self._num_samples += facts.get("num_samples", 0)
+        self._steps = facts.cur_step_num
+        if time.perf_counter() >= self._due:
+            self._report(run_context)
+
+    def on_train_end(self, run_context: RunContext) -> None:
+        """The last report."""
+        if self._steps:
+            self._report(run_context)
+
+    def _report(self, run_context: RunContext) -> None:
+        facts = run_context.original_args()
+        loss = scalar_loss(facts.get("net_outputs"))  # waits for the device, so it comes before the clock is read
+        now = time.perf_counter()
+        report_progress(
+            self._steps,
+            epoch=facts.cur_epoch_num,
+            loss=loss if isinstance(loss, float) else None,
+            samples_per_second=self._num_samples / (now - self._since) if self._num_samples else None,
+        )
+        self._since, self._num_samples, self._due = now, 0, now + REPORT_SECONDS
+
+
+def job_progress() -> list[Callback]:
+    """The callback, where someone asks for it."""
+    return [JobProgress()] if rank() == 0 and not context.plans_only() and is_asked_for() else []

@@ -22,8 +22,7 @@ from sporax.mindspore import context
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._ranks import any_rank, common_pairs, rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext
-from sporax.mindspore.train.callback._own_files import is_own, note_own
-from sporax.mindspore.train.callback._resuming import POSITION, position, resume_from, saved_step
+from sporax.mindspore.train.callback._resuming import POSITION, is_own, note_own, position, resume_from, saved_step
 from sporax.mindspore.train.serialization import load_checkpoint, save_checkpoint
 
 _CONFIG_KEY = "GracefulExit"
@@ -63,9 +62,7 @@ class OnRequestExit(Callback):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
             if not isinstance(value, str):
-                raise SporaxTypeError(
-                    f"For 'OnRequestExit', '{name}' must be a string, but got {type(value).__name__}."
-                )
+                raise SporaxTypeError.must("OnRequestExit", name, "be a string", type(value).__name__)
         self._file_name, self._directory = file_name, directory
         self._config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.

@@ -23,7 +23,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._model_checkpoint import ModelCheckpoint
-from sporax.mindspore.train.callback._own_files import job_id
+from sporax.mindspore.train.callback._resuming import job_id
 from sporax.mindspore.train.checkpoint.stores import DirectoryStore, Facts, Store
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames

@@ -3,6 +3,15 @@
 Every rank lists the files that it finds; the newest epoch and step that all of them have is loaded by all. A rank that was
 killed before it had written its file thus takes the others back to the checkpoint before. A file that is there is whole
 (`base.atomic_file`), so none is ever half read.
+
+Which checkpoint files are this job's own, on a cluster whose jobs have ids (SPORAX_JOB_ID, which the operator sets).
+
+A run that goes on because of the environment alone (MS_ENABLE_RECOVERY=1) must not go on from what an earlier job has left in
+the same folder: it would find its work done. So a job notes, in a hidden file that carries its id, under which prefix it saves;
+a job without such a note takes a prefix that no file has and trains from the start. `Model.train(resume=True)` is the user's
+own word and goes on from whatever is there.
+
+`BackupAndRestore`: goes on where a run that was interrupted stood.
 """
 
 from __future__ import annotations
@@ -16,12 +25,17 @@ from typing import Any
 
 import numpy as np
 
+from sporax.base.atomic_file import atomic_write
+from sporax.base.errors import SporaxTypeError
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME
 from sporax.ir.variables import read
+from sporax.mindspore import context
 from sporax.mindspore.common import seed
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train.serialization import load_checkpoint
+from sporax.mindspore.train._checks import check_bool, check_count
+from sporax.mindspore.train.callback._callback import Callback, RunContext
+from sporax.mindspore.train.serialization import load_checkpoint, save_checkpoint
 from sporax.runtime.state import frames
 
 POSITION = "sporax.position"
@@ -125,3 +139,92 @@ def saved_step(path: Path) -> int:
     """The step after which a file was written; 0 where it does not say."""
     stored = load_checkpoint(str(path)).get(POSITION)
     return 0 if stored is None else int(stored.asnumpy()[0])
+
+
+def job_id() -> str:
+    """The id of this process's job; "" where it has none."""
+    return str(read(os.environ, "SPORAX_JOB_ID"))
+
+
+def own_prefix(directory: Path, prefix: str, unused: str, job: str) -> str:
+    """The prefix under which a job saves in a directory. All ranks must call it.
+
+    Args:
+        directory: where files go.
+        prefix: what the user calls them.
+        unused: the prefix to take, and to note, where the job has none yet.
+        job: its id.
+    """
+    note = directory / f".{prefix}.{job}.job"
+    known = _content(note)
+    # No rank saves before all of those that share the directory have chosen.
+    _ranks.any_rank(False)
+    if not known:
+        _write(note, unused)
+    return known or unused
+
+
+def is_own(file: Path, job: str) -> bool:
+    """Whether a job has noted that it wrote a file."""
+    return _content(_note_of(file)) == job
+
+
+def note_own(file: Path, job: str) -> None:
+    """Note which job has written a file."""
+    _write(_note_of(file), job)
+
+
+def _note_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.job")
+
+
+def _content(note: Path) -> str:
+    return note.read_text(encoding="utf-8") if note.is_file() else ""
+
+
+def _write(note: Path, text: str) -> None:
+    with atomic_write(note) as file:
+        file.write(text.encode())
+
+
+class BackupAndRestore(Callback):
+    """Saves the training network after epochs, and loads what an earlier run saved.
+
+    Args:
+        backup_dir: directory of the file ``backup.ckpt``; made if needed.
+        save_freq: ``"epoch"``, or every so many epochs.
+        delete_checkpoint: delete the file when training ends as planned.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+    """
+
+    def __init__(self, backup_dir: str, save_freq: Any = "epoch", delete_checkpoint: bool = True) -> None:
+        if not isinstance(backup_dir, str):
+            raise SporaxTypeError.must("BackupAndRestore", "backup_dir", "be a string", type(backup_dir).__name__)
+        self.save_freq = (
+            1 if save_freq == "epoch" else check_count("BackupAndRestore", "save_freq", save_freq, minimum=1)
+        )
+        self.delete_checkpoint = check_bool("BackupAndRestore", "delete_checkpoint", delete_checkpoint)
+        directory = Path(os.path.realpath(backup_dir))
+        # A run that is only planned leaves no files.
+        if not context.plans_only():
+            directory.mkdir(parents=True, exist_ok=True)
+        self.backup_file = str(directory / "backup.ckpt")
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """Load what is there."""
+        # As MindSpore: what is there is from an interrupted run.
+        if os.path.exists(self.backup_file):
+            load_checkpoint(self.backup_file, net=run_context.original_args().train_network)
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """Save, if it is this epoch's turn."""
+        facts = run_context.original_args()
+        if facts.cur_epoch_num % self.save_freq == 0:
+            save_checkpoint(facts.train_network, self.backup_file)
+
+    def on_train_end(self, run_context: RunContext) -> None:
+        """Delete the file, if that was requested."""
+        if self.delete_checkpoint:
+            Path(self.backup_file).unlink(missing_ok=True)

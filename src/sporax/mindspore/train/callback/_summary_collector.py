@@ -58,9 +58,7 @@ class SummaryCollector(Callback):
         export_options: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(summary_dir, str):
-            raise SporaxTypeError(
-                f"For 'SummaryCollector', 'summary_dir' must be a string, but got {type(summary_dir).__name__}."
-            )
+            raise SporaxTypeError.must("SummaryCollector", "summary_dir", "be a string", type(summary_dir).__name__)
         for name, value in (("custom_lineage_data", custom_lineage_data), ("export_options", export_options)):
             if value is not None:
                 raise SporaxNotImplementedError(f"For 'SummaryCollector', '{name}' is not offered, but it is given.")
@@ -150,9 +148,7 @@ def _checked_choice(choice: Any) -> dict[str, Any]:
     if choice is None:
         return {}
     if not isinstance(choice, dict):
-        raise SporaxTypeError(
-            f"For 'SummaryCollector', 'collect_specified_data' must be a dict, but got {type(choice).__name__}."
-        )
+        raise SporaxTypeError.must("SummaryCollector", "collect_specified_data", "be a dict", type(choice).__name__)
     for name, value in choice.items():
         if name in (*_OF_MINDINSIGHT, "collect_landscape"):
             # Switching them off is no request.

@@ -21,7 +21,7 @@ _HOMES = homes_in(
     __name__,
     """
     loading: load_distributed_checkpoint load_segmented_checkpoints
-    merging: merge_sliced_parameter
+    assembly: merge_sliced_parameter
     strategy: build_searched_strategy merge_pipeline_strategys restore_group_info_list
     transform: rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
     unified: unified_safetensors

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from sporax.mindspore.common.dtype import DType as _DType
 from sporax.mindspore.common.tensor import Tensor as Tensor
+from sporax.mindspore.train.checkpoint.assembly import merge_sliced_parameter as merge_sliced_parameter
 from sporax.mindspore.train.checkpoint.loading import load_distributed_checkpoint as load_distributed_checkpoint
 from sporax.mindspore.train.checkpoint.loading import load_segmented_checkpoints as load_segmented_checkpoints
-from sporax.mindspore.train.checkpoint.merging import merge_sliced_parameter as merge_sliced_parameter
 from sporax.mindspore.train.checkpoint.strategy import build_searched_strategy as build_searched_strategy
 from sporax.mindspore.train.checkpoint.strategy import merge_pipeline_strategys as merge_pipeline_strategys
 from sporax.mindspore.train.checkpoint.strategy import restore_group_info_list as restore_group_info_list

@@ -34,14 +34,13 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
-from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
-from sporax.mindspore.train.checkpoint.merging import layout_from_entry
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
 from sporax.mindspore.train.checkpoint.unified import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.regions import Region, full_region, region_shape
+from sporax.runtime.storage.entries import Region, full_region, region_shape
 from sporax.runtime.storage.slices import placed_blocks
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
-from sporax.runtime.storage.regions import Region, Shape
+from sporax.runtime.storage.entries import Region, Shape
 
 ALL = -1
 """As `SliceLayout.opt_shard_size`: all devices that hold the same slice share it."""

@@ -180,14 +180,11 @@ def merge_pipeline_strategys(src_strategy_dirs: str, dst_strategy_file: str) -> 
     where = "merge_pipeline_strategys"
     source = Path(src_strategy_dirs)
     if not source.is_dir():
-        raise SporaxNotADirectoryError(
-            f"For '{where}', 'src_strategy_dirs' must be a directory, but got '{src_strategy_dirs}'."
-        )
+        raise SporaxNotADirectoryError.must(where, "src_strategy_dirs", "be a directory", f"'{src_strategy_dirs}'")
     paths = sorted(path for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
     if not paths or len({path.suffix == ".json" for path in paths}) != 1:
-        raise SporaxValueError(
-            f"For '{where}', '{source}' must hold strategy files that are all JSON or all not, but got "
-            f"{[path.name for path in paths]}."
+        raise SporaxValueError.must(
+            where, str(source), "hold strategy files that are all JSON or all not", [path.name for path in paths]
         )
     merged: dict[str, Any] = {"current_stage": 0, STRATEGIES: {}, LAYOUTS: {}}
     for path in paths:

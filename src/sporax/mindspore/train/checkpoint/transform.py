@@ -18,7 +18,7 @@ from sporax.mindspore.train._stored.files import open_checkpoint, rank_files, wr
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
-from sporax.runtime.storage.regions import Region, overlap, region_shape
+from sporax.runtime.storage.entries import Region, overlap, region_shape
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")

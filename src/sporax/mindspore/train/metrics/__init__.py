@@ -6,16 +6,13 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _by_name: names get_metric_fn get_metrics
     _classes: F1 Fbeta Precision Recall
     _confusion: ConfusionMatrix ConfusionMatrixMetric
-    _curves: ROC auc
-    _metric: Metric rearrange_inputs
-    _occlusion: OcclusionSensitivity
+    _curves: ROC auc BleuScore
+    _metric: Metric rearrange_inputs names get_metric_fn get_metrics
     _simple: MAE MSE Accuracy CosineSimilarity Loss Perplexity Top1CategoricalAccuracy Top5CategoricalAccuracy
         TopKCategoricalAccuracy
-    _surfaces: Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance
-    _text: BleuScore
+    _surfaces: Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
     """,
 )
 

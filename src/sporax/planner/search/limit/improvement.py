@@ -26,8 +26,7 @@ from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_wit
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Ints
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.portfolio.quick_choice import ball, redecided
 

@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
 from sporax.ir.operation import Shape
-from sporax.planner.cost.combined_collectives import num_sharing
-from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
+from sporax.planner.cost.combined_collectives import late_operators, late_tensors, num_sharing, rounds
 from sporax.planner.rules.loop_rules import CARRY
 from sporax.planner.search.space.operator_rules import Kinds, is_identity, is_light, is_linear, is_reduction
 

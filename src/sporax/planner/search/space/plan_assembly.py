@@ -16,7 +16,7 @@ from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.rules import Rule, placements, unsharded
-from sporax.planner.rules.islands import only_assignment
+from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search.space.decisions import Decisions
 from sporax.planner.search.space.operator_rules import is_identity, rule_of
 from sporax.planner.search.space.problem import Problem

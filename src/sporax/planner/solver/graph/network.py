@@ -14,8 +14,7 @@ from hashlib import blake2b
 import numpy as np
 
 from sporax.base.identity import ByIdentity
-from sporax.planner.solver.graph.cost_graph import Booleans, CostGraph, Floats, Ints
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import Booleans, CostGraph, Floats, Ints, Moments
 
 
 @dataclass(frozen=True, slots=True)

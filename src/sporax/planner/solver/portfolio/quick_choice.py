@@ -17,15 +17,14 @@ import numpy as np
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import CostGraph, Ints
-from sporax.planner.solver.graph.moments import Moments
+from sporax.planner.solver.graph.cost_graph import CostGraph, Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.label_rounds import ByLabels
-from sporax.planner.solver.methods.neighborhood import subproblem
+from sporax.planner.solver.methods.large_neighborhood_search import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 

@@ -6,8 +6,7 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _layers: ConvReparam DenseLocalReparam DenseReparam WithBNNLossCell
-    _weights: NormalPosterior NormalPrior normal_post_fn
+    _layers: ConvReparam DenseLocalReparam DenseReparam WithBNNLossCell NormalPosterior NormalPrior normal_post_fn
     """,
 )
 

@@ -11,9 +11,9 @@ from sporax.mindspore.common.tensor import Tensor as Tensor
 from sporax.mindspore.nn.probability.bnn_layers._layers import ConvReparam as ConvReparam
 from sporax.mindspore.nn.probability.bnn_layers._layers import DenseLocalReparam as DenseLocalReparam
 from sporax.mindspore.nn.probability.bnn_layers._layers import DenseReparam as DenseReparam
+from sporax.mindspore.nn.probability.bnn_layers._layers import NormalPosterior as NormalPosterior
+from sporax.mindspore.nn.probability.bnn_layers._layers import NormalPrior as NormalPrior
 from sporax.mindspore.nn.probability.bnn_layers._layers import WithBNNLossCell as WithBNNLossCell
-from sporax.mindspore.nn.probability.bnn_layers._weights import NormalPosterior as NormalPosterior
-from sporax.mindspore.nn.probability.bnn_layers._weights import NormalPrior as NormalPrior
-from sporax.mindspore.nn.probability.bnn_layers._weights import normal_post_fn as normal_post_fn
+from sporax.mindspore.nn.probability.bnn_layers._layers import normal_post_fn as normal_post_fn
 
 
