@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
@@ -87,7 +88,10 @@ class _Summarizer:
         return Summary(
             plan.mesh.num_devices,
             self.axes.sizes,
-            headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
+            replace(
+                headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
+                gathered="" if search is None else self._gathered(),
+            ),
             rows,
             arrows,
             tensors,
@@ -172,6 +176,21 @@ class _Summarizer:
             flops,
             _traffic(collective for row in rows for collective in row.collectives),
         )
+
+    def _gathered(self) -> str:
+        """Of data that is sharded, what is whole wherever it is read."""
+        reads: dict[int, list[Placement]] = {}
+        for operator, planned in zip(self.graph.operators, self.plan.operators, strict=True):
+            for tensor, place in zip(operator.operands, planned.operands, strict=True):
+                reads.setdefault(tensor, []).append(place)
+        names = [
+            entry.name
+            for entry, place in zip(self.graph.inputs, self.plan.inputs, strict=True)
+            if entry.role is Role.DATA and not place.is_replicated and entry.tensor in reads
+            if all(read.is_replicated for read in reads[entry.tensor])
+        ]
+        why = "every device gathers it and computes all that reads it, which takes less time at these sizes"
+        return f"{', '.join(names)}: {why}" if names else ""
 
     def _loops(self) -> Iterable[str]:
         names = {operator.name for operator in self.graph.walk()}
