@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import ForkedCommand
+
 _JOB_VARIABLES = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "PYTHONPATH", "XLA_FLAGS", "JAX_PLATFORMS")
 
 
@@ -38,7 +40,7 @@ def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Start]:
     processes = []
 
     def start_command(*arguments: object, **variables: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = ForkedCommand(
             [sys.executable, "-m", "sporax", *map(str, arguments)],
             cwd=tmp_path,
             env=environ | variables,

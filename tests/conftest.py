@@ -62,6 +62,9 @@ import jax  # noqa: E402 -- after its settings
 import session_costs  # noqa: E402 -- found beside this file
 import session_order  # noqa: E402
 from compiled_files import remove_damaged, resident_bytes  # noqa: E402
+from lowering_context import share_contexts  # noqa: E402
+
+share_contexts()
 
 # A stored program may have the names of another one with the same instructions. Tests that read names ask for `names_of_programs`;
 # processes that tests start all do.
@@ -120,6 +123,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     jax.clear_caches()
     gc.collect()
     _after_last = resident_bytes()
+
+
+def pytest_sessionfinish() -> None:
+    """Look for garbage once. pytest looks five times after this, for errors in destructors, through all that tests have traced."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

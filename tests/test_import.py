@@ -1,6 +1,8 @@
 """What importing does, in fresh processes."""
 
 import ast
+import importlib
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,6 +180,17 @@ def test_every_listed_name_is_there(package):
     for name in package.__all__:
         assert getattr(package, name) is not None, name
     assert set(package.__all__) <= set(dir(package))
+
+
+def test_modules_have_what_they_list():
+    paths = (module.name for module in pkgutil.walk_packages(sporax.mindspore.__path__, "sporax.mindspore."))
+    modules = [importlib.import_module(path) for path in paths if ".shadow" not in path]
+    assert not [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in getattr(module, "__all__", ())
+        if not hasattr(module, name)
+    ]
 
 
 def test_a_missing_name_is_told_where_to_look():

@@ -3,6 +3,8 @@
 Each case is drawn from the seed and its own number alone. What fails is made smaller as long as it fails in the same way, and
 printed as a program that can be run.
 
+With `--searches PROFILE` the strategies of each case are planned by themselves and in every search, which must not be slower.
+
 Run: python tools/fuzz_plans.py [--seed 0] [--first 0] [--cases 300] [--run 0.3] [--longest 7] [--pipelines 0.1]
 """
 
@@ -12,6 +14,7 @@ import argparse
 import linecache
 import os
 import random
+import re
 import sys
 import time
 import traceback
@@ -140,6 +143,41 @@ def tried(case: Case, runs: bool) -> Failure | None:
     return _different(expected, results) if expected is not None and results is not None else None
 
 
+SEARCHES = ("dynamic_programming", "sharding_propagation", "recursive_programming")
+_SLOWER = 1.0001
+"""Share of the time of a plan by hand above which a search has lost to it."""
+
+
+def slower_than_by_hand(case: Case, hardware: str) -> Failure | None:
+    """Whether a search for a case with strategies is predicted to be slower than these strategies alone.
+
+    Raises:
+        Refused: the strategies do not fit the case.
+    """
+    by_hand = _predicted(case, "", hardware)
+    for search in SEARCHES:
+        seconds = _predicted(case, search, hardware)
+        if seconds > _SLOWER * by_hand:
+            message = f"{search} is predicted to take {seconds:.3g} s, the script's own plan {by_hand:.3g} s"
+            return Failure(("slower", search), message)
+    return None
+
+
+def _predicted(case: Case, search: str, hardware: str) -> float:
+    """Predicted seconds of a step, in one search or by its own strategies."""
+    mode = f"search_mode='{search}', parallel_mode='auto_parallel'" if search else "parallel_mode='semi_auto_parallel'"
+    lines = (re.sub(r", search_mode='\w+'|search_mode='\w+', ", "", line) for line in case.context)
+    context_lines = tuple(re.sub(r"parallel_mode='\w+'", mode, line) for line in lines)
+    case = replace(case, context=context_lines, environment=(("SPORAX_HARDWARE", hardware),), stages=1)
+    with settings_of(case):
+        try:
+            names = _program(case)
+            seconds = names["step"].program.plan(*names["inputs"]).summary().headline.seconds
+        except SporaxError as error:
+            raise Refused(str(error)) from error
+    return float(seconds)
+
+
 def _crash(error: BaseException) -> Failure:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "sporax" in frame.filename]
     places = [f"{frame.filename.split('sporax/')[-1]}:{frame.name}" for frame in frames[-2:]]
@@ -200,6 +238,9 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("--longest", type=int, default=7, help="most lines of a network (7)")
     parser.add_argument("--pipelines", type=float, default=0.1, help="share of pipelines (0.1)")
+    parser.add_argument(
+        "--searches", metavar="PROFILE", help="compare searches with strategies by hand on such devices"
+    )
     parser.add_argument("--show", action="store_true", help="print the programs instead of running them")
     parser.add_argument("--no-shrink", action="store_true", help="print what fails as it was drawn")
     arguments = parser.parse_args(words)
@@ -212,8 +253,10 @@ def main(words: list[str] | None = None) -> int:
             print(text(case))
             continue
         started = time.monotonic()
+        if arguments.searches and not any(value.strategy for value in case.values):
+            continue
         try:
-            failure = tried(case, runs)
+            failure = slower_than_by_hand(case, arguments.searches) if arguments.searches else tried(case, runs)
         except Refused as refusal:
             counts["one device cannot" if str(refusal).startswith("one device") else "refused"] += 1
             if os.environ.get("FUZZ_REFUSED"):
@@ -221,14 +264,14 @@ def main(words: list[str] | None = None) -> int:
             continue
         if time.monotonic() - started > 10:
             print(f"case {number} took {time.monotonic() - started:.0f} s", flush=True)
-        counts["run" if runs else "planned"] += 1
+        counts["compared" if arguments.searches else "run" if runs else "planned"] += 1
         if failure is None:
             continue
         counts["failed"] += 1
         known = failure.key in found
         found.setdefault(failure.key, []).append(number)
         if not known:
-            small = case if arguments.no_shrink else shrunk(case, failure, runs)
+            small = case if arguments.no_shrink or arguments.searches else shrunk(case, failure, runs)
             print(
                 f"==== case {number} {failure.key}\n{failure.message}\n---- the smallest program:\n{text(small)}",
                 flush=True,

@@ -51,6 +51,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "data_parallel",
         "operator_parallel",
         "automatic_parallel",
+        "explain_sharding",
         "pipeline",
         "memory",
         "checkpoints",

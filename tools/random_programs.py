@@ -1,10 +1,11 @@
 """Random programs of plain JAX, planned for eight devices in every mode: no defect, and the numbers of one device.
 
 A program is drawn from the seed and its number alone: lines of text, each of earlier values, and perhaps the gradient of all. It
-is planned for a random profile in a random mode, and `ilp` must not cost more; what runs goes through `planned.verify`. What
-fails is printed with as few lines as still fail.
+is planned for a random profile in a random mode, and in `ilp`: neither may cost less than the other's proven bound (with
+`--all-modes` all searches are compared); what runs goes through `planned.verify`. What fails is printed with as few lines as
+still fail.
 
-Run: python tools/random_programs.py [--seed 0] [--first 0] [--cases 500] [--run 0.5] [--longest 9]
+Run: python tools/random_programs.py [--seed 0] [--first 0] [--cases 500] [--run 0.5] [--longest 9] [--all-modes]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,7 +150,17 @@ def _traces(program: Program) -> bool:
     return all(0 < shape.size < 1 << 14 for shape in shapes)
 
 
-def failure(program: Program, runs: bool) -> str:
+def contradiction(searches: Mapping[str, Any]) -> str:
+    """Which search costs less than what another one has proven to be the least; "" for none."""
+    best = min(searches, key=lambda mode: searches[mode].cost_seconds)
+    cost = searches[best].cost_seconds
+    for mode, search in searches.items():
+        if search.bound_seconds is not None and cost < search.bound_seconds * (1 - 1e-6):
+            return f"contradiction: {mode} says that {search.bound_seconds} is the least, {best} has {cost}"
+    return ""
+
+
+def failure(program: Program, runs: bool, all_modes: bool = False) -> str:
     """What is wrong with a program; "" for nothing."""
     args, fn = program.arguments(), program.function()
     fixed = {n: (count, *[1] * (len(program.inputs[n]) - 1)) for n, count in enumerate(program.fixed) if count > 1}
@@ -156,11 +168,13 @@ def failure(program: Program, runs: bool) -> str:
         planned = sporax.plan(fn, *args, fixed=fixed, mode=program.mode, hardware=program.profile, devices=8)
         check_plan(planned.graph, planned.plan)
         str(planned.summary())
-        best = sporax.plan(fn, *args, fixed=fixed, mode="ilp", hardware=program.profile, devices=8)
-        if planned.search and best.search and best.search.optimal:
-            costs = best.search.cost_seconds, planned.search.cost_seconds
-            if costs[1] < costs[0] * (1 - 1e-6):
-                return f"contradiction: ilp says {costs[0]} is the least, {program.mode} has {costs[1]}"
+        searches = {program.mode: planned.search}
+        for mode in MODES if all_modes else ("ilp",):
+            if mode not in searches:
+                other = sporax.plan(fn, *args, fixed=fixed, mode=mode, hardware=program.profile, devices=8)
+                searches[mode] = other.search
+        if told := contradiction(searches):
+            return told
         if runs:
             planned.verify(*args)
     except SporaxError as error:
@@ -191,13 +205,14 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=500, help="how many (500)")
     parser.add_argument("--run", type=float, default=0.5, help="share that is run on eight devices and verified (0.5)")
     parser.add_argument("--longest", type=int, default=9, help="most lines of a program (9)")
+    parser.add_argument("--all-modes", action="store_true", help="compare the costs and bounds of all searches")
     arguments = parser.parse_args(words)
     counts: Counter[str] = Counter()
     warnings.simplefilter("ignore")
     for number in range(arguments.first, arguments.first + arguments.cases):
         program = drawn(arguments.seed, number, arguments.longest)
         runs = random.Random(f"run {arguments.seed} {number}").random() < arguments.run
-        told = failure(program, runs)
+        told = failure(program, runs, arguments.all_modes)
         counts["run" if runs else "planned"] += 1
         if told:
             counts["failed"] += 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sporax.runtime.devices.calibrate import calibrate
     from sporax.runtime.planned.function import plan
     from sporax.runtime.planned.planned_function import PlannedFunction
+    from sporax.runtime.resharding.explain import explain_resharding
     from sporax.runtime.session import Session
     from sporax.runtime.storage.trees import load, save
 
@@ -35,6 +36,7 @@ __all__ = [
     "SporaxError",
     "__version__",
     "calibrate",
+    "explain_resharding",
     "load",
     "plan",
     "report_progress",
@@ -46,6 +48,7 @@ _HOMES = {
     "PlannedFunction": "sporax.runtime.planned.planned_function",
     "Plan": "sporax.ir.plan",
     "calibrate": "sporax.runtime.devices.calibrate",
+    "explain_resharding": "sporax.runtime.resharding.explain",
     "save": "sporax.runtime.storage.trees",
     "load": "sporax.runtime.storage.trees",
     "Session": "sporax.runtime.session",

@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-train-digits" / "train.py"
 COMMAND = [sys.executable, "-m", "sporax", "run"]
@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "sporax", "run"]
 @pytest.mark.slow
 def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
     command = [*COMMAND, "--local_devices", "8", str(EXAMPLE), "--out", str(tmp_path), "--epochs", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = run_forked(command, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("mlp", "lenet"):
         assert f"{name} on 1 device: test accuracy 9" in done.stdout
@@ -38,7 +38,7 @@ def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
 def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
     command = [*COMMAND, str(EXAMPLE), "--out", str(tmp_path), "--epochs", "1", "--networks", "mlp"]
     alone = {**os.environ, "XLA_FLAGS": COMPILER}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=alone)
+    done = run_forked(command, timeout=120, env=alone)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "mlp on 1 device" in done.stdout
     assert "devices" not in done.stdout
@@ -47,7 +47,7 @@ def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
 @pytest.mark.slow
 def test_its_plan_can_be_seen_without_training(tmp_path):
     command = [sys.executable, "-m", "sporax", "plan", "--devices", "8", str(EXAMPLE), "--out", str(tmp_path)]
-    done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, timeout=120)
+    done = run_forked([*command, "--epochs", "1"], timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Plan for 8 devices" in done.stdout
     assert not (tmp_path / "curves.png").exists()

@@ -1,13 +1,13 @@
 """The examples on several ranks end well and reach their goals."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,7 +34,7 @@ def test_the_example_runs(tmp_path, script, num_ranks, arguments, files):
         *arguments,
     ]
     environ["XLA_FLAGS"] = COMPILER  # one device each
-    job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
+    job = run_forked(command, cwd=tmp_path, env=environ, timeout=200)
     assert job.returncode == 0, job.stdout + job.stderr
     assert f"{num_ranks} ranks" in job.stdout
     for file in files:

@@ -1,17 +1,18 @@
 """The examples that search for plans end well: losses that do not depend on the cut, and a page to look at."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from forked_commands import run_forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(script: str, *arguments: str) -> list[str]:
     command = [sys.executable, "-m", "sporax", "run", "--local_devices", "8", str(EXAMPLES / script), *arguments]
-    job = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    job = run_forked(command, timeout=300)
     assert job.returncode == 0, job.stdout + job.stderr
     return job.stdout.splitlines()
 

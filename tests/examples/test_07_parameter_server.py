@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 TRAIN = Path(__file__).parents[2] / "examples/07-parameter-server/train.py"
 
@@ -31,9 +31,7 @@ def losses(folder: Path, *flags: str) -> list[float]:
         str(folder),
     ]
     command += [str(TRAIN), "--steps", "12", "--out", str(folder / "losses"), *flags]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=140, env={**os.environ, "XLA_FLAGS": COMPILER}, cwd=folder
-    )
+    done = run_forked(command, timeout=140, env={**os.environ, "XLA_FLAGS": COMPILER}, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("killed server 0" in done.stdout) is bool(flags)
     return json.loads((folder / "losses").read_text("utf-8"))

@@ -2,11 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from forked_commands import run_forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -18,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_losses_are_those_of_one_device(package, script):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
     command = [sys.executable, "-m", "sporax", "run", "--local_devices", "8", str(EXAMPLES / script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env={**os.environ, "COLUMNS": "80"})
+    done = run_forked(command, timeout=200, env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "64 H100s, batch 8192: " in done.stdout
     (cut, alone) = re.findall(r"loss after 5 steps on 8 devices (\S+), on one (\S+)", done.stdout)[0]

@@ -7,6 +7,25 @@ import pytest
 import sporax
 from sporax.launch import cli
 
+WITHOUT_EXTRA = """
+import sys
+sys.modules["kopf"] = None
+from sporax.launch import cli
+sys.exit(cli.main(["k8s", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["manifests"], ["submit", "train.py", "--image", "i", "--dry-run"]])
+def test_a_command_without_its_extra_says_so_in_one_line(arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRA, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "sporax k8s: For 'sporax k8s', the package 'kopf' must be installed: pip install 'sporax[k8s]'.\n"
+    )
+
+
 RUN_FLAGS = {
     "module": False,
     "config": None,

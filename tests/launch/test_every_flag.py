@@ -39,6 +39,12 @@ REFUSED = {
         "--module": [["--module", "no_such_module_anywhere"]],
         "--out": [["--out", file, "script.py"] for file in ("plan.txt", "nowhere/plan.json", ".")],
     },
+    "explain-sharding": {
+        "--devices": [["--devices", number, "script.py:step"] for number in ("0", "99999999", *NUMBERS)],
+        "--hardware": [["--hardware", "no_such_profile", "script.py:step"]],
+        "--tries": [["--tries", number, "script.py:step"] for number in NUMBERS],
+        "--json": [["--json", file, "script.py:step"] for file in ("nowhere/found.json", ".")],
+    },
     "check": {},
     "completion": {},
     "stubs": {},

@@ -1,13 +1,13 @@
 """Warnings of Sporax in a job: one line, once, by rank 0."""
 
 import ast
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
+from forked_commands import run_forked
 from sporax.launch import warning_lines
 
 RANK_3 = {
@@ -30,9 +30,7 @@ def script(tmp_path):
 
 
 def run(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "sporax", "run", *map(str, words)], capture_output=True, text=True, timeout=120
-    )
+    done = run_forked([sys.executable, "-m", "sporax", "run", *map(str, words)], timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

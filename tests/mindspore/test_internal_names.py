@@ -2,6 +2,7 @@
 
 import os
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -116,6 +117,7 @@ def test_names_in_second_places():
     from sporax.mindspore.version import __version__
 
     assert optim_ex.AdamW is optim.AdamW
+    assert ops.reshard is ms.reshard
     assert nn.Linear is mint_nn.Linear
     assert nn.AvgPool2dExt is mint_nn.AvgPool2d
     assert _activation["relu"] is nn.ReLU
@@ -168,3 +170,79 @@ def test_a_parameter_describes_an_input():
     net = nn.Dense(2, 2)
     net.set_inputs(Parameter(Tensor(np.ones((3, 2), np.float32)), name="x"))
     assert len(net.get_inputs()) == 1
+
+
+def test_settings_of_the_context_by_its_inner_names():
+    from sporax.mindspore._c_expression import MSContext, ms_ctx_param
+
+    inner, before = MSContext.get_instance(), ms.get_context("mode")
+    inner.set_param(ms_ctx_param.mode, 1 - before)
+    try:
+        assert inner.get_param(ms_ctx_param.mode) == ms.get_context("mode") == 1 - before
+    finally:
+        ms.set_context(mode=before)
+    with pytest.raises(ValueError, match="no_such_setting"):
+        inner.set_param(ms_ctx_param.no_such_setting, 1)
+
+
+def test_cells_of_the_user_on_the_base_of_recurrent_cells():
+    from sporax.mindspore.nn.layer.rnn_cells import RNNCellBase
+
+    class Halved(RNNCellBase):
+        def __init__(self):
+            super().__init__(3, 2, True, num_chunks=4)
+
+        def construct(self, x, hx):
+            return ops.matmul(x, self.weight_ih.T)[:, :2] + hx / 2
+
+    cell = Halved()
+    shapes = {parameter.name: parameter.shape for parameter in cell.get_parameters()}
+    assert shapes == {"weight_ih": (8, 3), "weight_hh": (8, 2), "bias_ih": (8,), "bias_hh": (8,)}
+    assert abs(cell.weight_ih.asnumpy()).max() <= 2**-0.5
+    assert cell(Tensor(np.zeros((1, 3), np.float32)), Tensor([[2.0, 4.0]])).asnumpy().tolist() == [[1, 2]]
+    assert isinstance(nn.GRUCell(3, 2), RNNCellBase)
+    with pytest.raises(ValueError, match="hidden_size"):
+        RNNCellBase(3, 0, True, 1)
+
+
+def test_a_function_warns_once_for_its_key():
+    from sporax.mindspore.log import _LogActionOnce
+
+    shown = []
+    logger = types.SimpleNamespace(warning=shown.append)
+    for silent, key in ((False, "a key of this test"), (False, "a key of this test"), (True, "another one")):
+
+        @_LogActionOnce(logger=logger, key=key, no_warning=silent)
+        def add(a, b=1):
+            logger.warning("added")
+            return a + b
+
+        assert (add(1), add(1, b=2)) == (2, 3)
+    assert shown == ["added"]
+    logger.warning("outside")
+    assert shown == ["added", "outside"]
+
+
+def test_data_sets_know_their_size_once_they_were_asked(tmp_path):
+    from sporax.mindspore import dataset
+
+    data = dataset.NumpySlicesDataset(np.arange(6), ["a"]).batch(2).repeat(2)
+    assert (data.dataset_size, data.get_dataset_size(), data.dataset_size) == (None, 6, 6)
+    (tmp_path / "a.txt").write_text("a line")
+    sources = dataset.GeneratorDataset([1], ["a"]), dataset.TextFileDataset(str(tmp_path / "a.txt"))
+    assert all(isinstance(source, dataset.SourceDataset) for source in sources)
+    assert not isinstance(data, dataset.SourceDataset)
+
+
+def test_names_at_their_inner_places():
+    from sporax.mindspore.dataset.vision.transforms import PyTensorOperation
+
+    from sporax.mindspore.common.dtype import type_size_in_bytes
+    from sporax.mindspore.dataset import transforms
+    from sporax.mindspore.train.callback import _set_cur_net
+
+    assert [type_size_in_bytes(dtype) for dtype in (ms.bool_, ms.bfloat16, ms.float64)] == [1, 2, 8]
+    with pytest.raises(TypeError, match="'dtype' must be a dtype, but got int"):
+        type_size_in_bytes(3)
+    assert PyTensorOperation is transforms.PyTensorOperation
+    assert _set_cur_net(None) is None

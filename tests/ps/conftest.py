@@ -1,7 +1,6 @@
 """Jobs with parameter servers that tests start as users do."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 
 @pytest.fixture(scope="session")
@@ -28,10 +28,8 @@ def run_job() -> Callable[..., str]:
         file.write_text(script, encoding="utf-8")
         command = [sys.executable, "-m", "sporax", "run", "--log_dir", str(folder), "--worker_num", str(workers)]
         command += ["--server_num", str(servers), "--staleness", str(staleness)] if servers else []
-        done = subprocess.run(
+        done = run_forked(
             [*command, str(file), *map(str, arguments)],
-            capture_output=True,
-            text=True,
             timeout=200,
             env={**os.environ, "XLA_FLAGS": COMPILER, **variables},
             cwd=folder,

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,14 +17,16 @@ import numpy as np
 import pytest
 import zmq
 
+from forked_commands import run_forked
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
+from sporax.launch.commands import ps_command
 from sporax.launch.commands.ps_command import table
 from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.metrics import MetricsPage, exposition, expositions
-from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec
+from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec, Wanted
 from sporax.ps.protocol.wire import encode
 from sporax.ps.sockets import security
 
@@ -132,6 +133,22 @@ def test_the_status_table_shows_servers_and_workers() -> None:
     assert text.count("yes") == 2
 
 
+@pytest.mark.parametrize(
+    ("finished", "error", "why"), [(True, "", "all its workers have finished"), (False, "rank 1 ended", "rank 1 ended")]
+)
+def test_a_job_that_has_ended_is_not_scaled(finished, error, why, monkeypatch, capsys) -> None:
+    answer = Wanted(2, 1, [], finished, error)
+    monkeypatch.setattr(ps_command.Requester, "ask", lambda *_: answer)
+    assert cli.main(["ps", "scale", "--workers", "3", "--scheduler", "127.0.0.1:1"]) == 2
+    assert f"the job must be running, but it has ended: {why}." in capsys.readouterr().err
+
+
+def test_the_last_port_has_no_next_one(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("MS_SCHED_PORT", "65535")
+    assert cli.main(["ps", "status"]) == 2
+    assert "MS_SCHED_PORT must be less than 65535" in capsys.readouterr().err
+
+
 def test_wrong_questions_are_refused() -> None:
     assert cli.main(["ps", "scale", "--scheduler", "127.0.0.1:1"]) == 2
     assert cli.main(["ps", "scale", "--servers", "0", "--scheduler", "127.0.0.1:1"]) == 2
@@ -179,7 +196,7 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", str(script)]
     with tempfile.TemporaryDirectory() as folder:  # with a short name: the paths of sockets have at most 107 characters
         environ = {**os.environ, "TMPDIR": folder}
-        ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+        ran = run_forked(command, env=environ, cwd=tmp_path, timeout=90)
         assert "worked" in ran.stdout, ran
         assert os.listdir(folder) == []
 
@@ -188,7 +205,7 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
 def test_the_exit_code_of_a_worker_is_the_launchers(tmp_path: Path, ending: str) -> None:
     (tmp_path / "script.py").write_text(f"import os, sys\n{ending}\n", encoding="utf-8")
     command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", "script.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    ran = run_forked(command, cwd=tmp_path, timeout=90)
     assert ran.returncode == 3, ran
     assert "sporax run: worker 0 ended with exit code 3\n" in ran.stderr
 

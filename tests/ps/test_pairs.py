@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 SECONDS = 100
 SCRIPT = """
@@ -85,9 +85,7 @@ def train(folder: Path, feature: str, workers: int, devices: int, staleness: int
     command = [sys.executable, "-m", "sporax", "run", "--log_dir", str(folder / "logs"), "--server_num", "1"]
     command += ["--worker_num", str(workers), "--staleness", str(staleness), str(script), feature]
     flags = f"{COMPILER} --xla_force_host_platform_device_count={devices}"
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, cwd=folder, env={**os.environ, "XLA_FLAGS": flags}
-    )
+    done = run_forked(command, timeout=SECONDS, cwd=folder, env={**os.environ, "XLA_FLAGS": flags})
     return done.returncode, done.stdout + done.stderr
 
 

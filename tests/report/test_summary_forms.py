@@ -107,9 +107,10 @@ def layered(depth):
 def test_equal_layers_of_plain_jax_are_folded_and_their_products_have_names():
     planned = layered(6)
     text = str(planned.summary())
-    assert len(text.splitlines()) <= len(str(layered(4).summary()).splitlines()) + 1
+    tables = [entry[entry.index("Forward") :].splitlines() for entry in (text, str(layered(4).summary()))]
+    assert len(tables[0]) <= len(tables[1]) + 1
     assert re.search(r"bst,btd->bsd einsum \(\d+\s×\)", text)
-    (row,) = re.findall(r"gradient of \[0\]\[0-5\]\['q'\] \(6\s×\)", text)
+    (row,) = set(re.findall(r"gradient of \[0\]\[0-5\]\['q'\] \(6\s×\)", text))
     assert not re.search(r"^dot_general ", text, re.MULTILINE)
     # The names of rows are names for questions.
     assert len(planned.explain(row)) == 6
@@ -123,14 +124,15 @@ def test_rows_without_work_and_communication_are_one():
                 tiny = tiny @ tiny
         return x @ w, tiny
 
-    large, tiny = (jax.ShapeDtypeStruct((size, size), jnp.float32) for size in (1024, 4))
+    large, tiny = (jax.ShapeDtypeStruct((size, size), jnp.float32) for size in (16384, 4))
     fixed = {0: (1, 1), 1: (1, 2), 2: (1, 1)}
     summary = sporax.plan(step, large, large, tiny, devices=2, hardware="h100", fixed=fixed, mode="recursive").summary()
-    small = [row for row in summary.operators if row.name and row.flops_share < 0.0005 and not row.collectives]
+    least = 0.0005 * summary.headline.seconds
+    small = [row for row in summary.operators if row.name and row.seconds < least and not row.collectives]
     assert len(small) >= 2
     text = str(summary)
     assert f"{len(small)} others" in text
-    assert "tiny_a" not in text
+    assert "tiny_a" not in text[text.index("Forward") :]
     assert "tiny_a" in summary.to_json()
 
 

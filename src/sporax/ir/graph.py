@@ -10,7 +10,7 @@ says where they are (`sporax.ir.marks`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 
 from sporax.base.made_later import dataclass
@@ -152,6 +152,18 @@ class OperatorGraph:
                 if tensor != LITERAL:
                     readers.setdefault(tensor, []).append(number)
         return readers
+
+    def parameters_with_storage(self, trained: Collection[str]) -> dict[int, str]:
+        """The parameters, by tensor, that may be stored otherwise than operators use them: none in a step without gradients.
+
+        Frozen ones that the step only reads are among them, as in MindSpore 2.10.
+
+        Args:
+            trained: names of those with gradients in this step.
+        """
+        written = {self.inputs[argument].tensor for _, argument in self.aliases}
+        found = {entry.tensor: entry.name for entry in self.inputs if trained and entry.role is Role.PARAMETER}
+        return {tensor: name for tensor, name in found.items() if name in trained or tensor not in written}
 
     def fingerprint(self) -> str:
         """A short text that is equal for equal structures: names, shapes and wiring. Plans remember it."""

@@ -56,11 +56,11 @@ class Layout:
             raise SporaxValueError(
                 f"For 'Layout', every axis of the matrix {self.device_matrix} may shard one dimension, but got {self.shardings}."
             )
-        virtual = self.device_matrix.num_axes - 1
-        if self.device_matrix.interleaved and any(virtual in axes[:-1] for axes in self.shardings):
-            raise SporaxValueError(
-                f"For 'Layout', 'interleaved_parallel' must be the innermost axis of its dimension, but got {self}."
-            )
+        if self.device_matrix.interleaved:
+            # A device computes its slice at once, so the parts inside of it have no order: the virtual axis is the innermost.
+            virtual = self.device_matrix.num_axes - 1
+            ordered = tuple(tuple(sorted(axes, key=virtual.__eq__)) for axes in self.shardings)
+            object.__setattr__(self, "shardings", ordered)
 
     def __str__(self) -> str:
         dims = ["·".join(self.device_matrix.axis_name(axis) for axis in axes) or "None" for axes in self.shardings]

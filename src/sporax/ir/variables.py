@@ -213,6 +213,7 @@ _TABLE = (
     EnvironmentVariable("MS_PS_RECOVERY", SERVERS, SWITCH, by_launcher=True),
     # -------------------------------------------------------------------------------------------------------- plans
     EnvironmentVariable("SPORAX_HARDWARE", PLAN, TEXT, ""),
+    EnvironmentVariable("GROUP_INFO_FILE", PLAN, TEXT, ""),
     EnvironmentVariable("SPORAX_PLAN_MODE", PLAN, one_of("semi_auto", *SEARCH_NAMES, any_case=True), ""),
     EnvironmentVariable("SPORAX_PLAN_MEMORY", PLAN, SIZE),
     EnvironmentVariable("SPORAX_PLAN_DEVICES", PLAN, integer(1)),

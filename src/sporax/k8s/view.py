@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sporax.k8s.decide.observed import why_not_ready
 from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource.job_status import PodRecord, Progress, Status, read_status
 from sporax.k8s.resource.spec import PodRole
@@ -35,7 +36,10 @@ def job_table(bodies: Iterable[Body], now: datetime, *, with_namespace: bool) ->
     for body in bodies:
         metadata, status = body["metadata"], read_status(body.get("status"))
         state = job_state(status)
-        condition = status.condition(state)
+        condition, started = status.condition(state), status.condition(facts.STARTED)
+        # What keeps a job from running says more than that it is there.
+        if state in (facts.CREATED, facts.RESTARTING) and started is not None and started.status == "False":
+            condition = started
         table.add_row(
             *([metadata["namespace"]] if with_namespace else []),
             metadata["name"],
@@ -86,34 +90,6 @@ def pod_phase(pod: Body) -> tuple[str, str]:
     is_ready = any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or [])
     phase = "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase") or "Pending"
     return phase, "yes" if is_ready else "no"
-
-
-def why_not_ready(pod: Body) -> str:
-    """Why a pod does not run, or has failed, in the words of the scheduler and the kubelet; "" if they say nothing."""
-    status = pod.get("status") or {}
-    words = [status.get("reason"), status.get("message")]
-    if not words[0]:
-        for item in status.get("conditions") or []:
-            if (item["type"], item["status"]) == ("PodScheduled", "False"):
-                words += [item.get("reason"), item.get("message")]
-    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        words += _container_words(container)
-    return ", ".join(" ".join(str(word).split()) for word in words if word)
-
-
-def _container_words(container: Body) -> list[str]:
-    """Why a container waits, or how it has failed."""
-    state = container.get("state") or {}
-    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-    if waiting.get("reason"):
-        return [f"{container['name']}: {waiting['reason']}", waiting.get("message", "")]
-    if ended.get("exitCode"):
-        return [
-            f"{container['name']}: exit code {ended['exitCode']}",
-            ended.get("reason", ""),
-            ended.get("message", ""),
-        ]
-    return []
 
 
 def job_state(status: Status) -> str:

@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "sporax.launch.commands.plan_command",
         "show how a script's training step is sharded over devices, without training",
     ),
+    "explain-sharding": (
+        "sporax.launch.commands.explain_sharding_command",
+        "list the collectives that XLA puts into a JAX program of yours, and what removes them",
+    ),
     "check": ("sporax.mindspore._names.check", "list what a program uses of MindSpore that is not offered here"),
     "stubs": ("sporax.launch.commands.stubs_command", "write stubs by which editors find `import mindspore`"),
     "calibrate": (
@@ -65,9 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
     # Two parsers: flags belong to the command, whose module is loaded only when it is chosen.
     chosen = top_level_parser().parse_args(argv)
-    command = load_command(chosen.command)
-    parser = command_parser(chosen.command, command)
     try:
+        command = load_command(chosen.command)
+        parser = command_parser(chosen.command, command)
         return command.run(parser.parsed(chosen.arguments))
     except SporaxError as mistake:
         print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)

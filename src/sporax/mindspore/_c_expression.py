@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
-__all__ = ["MSContext", "security"]
+__all__ = ["MSContext", "ms_ctx_param", "security"]
 
 answer_missing_names(__name__)
 
@@ -23,6 +26,14 @@ class MSContext:
             cls._instance = cls()
         return cls._instance
 
+    def set_param(self, name: str, value: Any) -> None:
+        """As `set_context`, with the same errors."""
+        context.set_context(**{name: value})
+
+    def get_param(self, name: str) -> Any:
+        """As `get_context`, with the same errors."""
+        return context.get_context(name)
+
     def get_ascend_soc_version(self) -> str:
         """Name of the Ascend chip: there is none."""
         return ""
@@ -30,6 +41,18 @@ class MSContext:
     def is_ascend_plugin_loaded(self) -> bool:
         """Whether operators of Ascend can run: they cannot."""
         return False
+
+
+class _SettingNames:
+    """`ms_ctx_param`: each setting is its name."""
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+ms_ctx_param = _SettingNames()
 
 
 class security:  # noqa: N801 - a module of MindSpore's

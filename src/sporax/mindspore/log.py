@@ -7,10 +7,13 @@ directory ``GLOG_log_dir``. It is read when this module is loaded.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from time import localtime, strftime
+from typing import Any
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
@@ -18,6 +21,9 @@ from sporax.mindspore._names.missing import answer_missing_names
 __all__ = ["critical", "debug", "error", "get_level", "get_log_config", "info", "warning"]
 
 answer_missing_names(__name__)
+
+_once: set[str] = set()
+"""Keys of `_LogActionOnce` that have warned."""
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 
@@ -89,3 +95,30 @@ info = _logger.info
 warning = _logger.warning
 error = _logger.error
 critical = _logger.critical
+
+
+class _LogActionOnce:  # MindSpore's name
+    """Decorates a function: what it warns of, `logger` shows in its first call, and never with `no_warning`.
+
+    Args:
+        logger: what has `warning`.
+        key: functions of one key warn once together.
+        no_warning: show nothing.
+    """
+
+    def __init__(self, logger: Any, key: str, no_warning: bool = False) -> None:
+        self._logger, self._key, self._silent = logger, key, no_warning
+
+    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def once(*args: Any, **kwargs: Any) -> Any:
+            if not self._silent and self._key not in _once:
+                _once.add(self._key)
+                return func(*args, **kwargs)
+            warning, self._logger.warning = self._logger.warning, lambda *_, **__: None
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._logger.warning = warning
+
+        return once

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sporax.planner.request_text import request_key
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
+    from sporax.planner.search.limit.limit import PlanTooLargeError
 
 __all__ = [
     "QUESTION_SECONDS",
@@ -33,6 +34,7 @@ __all__ = [
     "Measure",
     "PlanRequest",
     "PlanResult",
+    "PlanTooLargeError",
     "SearchOptions",
     "SearchResult",
     "alternatives",
@@ -57,6 +59,7 @@ _HOMES = {
     "Measure": "sporax.planner.compiled_limit",
     "PlanRequest": "sporax.planner.request",
     "PlanResult": "sporax.planner.result",
+    "PlanTooLargeError": "sporax.planner.search.limit.limit",
     "SearchOptions": "sporax.planner.search",
     "SearchResult": "sporax.planner.search",
     "alternatives": "sporax.planner.search",

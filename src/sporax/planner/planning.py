@@ -12,11 +12,15 @@ Where a compiler is at hand, the limit holds for the compiled plan (`compiled_li
 
 from __future__ import annotations
 
+import itertools
+import math
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.base.text_tables import limit_text
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.config.search_config import COEFFICIENTS, CostModelConfig
@@ -29,7 +33,10 @@ from sporax.planner.communication.gradient_fusion import FusionIds, fusion_ids
 from sporax.planner.compiled_limit import Measure, within_compiled
 from sporax.planner.cost.chosen_model import cost_model
 from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.link_rates import link_costs
 from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.known_plans import known_inputs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.propagation.auto_policy import AutoPolicy
@@ -47,6 +54,10 @@ from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3
 """Mesh axes that the published cost model hands out one by one; more of them go in two runs."""
+_RUNS = 2
+"""Runs of mesh axes that searches hand out."""
+_SMALL = 500
+"""Operators up to which a second, quick search takes little time compared with all else."""
 _MORE_SEARCHES = 2
 """Searches with less and less memory after the first one, until a finished plan fits."""
 
@@ -70,7 +81,7 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     model = cost_model(request.settings, request.mesh, request.profile, merging)
     options = search_options(request)
     if options.memory_bytes is None:
-        return _searched(request, options, None, model)
+        return _not_slower(request, _searched(request, options, None, model), options, model)
     planned = partial(_predicted_within, request, options, model)
     if measure is None:
         return planned(options.memory_bytes)
@@ -78,6 +89,24 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
 
 
 def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
+    """The finished plan of a search, or a known one, that is predicted to need at most `limit` bytes.
+
+    Raises:
+        PlanTooLargeError: none was found.
+    """
+    try:
+        found = _found_within(request, options, model, limit)
+    except PlanTooLargeError:
+        # What there was without a search may keep the limit.
+        for _, plan in _known_plans(request):
+            known = PlanResult(request, plan, _search_of_known(request, plan, options, model))
+            if peak_bytes(known) <= limit:
+                return _not_slower(request, known, options, model, limit)
+        raise
+    return _not_slower(request, found, options, model, limit)
+
+
+def _found_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
     """The finished plan of a search that is predicted to need at most `limit` bytes.
 
     Raises:
@@ -106,6 +135,57 @@ def _searched(request: PlanRequest, options: SearchOptions, memory_bytes: int | 
     within = replace(options, memory_bytes=memory_bytes)
     found = search(request.graph, request.mesh, model, _mode(request.settings), within, request.budget)
     return finish(request, replace(found, options=options), model)
+
+
+def _not_slower(
+    request: PlanRequest, result: PlanResult, options: SearchOptions, model: CostModel, limit: int | None = None
+) -> PlanResult:
+    """The plan of a search, or another one that is predicted to be faster and keeps the limit."""
+    for name, plan in itertools.chain(_known_plans(request), _by_single_axes(request, options, model)):
+        assert result.search is not None
+        cost, before = cost_of(request.graph, plan, model).seconds, result.search.cost_seconds
+        if cost >= before * (1 - OPTIMALITY_TOLERANCE):
+            continue
+        note = f"{result.search.method}: what the search found takes {before / cost - 1:.1%} longer than {name}"
+        known = replace(plan, notes=tuple(dict.fromkeys((*plan.notes, note))))
+        better = PlanResult(request, known, _search_of_known(request, known, options, model, result.search))
+        if limit is None or peak_bytes(better) <= limit:
+            result = better
+    return result
+
+
+def _search_of_known(
+    request: PlanRequest, plan: Plan, options: SearchOptions, model: CostModel, search: SearchResult | None = None
+) -> SearchResult:
+    """What is known of a plan that a search has not found; a bound that it is below was none of all plans."""
+    cost = cost_of(request.graph, plan, model).seconds
+    if search is None:
+        search = SearchResult(
+            plan, _mode(request.settings), cost, None, False, 0.0, {}, unit_of(model), options, request
+        )
+    bound = search.bound_seconds if (search.bound_seconds or math.inf) <= cost else None
+    return replace(search, plan=plan, cost_seconds=cost, bound_seconds=bound, optimal=False, statistics={})
+
+
+def _known_plans(request: PlanRequest) -> Iterator[tuple[str, Plan]]:
+    """The plan of the script without a search, and those that everyone knows, as far as strategies allow them."""
+    graph, policy = request.graph, auto_policy(request)
+    with suppress(SporaxRuntimeError):  # strategies that only a search may leave out contradict each other
+        yield "the script's own plan", _propagated(request, semi_auto_policy(request), request.placements)
+    for name, inputs in known_inputs(graph, request.mesh, link_costs(request.profile, request.mesh)):
+        with suppress(SporaxRuntimeError):
+            plan = _propagated(request, policy, {**inputs, **request.placements})
+            yield name, replace(plan, overwritten=policy.overwritten(graph))
+
+
+def _by_single_axes(request: PlanRequest, options: SearchOptions, model: CostModel) -> Iterator[tuple[str, Plan]]:
+    """What the quick search finds, which hands out single axes where the others have runs of them; of small graphs."""
+    num_axes = sum(request.mesh.shape[axis] > 1 for axis in request.mesh.device_axes)
+    mode = "recursive_programming"
+    is_small = len(request.graph.operators) <= _SMALL
+    if is_small and not options.units and num_axes > _RUNS and _mode(request.settings) != mode:
+        found = search(request.graph, request.mesh, model, mode, replace(options, memory_bytes=None), request.budget)
+        yield f"that of {mode}", finish(request, replace(found, options=options), model).plan
 
 
 def received(request: PlanRequest, text: str) -> PlanResult:
@@ -147,11 +227,10 @@ def finish(request: PlanRequest, found: SearchResult, model: CostModel) -> PlanR
     )
     notes = tuple(dict.fromkeys((*found.plan.notes, *plan.notes)))
     plan = replace(plan, overwritten=policy.overwritten(graph), notes=notes)
-    if not _is_same(plan, found.plan):
-        cost = cost_of(graph, plan, model).seconds
-        bound = None if found.bound_seconds is None else min(found.bound_seconds, cost)
-        optimal = found.optimal and cost <= found.cost_seconds * (1 + OPTIMALITY_TOLERANCE)
-        found = replace(found, cost_seconds=cost, bound_seconds=bound, optimal=optimal)
+    cost = cost_of(graph, plan, model).seconds
+    bound = None if found.bound_seconds is None else min(found.bound_seconds, cost)
+    optimal = found.optimal and cost <= found.cost_seconds * (1 + OPTIMALITY_TOLERANCE)
+    found = replace(found, cost_seconds=cost, bound_seconds=bound, optimal=optimal)
     return PlanResult(request, plan, replace(found, request=request))
 
 

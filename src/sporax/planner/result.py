@@ -11,6 +11,7 @@ from sporax.ir.marks import OperatorMark
 from sporax.ir.plan import Plan
 from sporax.planner.communication.gradient_fusion import fusion_ids
 from sporax.planner.cost.chosen_model import cost_model
+from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
 from sporax.planner.propagation.auto_policy import AutoPolicy
 from sporax.planner.propagation.semi_auto import SemiAuto
@@ -59,6 +60,11 @@ class PlanResult:
         # Where nothing was set about fusion, the compiler merges, and that is part of the cost.
         request = self.request
         return cost_model(request.settings, self.plan.mesh, request.profile, self.plan.fusion_is_free)
+
+    @property
+    def predicted(self) -> float:
+        """Predicted time of a step, in the unit of the model."""
+        return cost_of(self.request.graph, self.plan, self.model).seconds
 
     def keeps(self, mark: OperatorMark) -> bool:
         """Whether the plan has to keep the user's strategy of an operator: a search may be free to find its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,20 +60,43 @@ def read_pipeline(path: Path) -> ComparedPlan | None:
     return row_of(found.headline, found.num_devices, int(max(stage.sent_bytes for stage in found.stages)))
 
 
+class _RefusedDocument(msgspec.Struct):
+    """Why there is no plan, as `sporax plan --json` writes it."""
+
+    refused: str
+    needed_bytes: int | None
+
+
+def read_refused(path: Path, flags: Sequence[str]) -> ComparedPlan | None:
+    """The row of a plan that was refused, by the flags that asked for it; None where the file holds a plan."""
+    content = path.read_bytes()
+    if not content.startswith(b'{"refused"'):
+        return None
+    found, asked = decode(content, _RefusedDocument), dict(zip(flags[::2], flags[1::2], strict=True))
+    hardware, count = asked.get("--hardware", ""), int(asked.get("--devices", 0))
+    return ComparedPlan(
+        hardware, count, None, "s", None, None, found.needed_bytes or 0, None, 0, None, refused=found.refused
+    )
+
+
 def comparison_text(plans: Sequence[Summary | ComparedPlan]) -> str:
-    """The table of several plans, as wide as the page."""
+    """The table of several plans, as wide as the page, and why plans that are missing were refused."""
     rows = [plan if isinstance(plan, ComparedPlan) else compared(plan) for plan in plans]
-    return "\n".join(table_lines(comparison_section(rows), page_width()))
+    reasons = dict.fromkeys(f"{row.title}: {row.refused}" for row in rows if row.refused and not row.peak_bytes)
+    lines = [line for reason in reasons for line in textwrap.wrap(reason, page_width())]
+    return "\n".join([*table_lines(comparison_section(rows), page_width()), *lines])
 
 
-def write_plans(plans: Sequence[Summary], path: Path) -> None:
-    """Write plans as a page (``.html``), or as JSON that `read_plans` reads.
+def write_plans(plans: Sequence[Summary | ComparedPlan], path: Path) -> None:
+    """Write plans as a page (``.html``), or as JSON that `read_plans` reads, which has no rows of refused ones.
 
     Raises:
         OSError: it cannot be written.
     """
+    made = [plan for plan in plans if isinstance(plan, Summary)]
     if path.suffix == ".html":
-        text = plans[0].to_html() if len(plans) == 1 else comparison_page(plans)
+        rows = [plan if isinstance(plan, ComparedPlan) else compared(plan) for plan in plans]
+        text = made[0].to_html() if len(plans) == 1 else comparison_page(made, rows)
     else:
-        text = plans[0].to_json() if len(plans) == 1 else msgspec.json.encode(plans).decode()
+        text = made[0].to_json() if len(made) == 1 else msgspec.json.encode(made).decode()
     path.write_text(f"{text}\n", encoding="utf-8")

@@ -5,7 +5,9 @@ Mesh axes have letters (`sporax.report.view.axis_names`).
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,9 +17,10 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
-from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
-from sporax.planner.loops.inline import inline_loops
+from sporax.planner.cost.overlap import exposed_shares
+from sporax.planner.loops.inline import InlinedStep, inline_loops
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import Use, backend_of, memory_over_time
 from sporax.report.plan_warnings import plan_warnings
@@ -31,6 +34,7 @@ from sporax.report.view.plan_view import (
     OperatorRow,
     SearchRow,
     TensorRow,
+    TimePart,
     Totals,
     Traffic,
 )
@@ -81,7 +85,7 @@ class _Summarizer:
         flops = sum(group.flops for group in groups)
         rows = tuple(self._operator(group, flops, moved) for group, moved in zip(groups, loose, strict=True))
         tensors = self._tensors()
-        memory = _memory(graph, plan, backend_of("cpu" if model is None else model.platform))
+        memory = _memory(graph, plan, backend_of("cpu" if model is None else model.platform), self.cost)
         totals = self._totals(rows, tensors, flops, memory)
         predicted = None if self.cost is None else self.cost.seconds
         seconds = predicted if search is None else search.cost_seconds
@@ -100,6 +104,7 @@ class _Summarizer:
             (*plan.notes, *self._loops(), *self._rates()),
             None if search is None else _search_row(search),
             (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
+            () if self.cost is None else _time_parts(self.cost, model),
         )
 
     def _seconds(self, group: OperatorGroup) -> float:
@@ -210,7 +215,27 @@ def _uses(peak: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(pair for pair in (("variables", variables), *others) if pair[1])
 
 
-def _memory(graph: OperatorGraph, plan: Plan, backend: Backend) -> MemoryCurve:
+def _time_parts(cost: PlanCost, model: CostModel | None) -> tuple[TimePart, ...]:
+    """Seconds by kind of work and of collective, with what of them programs on such hardware hide."""
+    hidden = model.profile.hidden if isinstance(model, Roofline) else {}
+    shares = exposed_shares(cost.by_overlap, cost.compute_seconds, hidden)
+    totals: dict[str, tuple[float, float]] = {}
+    for (kind, name), seconds in cost.parts.items():
+        before, hides = totals.get(name, (0.0, 0.0))
+        totals[name] = before + seconds, hides + seconds * (1.0 - shares.get(kind, 1.0))
+    parts = (TimePart(name, *seconds) for name, seconds in totals.items() if seconds[0])
+    return tuple(sorted(parts, key=lambda part: -part.seconds))
+
+
+def _moments(out: InlinedStep, cost: PlanCost) -> Sequence[float]:
+    """When each operator of a step with its loops written out begins, and when the last one ends."""
+    count = Counter(out.owners)
+    seconds = map(sum, zip(cost.operator_seconds, cost.transfer_seconds, strict=False))
+    shares = [of_one / count[number] if count[number] else 0.0 for number, of_one in enumerate(seconds)]
+    return [*itertools.accumulate((shares[owner] for owner in out.owners), initial=0.0)]
+
+
+def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost | None) -> MemoryCurve:
     """Memory over time; of loops, while one round runs. At most `_MOMENTS` steps; of those that fall together the one with
     most memory, so that the peak is there.
     """
@@ -224,7 +249,9 @@ def _memory(graph: OperatorGraph, plan: Plan, backend: Backend) -> MemoryCurve:
         if at not in remaining or sum(uses.values()) > sum(remaining[at][1].values()):
             remaining[at] = remaining[at][0] if at in remaining else time, uses
     backward = next((n for n, operator in enumerate(inner.operators) if operator.backward), None)
-    return MemoryCurve(number, backward, tuple(remaining.values()))
+    moments = () if cost is None else _moments(out, cost)
+    times = tuple(moments[min(max(time, 0), len(moments) - 1)] for time, _ in remaining.values()) if moments else ()
+    return MemoryCurve(number, backward, tuple(remaining.values()), (*times, *moments[-1:]))
 
 
 def _trained(graph: OperatorGraph) -> frozenset[str]:

@@ -152,6 +152,7 @@ class Session:
         job: number of ranks and own rank, as the parallel context sees them.
         acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
         by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
+        sharded_over: over how many devices steps of the global view are sharded, 1 elsewhere; the parallel context knows it.
         told_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
@@ -192,6 +193,7 @@ class Session:
     job: tuple[int, int] = (1, 0)
     acts_for: Callable[[], int] = _one
     by_rank: Callable[[], bool] = _no
+    sharded_over: Callable[[], int] = _one
     told_size: int | None = None
     turn: Turn = field(default_factory=Turn)
     tracing: Tracing = field(default_factory=Tracing)

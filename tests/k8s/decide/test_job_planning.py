@@ -575,13 +575,28 @@ def test_a_pod_that_does_not_end_long_after_its_deletion_is_told_with_what_to_do
     simulation.pods["job-worker-1"] = replace(simulation.pods["job-worker-1"], is_deleting=True, deleted_by=end)
     simulation.step()
     assert simulation.status.condition("PodsReachable") is None
-    assert simulation.plan().wake_at == end + timedelta(seconds=30)
-    simulation.wait(60)
+    assert end < simulation.plan().wake_at < end + timedelta(seconds=10)
+    simulation.wait(38)
     simulation.step()
     assert "job-worker-1" in simulation.status.condition("PodsReachable").message
     simulation.advance()  # the user deletes it with --force
     simulation.settle()
     assert simulation.state == "Running"
+
+
+def test_what_pods_wait_for_is_a_condition_until_they_start():
+    simulation = running(job())
+    waiting = "mindspore: ImagePullBackOff, no such image"
+    for name in ("job-worker-0", "job-worker-1"):
+        simulation.pods[name] = replace(simulation.pods[name], phase=PodPhase.PENDING, waits_for=waiting)
+    simulation.step()
+    condition = simulation.status.condition("PodsStarted")
+    assert (condition.status, condition.reason) == ("False", "PodsWait")
+    assert condition.message == f"Pod job-worker-0 waits: {waiting} (1 other pods wait, too)."
+    for name in ("job-worker-0", "job-worker-1"):
+        simulation.pods[name] = replace(simulation.pods[name], phase=PodPhase.RUNNING, waits_for="")
+    simulation.step()
+    assert simulation.condition("PodsStarted") == "NoPodWaits"
 
 
 def test_the_size_of_a_gang_follows_the_size_of_the_job():

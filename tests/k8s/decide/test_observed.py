@@ -61,3 +61,26 @@ def test_restarts_of_containers_that_prepare_the_pod_count():
 )
 def test_a_node_that_does_not_answer_is_seen_by_what_its_controller_writes(status, is_unreachable):
     assert pod(**status).is_unreachable == is_unreachable
+
+
+@pytest.mark.parametrize(
+    ("status", "waits_for"),
+    [
+        (
+            {"containerStatuses": [{"name": "mindspore", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+            "mindspore: ErrImagePull",
+        ),
+        ({"containerStatuses": [{"name": "mindspore", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                ]
+            },
+            "Unschedulable, 0/3 nodes",
+        ),
+        ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, ""),
+    ],
+)
+def test_what_a_pod_waits_for_is_seen_unless_it_is_a_usual_start(status, waits_for):
+    assert pod(phase="Pending", **status).waits_for == waits_for

@@ -73,6 +73,32 @@ def test_what_the_operator_adds_to_must_be_a_list_of_tables(path, value):
         read_job(body)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("Worker/template/metadata/labels", ["team"]),
+        ("Worker/template/metadata/annotations", "a"),
+        ("Worker/template/metadata", [1]),
+        ("PS/persistentVolumeClaimTemplate", {"spec": {}, "metadata": {"labels": ["team"]}}),
+    ],
+)
+def test_labels_and_annotations_are_tables(path, value):
+    with pytest.raises(InvalidSpecError, match="etadata[.a-z]*: must be a table of names and values, but is"):
+        read_job(changed(f"spec/msReplicaSpecs/{path}", value))
+
+
+def test_the_last_port_leaves_none_for_the_scheduler_of_servers():
+    ports = (
+        "spec/msReplicaSpecs/Scheduler/template/spec/containers/0/ports",
+        [{"name": "msjob-port", "containerPort": 65535}],
+    )
+    with pytest.raises(InvalidSpecError, match="Scheduler: the port 'msjob-port' must be less than 65535"):
+        read_job(changed(*ports))
+    alone = changed(*ports)
+    del alone["spec"]["msReplicaSpecs"]["PS"]
+    assert scheduler_port(read_job(alone).spec) == 65535
+
+
 def test_thirty_kinds_of_wrong_specs_are_listed():
     assert len({name for name, *_ in INVALID}) >= 30
 

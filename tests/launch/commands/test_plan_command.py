@@ -1,10 +1,8 @@
 """`sporax plan`: the plan of a script's first step, and nothing after it."""
 
+import functools
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -42,36 +40,10 @@ def script(write):
     return write("script.py", SCRIPT)
 
 
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    """A process that has imported what plans need, and forks for every command."""
-    command = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path_factory.mktemp("forks"), **pipes) as process:
-        yield process
-        process.stdin.close()
-
-
 @pytest.fixture
-def plan(forks, environ, tmp_path, tmp_path_factory):
-    """Run `sporax plan …` to its end as `run` does, without the seconds of its imports."""
-
-    def run_plan(*words):
-        arguments = ["plan", *map(str, words)]
-        out, err = (tmp_path_factory.mktemp("output") / name for name in ("out", "err"))
-        request = {
-            "arguments": arguments,
-            "folder": str(tmp_path),
-            "environ": environ,
-            "out": str(out),
-            "err": str(err),
-        }
-        forks.stdin.write(json.dumps(request) + "\n")
-        forks.stdin.flush()
-        code = int(forks.stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
-
-    return run_plan
+def plan(run):
+    """Run `sporax plan …` to its end."""
+    return functools.partial(run, "plan")
 
 
 @pytest.mark.parametrize(
@@ -503,6 +475,43 @@ def test_a_data_parallel_script_divides_its_batch(plan, write, hardware):
     assert re.search(r"gradients +2 × all_reduce over 8", done.stdout)
 
 
+TURNED = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_auto_parallel_context(parallel_mode=sys.argv[1], device_num=1)
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor(np.ones((512, 512), np.float32)), name="w")
+        self.rows, self.columns = ops.MatMul().shard(((8, 1), (1, 1))), ops.MatMul().shard(((1, 8), (8, 1)))
+
+    def construct(self, x):
+        return self.columns(self.rows(x, self.w), x)
+
+Net()(Tensor(np.ones((512, 512), np.float32)))
+"""
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_a_script_for_one_device_is_planned_for_those_asked_in_its_own_mode_and_says_what_alltoall_would_give(
+    plan, write, mode
+):
+    done = plan("--devices", "8", "--hardware", "h100", write("turned.py", TURNED), mode)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Plan for 8 devices")
+    assert ("lower bound of all plans" in done.stdout) == (mode == "auto_parallel")
+    if mode == "semi_auto_parallel":
+        time, told = re.search(r"predicted time of a step +(\S+ µs)", done.stdout)[1], " ".join(done.stdout.split())
+        note = re.search(r"'enable_alltoall=True' would give (\S+) µs in place of (\S+ µs):", told)
+        assert note[2] == time
+        assert float(note[1]) < float(time.split()[0])
+
+
 def test_pipelines_are_compared(plan, write):
     script = write("pipeline.py", PIPELINE)
     done = plan("--compare", "h100,h200", "--devices", "8", script, "semi_auto_parallel")
@@ -510,6 +519,7 @@ def test_pipelines_are_compared(plan, write):
     rows = done.stdout.splitlines()[2:]
     assert [row.split()[0] for row in rows] == ["h100", "h200"]
     assert all(row.split()[2] == "8" and "%" in row for row in rows)
+    assert sum("(quickest)" in row for row in rows) == 1
     done = plan("--compare", "h100,h200", "--devices", "8", "--out", "plans.html", script, "semi_auto_parallel")
     assert done.returncode == 2
     assert "--out together with --compare must be of steps of one stage" in done.stderr

@@ -44,6 +44,8 @@ def test_one_table_has_a_row_for_each_and_saved_plans_are_shown_again(compared, 
     assert all(title in page for title in TITLES)
     assert page.count("<circle ") == 4  # a point of the plot for each
     assert page.count("<polyline ") == 2  # and a line for each kind of hardware
+    assert page.count('stroke-dasharray="4 4"') == 2  # ideal scaling of each
+    assert page.count("(quickest)</text>") == text.count("(quickest)") == 1
     assert page.count("<iframe ") == 2
     assert page.count("<textarea hidden>") == 4
 
@@ -80,6 +82,26 @@ def test_a_script_that_fails_ends_the_comparison_with_its_code(run, write):
     write("fails.py", "import sys; sys.exit(7)")
     done = run("plan", "--compare", "h100,h200", "fails.py")
     assert done.returncode == 7
+
+
+def test_a_number_of_devices_that_is_refused_is_a_row_of_the_table(run, write, tmp_path):
+    write("script.py", SCRIPT)
+    done = run("plan", "--hardware", "h100", "--devices", "4,6", "--out", "plans.json", "script.py")
+    assert done.returncode == 0
+    rows = done.stdout.splitlines()[2:]
+    assert re.match(r"h100 × 4 .* 100% ", rows[0])
+    assert re.match(r"h100 × 6 +refused", rows[1])
+    assert rows[2].startswith("h100 × 6: ")
+    assert "a multiple of 8, but got 6" in " ".join(rows[2:])
+    assert json.loads((tmp_path / "plans.json").read_text())["num_devices"] == 4
+
+
+def test_a_comparison_without_any_plan_says_what_each_would_need(run, write):
+    write("script.py", SCRIPT)
+    done = run("plan", "--compare", "h100,h200", "--devices", "4", "--memory", "100KB", "script.py")
+    assert done.returncode == 1
+    for name, row in zip(("h100", "h200"), done.stdout.splitlines()[2:], strict=True):
+        assert re.match(rf"{name} × 4 +[\d.]+ MB: does not fit", row)
 
 
 def test_out_writes_the_file_of_one_plan(run, write, tmp_path):

@@ -1,12 +1,14 @@
 """Reading and writing parts of a Tensor, against numpy."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor
+from sporax.mindspore import Parameter, Tensor, nn
 
 SHAPE = (3, 2, 4)
 VALUES = np.arange(24, dtype=np.float32).reshape(SHAPE)
@@ -222,3 +224,54 @@ def test_a_scalar_cannot_be_indexed():
     with pytest.raises(TypeError, match="scalar tensor"):
         Tensor(1.0)[0]
     assert Tensor(1.0)[None].shape == (1,)
+
+
+def assigned(x):
+    """``x`` with parts of parts assigned to, as MindSpore's eager code does."""
+    x[0][1] = 5
+    x[Tensor([0, 2])][1][0, 2] = 6
+    x[1][1][0] = 7
+    for row in x:
+        row[0, 0] = 8
+    part = x[2]
+    part[1][1] = 9
+    return part
+
+
+def test_parts_of_parts_are_views_that_keep_nothing_alive():
+    x = Tensor(VALUES)
+    part = assigned(x)
+    expected = VALUES.copy()
+    expected[0, 1], expected[2, 0, 2], expected[1, 1, 0], expected[:, 0, 0], expected[2, 1, 1] = 5, 6, 7, 8, 9
+    np.testing.assert_array_equal(x.asnumpy(), expected)
+    np.testing.assert_array_equal(part.asnumpy(), expected[2])
+    whole = weakref.ref(x)
+    del x
+    assert whole() is None
+    part[0] = 1
+    assert part.asnumpy()[0].tolist() == [1, 1, 1, 1]
+
+
+class Parts(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = Parameter(Tensor(np.zeros((2, 2), np.float32)), name="table")
+        self.count = Parameter(Tensor([2], ms.int32), name="count")
+
+    def construct(self, x):
+        x[0][1] = 5
+        named = x[1]
+        named[0] = 6
+        self.table[1][0] = 7
+        count = self.count
+        count *= 1.5
+        return x, named, count
+
+
+def test_compiled_code_assigns_to_parts_without_a_name_and_to_parameters_in_place():
+    net = Parts()
+    x, named, count = ms.jit(net)(Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert (x.asnumpy().tolist(), named.asnumpy().tolist()) == ([[1, 5], [3, 4]], [6, 4])
+    assert net.table.asnumpy().tolist() == [[0, 0], [7, 0]]
+    assert net.count.asnumpy() == count.asnumpy() == [3]
+    assert net.count.dtype == ms.int32

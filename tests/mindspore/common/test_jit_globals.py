@@ -8,6 +8,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, jit, nn, ops
 from sporax.mindspore.dataset import NumpySlicesDataset
+from sporax.mindspore.ops import tensor_operators
 
 X = Tensor([1.0, 2.0])
 MESSAGE = r"runs operator by operator .* it assigns the global variable '{}' \(.*test_jit_globals.py, line \d+\)"
@@ -249,3 +250,18 @@ def test_without_a_global_python_says_what_is_wrong():
 
     with pytest.raises(UnboundLocalError, match="nowhere"):
         jit(step)(X)
+
+
+def test_a_global_tensor_that_a_compiled_step_adds_to_stays_as_it_is_and_a_line_says_so():
+    tensor_operators._tell_lost.cache_clear()
+    offset = X.asnumpy()
+
+    @jit
+    def step(x):
+        X *= x  # noqa: F823
+        return X
+
+    with pytest.warns(UserWarning, match="Tensor.__imul__', a Tensor from outside of the compiled step stays as it is"):
+        result = step(Tensor([3.0, 3.0]))
+    assert result.asnumpy().tolist() == [3.0, 6.0]
+    np.testing.assert_array_equal(X.asnumpy(), offset)

@@ -210,3 +210,20 @@ def test_values_that_a_thread_draws_do_not_replace_what_another_sets(write):
     write(parameter, Tensor(np.full(4, 7, np.float32)))
     drawing.join()
     assert parameter.asnumpy().tolist() == [7.0] * 4
+
+
+def test_optimizer_state_takes_over_the_marks_of_its_parameter():
+    weight = Parameter(Tensor([1.0, 2.0]), name="layer.weight", requires_grad=False, parallel_optimizer=False)
+    weight.comm_fusion = 3
+    state = Parameter(initializer("zeros", (2,), ms.float32))
+    state.param_info = weight.param_info.clone()
+    assert (state.name, state.requires_grad, state.parallel_optimizer, state.comm_fusion) == (
+        "layer.weight",
+        False,
+        False,
+        3,
+    )
+    state.name = f"moment.{state.name}"
+    assert (weight.name, state.asnumpy().tolist()) == ("layer.weight", [0, 0])
+    with pytest.raises(TypeError, match="'param_info' must be the 'param_info' of a Parameter"):
+        state.param_info = 3

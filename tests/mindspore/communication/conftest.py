@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import run_forked
 
 PROGRAMS = Path(__file__).parent / "programs"
 _JOB_VARIABLES = ("MS_", "RANK_", "LOCAL_RANK", "DEVICE_ID", "OMPI_", "PYTHONPATH", "XLA_FLAGS")
@@ -59,11 +60,9 @@ def start_job(
 ) -> Job:
     command = [sys.executable, "-m", "sporax", "run", "--worker_num", str(num_ranks), "--log_dir", str(folder)]
     command += ["--local_devices", str(local_devices)] if local_devices else []
-    return subprocess.run(
+    return run_forked(
         [*command, str(PROGRAMS / program), *map(str, arguments)],
         env={**_environ(), "XLA_FLAGS": COMPILER, **variables},
-        capture_output=True,
-        text=True,
         timeout=seconds,
         cwd=folder,
     )
@@ -75,11 +74,9 @@ def start_command(tmp_path: Path) -> Callable[[str], Job]:
 
     def start(words: str) -> Job:
         command = [str(PROGRAMS / word) if word.endswith(".py") else word for word in words.split()]
-        return subprocess.run(
+        return run_forked(
             [sys.executable, "-m", "sporax", *command],
             env={**_environ(), "XLA_FLAGS": COMPILER, "JAX_PLATFORMS": "cpu"},
-            capture_output=True,
-            text=True,
             timeout=280,
             cwd=tmp_path,
         )

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import ForkedCommand
 from sporax.cluster import ports
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
-SECONDS = 15
+SECONDS = 60
 
 
 @pytest.mark.sampled(3)
@@ -90,7 +91,7 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
         flags = f"--worker_num 2 --local_worker_num 1 --node_rank {node} --master_port {port} --log_dir node{node}"
         command = [sys.executable, "-m", "sporax", "run", *flags.split(), str(PROGRAM), "sleeps"]
         jobs.append(
-            subprocess.Popen(
+            ForkedCommand(
                 command,
                 env={**os.environ, "XLA_FLAGS": COMPILER, **variables},  # one device each
                 cwd=tmp_path,

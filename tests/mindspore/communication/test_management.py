@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, communication, nn, ops
+from sporax.mindspore import Tensor, communication, mint, nn, ops
 from sporax.mindspore.communication import GlobalComm, comm_func, management
 
 
@@ -55,6 +55,13 @@ def test_one_process_is_a_rank_for_each_of_its_devices(joined):
     assert GlobalComm.INITED
     assert GlobalComm.WORLD_COMM_GROUP in (management.MCCL_WORLD_COMM_GROUP, management.NCCL_WORLD_COMM_GROUP)
     assert communication.get_rank("hccl_world_group") == 0
+
+
+def test_both_interfaces_say_the_same_of_ranks(joined):
+    assert (mint.distributed.get_rank(), mint.distributed.get_world_size()) == (0, 8)
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", device_num=4)
+    assert mint.distributed.get_world_size() == communication.get_group_size() == 4
+    ms.reset_auto_parallel_context()
 
 
 @pytest.mark.parametrize("parallel_mode", ["semi_auto_parallel", "auto_parallel"])

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from compiler_flags import COMPILER
+from forked_commands import ForkedCommand
 
 PROGRAM = Path(__file__).parent / "programs" / "pairs.py"
 SECONDS = 150
@@ -100,7 +101,7 @@ def _start(here: Path, wanted: Sequence[str], num: int) -> tuple[subprocess.Pope
     output = here / "output"
     with output.open("wb") as file:
         environ = {**os.environ, "XLA_FLAGS": COMPILER, "JAX_PLATFORMS": "cpu"}
-        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environ, cwd=here), output
+        return ForkedCommand(command, stdout=file, stderr=subprocess.STDOUT, env=environ, cwd=here), output
 
 
 def _wait(job: subprocess.Popen[bytes], here: Path, wanted: Sequence[str], num: int, seconds: float) -> bool:

@@ -225,6 +225,38 @@ if __name__ == "__main__":
 """
 
 
+KILLED = """
+import os, signal
+import numpy as np
+import sporax.mindspore.dataset as ds
+
+def end(x):
+    if x == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+def main():
+    table = ds.NumpySlicesDataset(np.arange(12), "x", shuffle=False)
+    for data in (table, table.filter(lambda x: x >= 0)):
+        try:
+            list(data.map(end, "x", num_parallel_workers=2, python_multiprocessing=True).create_tuple_iterator())
+        except RuntimeError as error:
+            print(str(error).partition(": it was killed")[0])
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=True)
+    said = "For 'num_parallel_workers', the worker processes of the data set must stay alive, but one has died"
+    assert done.stdout.splitlines() == [f"{said} (exit code -9)", said]
+
+
 @pytest.mark.full
 @pytest.mark.slow
 def test_processes_give_the_same_rows(tmp_path):

@@ -61,6 +61,12 @@ def test_order_of_repeat_and_batch():
     assert column(numbers().batch(lambda info: info.get_batch_num() + 1)) == [[0], [1, 2], [3, 4, 5]]
 
 
+def test_names_of_batches_need_a_function():
+    assert numbers().batch(4, output_columns=["a", "b", "c"]).column_names == numbers().column_names
+    with pytest.raises(ValueError, match="'input_columns' can be specified only when 'per_batch_map' is set"):
+        numbers().batch(4, input_columns=["x"], output_columns=["a"])
+
+
 def test_endless_repeat_counts_one_pass_and_never_ends():
     data = numbers().repeat()
     assert data.get_dataset_size() == 6

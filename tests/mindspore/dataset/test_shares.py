@@ -92,3 +92,14 @@ def test_shares_of_unequal_length_are_an_error(ranks):
     data = numbers(False, 64, num_shards=8, shard_id=0).filter(lambda x: x % 8 == 0 or x > 20).batch(2)
     with pytest.raises(RuntimeError, match="equally many"):
         read(data, 1)
+
+
+def test_a_size_before_the_parallel_mode_counts_all_rows_and_a_line_says_so(ranks, capsys):
+    ms.reset_auto_parallel_context()
+    data = numbers(False, 32, num_shards=8, shard_id=0)
+    assert data.get_dataset_size() == 32
+    assert "the rows of all 8 ranks are counted" in capsys.readouterr().err
+    assert data.get_dataset_size() == 32
+    ms.set_auto_parallel_context(parallel_mode="data_parallel")
+    assert data.get_dataset_size() == 4
+    assert capsys.readouterr().err == ""

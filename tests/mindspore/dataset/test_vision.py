@@ -251,3 +251,19 @@ def test_decode_without_pillow(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match="pip install pillow"):
         vision.Decode()(np.zeros(3, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        (vision.CenterCrop((7, 11)), vision.CenterCrop((8, 11))),
+        (vision.CenterCrop((7, 11)), vision.CenterCrop(16777216)),
+        (vision.RandomCrop(2, padding=5), vision.RandomCrop(2, padding=6)),
+        (vision.Resize((2000, 1)), vision.Resize((2001, 1))),
+    ],
+)
+def test_an_image_is_not_made_huge(largest, larger):
+    image = np.ones((2, 3, 1), np.uint8)
+    assert largest(image).ndim == 3
+    with pytest.raises(RuntimeError, match=f"For '{type(larger).__name__}', the .* must be at most"):
+        larger(image)

@@ -1,4 +1,4 @@
-"""Which strategies are accepted and which are refused, on 8 to 48 devices, against MindSpore's compiler.
+"""Which strategies are accepted and which are refused, on 3 to 96 devices, against MindSpore's compiler.
 
 `strategy_answers.json` holds drawn strategies for the operators of `strategy_recipes`, with the answers that
 `tools/golden/make_strategy_answers.py` recorded.
@@ -37,7 +37,7 @@ def planned(*_):
 
 @pytest.fixture(autouse=True)
 def _many_devices(monkeypatch):
-    monkeypatch.setattr(step_passes, "devices_here", lambda: Devices(48))
+    monkeypatch.setattr(step_passes, "devices_here", lambda: Devices(96))
     monkeypatch.setattr(step_passes, "sharding_of", planned)
     mode = context.get_context("mode")
     context.set_context(mode=context.GRAPH_MODE)

@@ -75,3 +75,21 @@ def test_functions_in_place():
     ops.normal_(x, 100, 0.1)
     assert (abs(x.asnumpy() - 100) < 5).all()
     np.testing.assert_allclose(ops.erfinv_(Tensor([0.0, 0.5])).asnumpy(), [0, 0.4769363], rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_compiled_code_has_extremes_without_positions_where_no_name_decides(mode):
+    before = ms.get_context("mode")
+    ms.set_context(mode=mode)
+    calls = [
+        lambda x: x.max(1),
+        lambda x: x.min(-1, True),
+        lambda x: x.max(1, keepdims=True),
+        lambda x: x.min(dim=1),
+        lambda x: x.max(axis=1),
+    ]
+    kinds = [[type(form(call)(Tensor(X))) for call in calls] for form in (ms.jit, lambda function: function)]
+    ms.set_context(mode=before)
+    assert kinds == [[Tensor, Tensor, Tensor, tuple, Tensor], [tuple, tuple, Tensor, tuple, Tensor]]
+    assert ms.jit(calls[0])(Tensor(X)).asnumpy().tolist() == [2, 5]
+    assert calls[2](Tensor(X)).asnumpy().tolist() == [[2], [5]]

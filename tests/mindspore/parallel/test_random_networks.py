@@ -125,3 +125,11 @@ def test_every_smaller_case_is_a_program():
         for candidate in filter(is_valid, smaller(case)):
             compile(text(candidate), "program", "exec")
         assert fuzz_plans.case_of("texts", number, 6, 0.2) == case
+
+
+@pytest.mark.parametrize("number", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (0, 1, 2, 4))])
+def test_no_search_is_slower_than_strategies_by_hand(number):
+    cases = (fuzz_plans.case_of("hand", drawn, 4, 0.0) for drawn in range(40))
+    case = [entry for entry in cases if any(value.strategy for value in entry.values)][number]
+    failure = fuzz_plans.slower_than_by_hand(case, "h100")
+    assert failure is None, f"{failure}\n{text(case)}"

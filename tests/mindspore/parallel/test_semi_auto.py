@@ -35,7 +35,7 @@ def train(build, batch, steps=STEPS, optimizer=nn.Adam, **settings):
     """Losses of some steps, and the step; on one device without settings."""
     context.reset_auto_parallel_context()
     if settings:
-        context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **settings)
+        context.set_auto_parallel_context(**{"parallel_mode": "semi_auto_parallel", "device_num": 8, **settings})
     else:
         context.set_context(mode=context.PYNATIVE_MODE)  # compiles operators, which tests share, and no step
     ms.set_seed(1)
@@ -186,6 +186,28 @@ def test_small_parameters_and_those_marked_stay_whole():
     by_name = {parameter.name: parameter for parameter in step.get_parameters()}
     assert slice_shape(by_name["up"]) == (2, 32)  # 2 KB
     assert slice_shape(by_name["down"]) == (32, 8)  # 1 KB
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+@pytest.mark.parametrize("level", ["level1", "level3"])
+def test_frozen_weights_are_stored_in_shards_too(mode, level):
+    def build():
+        net = Mlp(None)
+        net.down.requires_grad = False
+        return net
+
+    batch = MODELS["mlp"][1]
+    alone, _, _ = train(build, batch)
+    config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
+    settings = {"enable_parallel_optimizer": True, "parallel_optimizer_config": config, "parallel_mode": mode}
+    sharded, step, tensors = train(build, batch, dataset_strategy="full_batch", **settings)
+    np.testing.assert_allclose(sharded, alone, rtol=2e-5)
+    by_name = {parameter.name: parameter for parameter in step.get_parameters()}
+    by_name = {parameter.name: parameter for parameter in step.get_parameters()}
+    if mode == "semi_auto_parallel":
+        assert slice_shape(by_name["down"]) == (4, 8)
+        # Gathered for the forward pass, and `down`, which the backward pass reads, at level 3 again.
+        assert collectives(step, tensors)["all-gather"] == (3 if level == "level3" else 2)
 
 
 @pytest.mark.parametrize(("threshold", "rows"), [(2, 8), (3, 16)])

@@ -112,6 +112,22 @@ def test_rows_of_an_own_class_are_tensors_or_arrays_as_asked():
     assert [type(column) for column in second] == [np.ndarray, np.ndarray]
 
 
+class BareColumn(OwnData):
+    def __next__(self) -> Any:
+        return super().__next__()[0]
+
+
+def test_a_single_column_needs_no_list_around_it():
+    network = nn.Dense(4, 1)
+    model = ms.Model(
+        nn.SequentialCell(network, nn.ReduceLogSumExp(())), optimizer=nn.Momentum(network.trainable_params(), 0.01, 0.9)
+    )
+    data = BareColumn()
+    model.train(2, data, dataset_sink_mode=False)
+    assert data.resets == 2
+    assert [[column.shape for column in row] for row in Feed(BareColumn(), output_numpy=True).epoch()] == [[(2, 4)]] * 3
+
+
 def test_what_cannot_be_iterated_is_refused():
     class Wrong(OwnData):
         def create_tuple_iterator(self) -> Any:  # type: ignore[override]

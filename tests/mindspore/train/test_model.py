@@ -92,6 +92,34 @@ def test_events_of_fit_come_in_the_order_of_mindspore(make_data: Any, make_model
     ]
 
 
+class Modes(Callback):
+    """Notes whether the network trains when a step begins."""
+
+    def __init__(self) -> None:
+        self.train: list[bool] = []
+        self.eval: list[bool] = []
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        self.train.append(run_context.original_args().train_network.training)
+
+    def on_eval_step_begin(self, run_context: Any) -> None:
+        self.eval.append(run_context.original_args().eval_network.training)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_that_follows_an_evaluation_trains_from_its_first_step(
+    make_data: Any, make_model: Any, mode: int
+) -> None:
+    ms.set_context(mode=mode)
+    modes, model = Modes(), make_model(metrics={"mae"})
+    model.fit(1, make_data(4), make_data(2), callbacks=modes)
+    model.train(1, make_data(4), callbacks=modes)
+    model.eval(make_data(2), callbacks=modes)
+    model.fit(1, make_data(4), make_data(2), callbacks=modes)
+    assert set(modes.train) == {True}
+    assert set(modes.eval) == {False}
+
+
 def test_sink_mode_tells_callbacks_once_per_epoch(make_data: Any, make_model: Any) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     recorder = Recorder()

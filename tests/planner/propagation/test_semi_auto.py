@@ -9,6 +9,7 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.graph import MARK
 from sporax.ir.hardware import load_profile
+from sporax.ir.layout import Layout
 from sporax.ir.marks import GradientMark, LayoutMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.planner import PlanRequest, make_plan
@@ -84,6 +85,27 @@ def test_an_out_strategy_must_be_possible():
         result(placement("- - +01"), out=((1, 4),))
     with pytest.raises(SporaxRuntimeError, match="'out_strategy' must be left out for this operator"):
         policy().at_operator(mark("ReLU", Side.OUT, ((4, 1),), ((4, 1),)), [MATRIX], [placement("01 -")])
+
+
+def asked(operator, current, *out, specs=(MATRIX,)):
+    (answer,) = policy().at_operator(mark(operator, Side.OUT, None, out), specs, [current])
+    return answer.placement
+
+
+def test_a_layout_of_a_transposed_tensor_must_be_its_own():
+    own, other = (Layout(MESH, dims) for dims in (((1,), (0,)), ((0,), (1,))))
+    assert asked("Transpose", placement("1 0"), own) == placement("1 0")
+    with pytest.raises(
+        SporaxRuntimeError, match=r"For 'net.op \(Transpose\)', 'out_strategy' must be the input's in the new"
+    ):
+        asked("Transpose", placement("1 0"), other)
+
+
+def test_batched_products_scatter_their_rows():
+    batched = (TensorSpec((4, 64, 64)),)
+    assert asked("BatchMatMul", placement("0 - - +1"), (2, 2, 1), specs=batched) == placement("0 1 -")
+    with pytest.raises(SporaxRuntimeError, match=r"must be one of \[\(2, 1, 1\), \(2, 2, 1\)\], but got \(4, 1, 1\)"):
+        asked("BatchMatMul", placement("0 - - +1"), (4, 1, 1), specs=batched)
 
 
 def test_layouts_of_reshard_are_taken_as_they_are():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,25 @@ from sporax.ir.graph import Role
 from sporax.lowering.ingest.ingest import Ingested, ingest
 
 F32 = jnp.float32
+
+
+class _Traced:
+    """A network that is traced when something of it is used first: tests are collected by processes that run only some of them."""
+
+    def __init__(self, trace):
+        self._trace = trace
+
+    def __getattr__(self, name):
+        return getattr(self._ingested, name)
+
+    @cached_property
+    def _ingested(self):
+        return self._trace()
+
+
+def _network(function):
+    """Trace the network of the same arguments once, and not before it is used."""
+    return cache(lambda *arguments, **options: _Traced(partial(function, *arguments, **options)))
 
 
 def _shape(*dims, dtype=F32):
@@ -44,13 +63,13 @@ def sgd(loss, parameters, *data, rate=0.01):
     return jax.tree.map(lambda w, g: w - rate * g, parameters, gradients), value
 
 
-@cache
+@_network
 def mlp(layers: int, batch: int, width: int, with_loss: bool = True) -> Ingested:
     """Matrix products with ReLU between, mean squared error, SGD."""
     return _trace(partial(sgd, _mlp_loss), [_shape(width, width)] * layers, [_shape(batch, width)] * 2, with_loss)
 
 
-@cache
+@_network
 def mlp_by_batch(layers: int, batch: int, width: int, mesh: tuple[int, ...]) -> Ingested:
     """As `mlp`, with activations that the program keeps sharded by batch over all axes of a mesh."""
     names = tuple(f"axis{number}" for number in range(len(mesh)))
@@ -65,7 +84,7 @@ def mlp_by_batch(layers: int, batch: int, width: int, mesh: tuple[int, ...]) -> 
     return _trace(partial(sgd, loss), [_shape(width, width)] * layers, [_shape(batch, width)] * 2)
 
 
-@cache
+@_network
 def mlp_forward(layers: int, batch: int, width: int) -> Ingested:
     """The forward pass alone."""
 
@@ -88,7 +107,7 @@ def attention_of(x, wq, wk, wv, wo, heads):
     return mixed.reshape(batch, length, width) @ wo
 
 
-@cache
+@_network
 def attention(batch: int, length: int, width: int, heads: int) -> Ingested:
     """Multi-head attention, forward."""
     jaxpr = jax.make_jaxpr(partial(attention_of, heads=heads))(
@@ -111,7 +130,7 @@ def _adam(loss, state, *data):
     return (parameters, first, second), value
 
 
-@cache
+@_network
 def transformer(layers: int, batch: int, length: int, width: int, heads: int, vocabulary: int = 64) -> Ingested:
     """Embedding, pre-norm blocks with attention and GeLU MLP, cross entropy, Adam."""
 
@@ -140,7 +159,7 @@ def transformer(layers: int, batch: int, length: int, width: int, heads: int, vo
     return _trace(partial(_adam, loss), (parameters, parameters, parameters), [tokens, tokens])
 
 
-@cache
+@_network
 def convolutional(batch: int = 8) -> Ingested:
     """Two convolutions, pooling, a dense layer, SGD."""
 
@@ -158,7 +177,7 @@ def convolutional(batch: int = 8) -> Ingested:
     return _trace(partial(sgd, loss), parameters, data)
 
 
-@cache
+@_network
 def looped(steps: int = 3) -> Ingested:
     """A scan over one weight and a branch: control flow among operators that can be cut."""
 
@@ -170,7 +189,7 @@ def looped(steps: int = 3) -> Ingested:
     return _trace(partial(sgd, loss), [_shape(16, 16)] * 2, [_shape(16, 16)] * 2)
 
 
-@cache
+@_network
 def layers(count: int, batch: int, length: int, width: int, loop: bool = True, again: bool = False) -> Ingested:
     """A transformer's layers (attention, GeLU MLP, norms) behind a projection, SGD.
 
@@ -200,7 +219,7 @@ def layers(count: int, batch: int, length: int, width: int, loop: bool = True, a
     return _trace(partial(sgd, loss), (_shape(width, width), stacked), [_shape(batch, length, width)] * 2)
 
 
-@cache
+@_network
 def two_products(inputs: int, hidden: int, outputs: int, batch: int) -> Ingested:
     """Two dense layers with biases and a mean, SGD: the network whose plans MindSpore's searches were recorded on."""
 
@@ -212,7 +231,7 @@ def two_products(inputs: int, hidden: int, outputs: int, batch: int) -> Ingested
     return _trace(partial(sgd, loss), parameters, [_shape(batch, inputs)])
 
 
-@cache
+@_network
 def mixture(batch: int, length: int, width: int, experts: int, hidden: int, layers: int = 1) -> Ingested:
     """Layers of experts, each token sent to one by products with a mask (GShard); the batch's first dimension groups, SGD."""
     capacity = max(2 * length // experts, 1)
@@ -235,7 +254,7 @@ def mixture(batch: int, length: int, width: int, experts: int, hidden: int, laye
     return _trace(partial(sgd, loss), [block] * layers, [_shape(batch, length, width)] * 2)
 
 
-@cache
+@_network
 def recommendation(batch: int, rows: int, fields: int = 4, width: int = 16, hidden: int = 128) -> Ingested:
     """Wide and deep: a table per field, looked up and joined, three dense layers beside a wide one, SGD."""
 
@@ -253,7 +272,7 @@ def recommendation(batch: int, rows: int, fields: int = 4, width: int = 16, hidd
     return _trace(partial(sgd, loss), ([_shape(rows, width)] * fields, _shape(rows), layers), data)
 
 
-@cache
+@_network
 def residual(batch: int, channels: int, size: int = 16, blocks: int = 2) -> Ingested:
     """A stem, residual blocks of two convolutions with batch normalisation, one that halves the picture, dense, SGD."""
 
@@ -278,7 +297,7 @@ def residual(batch: int, channels: int, size: int = 16, blocks: int = 2) -> Inge
     return _trace(partial(sgd, loss), parameters, data)
 
 
-@cache
+@_network
 def bare_transformer(
     layers: int, batch: int, length: int, width: int, heads: int = 8, forward: bool = False
 ) -> Ingested:

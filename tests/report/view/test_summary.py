@@ -237,10 +237,11 @@ def test_products_of_plain_jax_are_known_by_their_scopes_and_variables():
     planned = trained(loss)
     summary = planned.summary()
     rows = {(row.path, row.phase): row for row in summary.operators if row.name == "dot_general"}
-    up, down = rows["encoder", "forward"], rows["[0]['down']", "forward"]
+    up, down = rows["encoder.up", "forward"], rows["[0]['down']", "forward"]
     assert up.strategy[1] == (1, 8)
     assert (down.inputs, down.results) == (("[-, a]", "[a, -]"), ("[-, -] + sum over a",))
-    assert re.search(r"encoder dot_general .* → \[-, a\] ", str(summary))
+    assert re.search(r"encoder\.up dot_general .* → \[-, a\] ", str(summary))
+    assert planned.explain("encoder.up dot_general")[0] == planned.explain("[0]['up']")[0]
 
     moved = {item.kind: item.num_bytes for item in summary.totals.traffic}
     assert moved == collective_bytes(list(schedule(planned.graph, planned.plan)))

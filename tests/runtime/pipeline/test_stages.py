@@ -13,7 +13,6 @@ from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.numbers import next_number
 from sporax.lowering.pipeline.flat import Phase
 from sporax.runtime.pipeline.stages import chosen_stages
-from sporax.runtime.session import SESSION
 
 PROFILE = load_profile("cpu")
 
@@ -81,11 +80,3 @@ def test_a_chain_with_too_few_cells_is_refused(settings):
 
     with pytest.raises(SporaxRuntimeError, match="auto_pipeline"):
         chosen_stages(opened(training(loss_of)), settings(auto_pipeline=True), PROFILE)
-
-
-def test_where_plans_are_only_made_other_numbers_are_compared(settings, monkeypatch):
-    assert "combinations" not in stages(settings, {"a": 1, "b": 1})[2]
-    monkeypatch.setattr(SESSION, "plan_only", True)
-    reason = stages(settings, {"a": 1, "b": 1})[2]
-    assert "combinations of stages, micro batches and meshes inside stages the quickest is" in reason
-    assert "with the script's numbers it is" in reason

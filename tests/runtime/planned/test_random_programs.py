@@ -34,3 +34,14 @@ def test_what_differs_is_found_and_made_smaller(monkeypatch):
     small = random_programs.smallest(replace(LITERAL, outputs=(3,)), told, runs=True)
     assert small.outputs == (1,)
     assert "v2" not in str(small)
+
+
+STACKED = random_programs.Program(
+    ((4, 2, 2),), ("jnp.stack([v0, v0], -1)", "v1.sum(0)", "v2.max(-1)"), (3,), True, (1,), "recursive", "tpu-v5p"
+)
+"""Axes of two devices each shard all dimensions, which runs of several axes cannot."""
+
+
+@pytest.mark.parametrize("program", [STACKED, random_programs.drawn(0, 508, 9), random_programs.drawn(5, 3, 6)])
+def test_no_search_is_below_what_another_one_has_proven(program):
+    assert not random_programs.failure(program, runs=False, all_modes=True), str(program)

@@ -40,7 +40,8 @@ from sporax.k8s.resource.job_status import Progress, ReplicaStatus, Status
 from sporax.k8s.resource.spec import CleanPodPolicy, Job, PodRole, ReplicaSpec, SuccessPolicy
 
 _LONGEST_HOLD_SECONDS = 60.0  # between two attempts to create what the API server does not take
-_STUCK_TIME = timedelta(seconds=30)  # a pod that is there so long after it must have ended has no kubelet
+_STUCK_TIME = timedelta(seconds=7)  # a pod that is there so long after it must have ended has no kubelet
+_MOST_CHARACTERS = 300  # of what a scheduler or a kubelet says
 _LEAVING = "Leaving"  # an object of an earlier job is not gone yet: no event for what ends by itself
 _POLL_SECONDS = 1.0  # how often the job's scheduler is asked while servers copy or drain
 
@@ -417,6 +418,7 @@ def _state_progress(draft: ActionsDraft) -> None:
     """Running once every pod is or has been, Restarting while one that ran is being replaced."""
     expected = [name for role in PodRole for name in draft.target_names(role)]
     down = [name for name in expected if not draft.record(name).result and not _runs(draft, name)]
+    _state_waiting(draft, expected)
     if _state_unreachable(draft, expected):
         return
     # Only pods that ran before are being replaced; the others are starting.
@@ -426,6 +428,17 @@ def _state_progress(draft: ActionsDraft) -> None:
         draft.retract(facts.RESTARTING, "MSJobRunning", "All pods run.")
         if draft.state(facts.RUNNING, "True", "MSJobRunning", "All pods run."):
             draft.report("Normal", "MSJobRunning", "All pods run.")
+
+
+def _state_waiting(draft: ActionsDraft, expected: list[str]) -> None:
+    """Say what keeps pods from starting, such as an image that is not there."""
+    pods = [pod for name in expected if (pod := draft.pods.get(name)) is not None and not pod.is_deleting]
+    if waiting := [pod for pod in pods if pod.waits_for]:
+        others = f" ({len(waiting) - 1} other pods wait, too)" if len(waiting) > 1 else ""
+        message = f"Pod {waiting[0].name} waits: {waiting[0].waits_for[:_MOST_CHARACTERS]}{others}."
+        draft.state(facts.STARTED, "False", "PodsWait", message)
+    elif draft.status.condition(facts.STARTED) is not None:
+        draft.state(facts.STARTED, "True", "NoPodWaits", "No pod waits for anything.")
 
 
 def _state_restarting(draft: ActionsDraft, restarting: list[str]) -> None:

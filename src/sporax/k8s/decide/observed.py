@@ -12,6 +12,7 @@ from sporax.k8s.resource import names
 from sporax.k8s.resource.spec import PodRole
 
 Body = Mapping[str, Any]  # an object, or a part of one, as the API server holds it
+_USUAL_WAITS = {None, "", "ContainerCreating", "PodInitializing"}
 # Shells and Kubernetes add 128 to the number of the signal.
 SIGNAL_EXIT_CODES = range(128, 256)
 
@@ -41,6 +42,7 @@ class Pod:
         is_unreachable: whether its node does not answer: its processes may run or not.
         node: where it runs; "" before it has a node.
         address: where its processes are reached; "" before it has one.
+        waits_for: what keeps it from running, in the words of the scheduler and the kubelet; "" where nothing does.
         owner_uid: the incarnation of the job that it belongs to.
     """
 
@@ -59,6 +61,7 @@ class Pod:
     is_unreachable: bool = False
     node: str = ""
     address: str = ""
+    waits_for: str = ""
     owner_uid: str = ""
 
     @property
@@ -129,6 +132,7 @@ def read_pod(body: Body) -> Pod | None:
         is_unreachable=_is_unreachable(body.get("spec") or {}, status),
         node=(body.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
+        waits_for=why_not_ready(body) if _waits(status) else "",
         owner_uid=controller_uid(metadata),
     )
 
@@ -177,6 +181,43 @@ def _is_unreachable(spec: Body, status: Body) -> bool:
     by_controller = conditions.get("Ready") == "False" and conditions.get("ContainersReady") == "True"
     is_up = status.get("phase") in (PodPhase.RUNNING, PodPhase.UNKNOWN)
     return is_up and ((by_controller and not spec.get("readinessGates")) or status.get("reason") == "NodeLost")
+
+
+def why_not_ready(pod: Body) -> str:
+    """Why a pod does not run, or has failed, in the words of the scheduler and the kubelet; "" if they say nothing."""
+    status = pod.get("status") or {}
+    words = [status.get("reason"), status.get("message")]
+    if not words[0]:
+        for item in status.get("conditions") or []:
+            if (item["type"], item["status"]) == ("PodScheduled", "False"):
+                words += [item.get("reason"), item.get("message")]
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        words += _container_words(container)
+    return ", ".join(" ".join(str(word).split()) for word in words if word)
+
+
+def _container_words(container: Body) -> list[str]:
+    """Why a container waits, or how it has failed."""
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    if waiting.get("reason"):
+        return [f"{container['name']}: {waiting['reason']}", waiting.get("message", "")]
+    if ended.get("exitCode"):
+        return [
+            f"{container['name']}: exit code {ended['exitCode']}",
+            ended.get("reason", ""),
+            ended.get("message", ""),
+        ]
+    return []
+
+
+def _waits(status: Body) -> bool:
+    """Whether a pod waits for something that takes no part in a usual start."""
+    if _conditions(status).get("PodScheduled") == "False":
+        return True
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    reasons = {((item.get("state") or {}).get("waiting") or {}).get("reason") for item in containers}
+    return bool(reasons - _USUAL_WAITS)
 
 
 def _time(text: str | None) -> datetime | None:

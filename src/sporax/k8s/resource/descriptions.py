@@ -87,8 +87,8 @@ DESCRIPTIONS = {
     f"{_SECURITY}.networkPolicy": "Whether only pods of the job, and the operator, may connect to the job's pods.",
     "status": "What the operator says of the job, and remembers of it.",
     "status.conditions": (
-        "Created, Running, Restarting, Suspended, Succeeded and Failed; also Scaled, GangScheduled, SpecAccepted, Admitted and "
-        "PodsReachable. The newest state stands last."
+        "Created, Running, Restarting, Suspended, Succeeded and Failed; also Scaled, GangScheduled, SpecAccepted, Admitted, "
+        "PodsReachable and PodsStarted. The newest state stands last."
     ),
     "status.conditions[].type": "What the condition is about.",
     "status.conditions[].status": "Whether it holds: True, False or Unknown.",

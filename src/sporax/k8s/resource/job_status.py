@@ -1,7 +1,8 @@
 """What is remembered of a job between two looks, kept in the job's own `status`: nothing lives in the operator alone.
 
 Conditions are those of the original (Created, Running, Restarting, Succeeded, Failed), plus Suspended, Scaled,
-GangScheduled, SpecAccepted, Admitted and PodsReachable. The newest change stands last, where the printer column State looks.
+GangScheduled, SpecAccepted, Admitted, PodsReachable and PodsStarted. The newest change stands last, where the printer column
+State looks.
 Conditions that others have written are kept, and stand first.
 
 A `PodRecord` counts each incarnation of a pod once: `uid` is the last one seen, `settled_uid` the last whose end has been
@@ -23,7 +24,7 @@ from sporax.k8s.resource.spec import PodRole
 CREATED, RUNNING, RESTARTING = "Created", "Running", "Restarting"
 SUCCEEDED, FAILED, SUSPENDED = "Succeeded", "Failed", "Suspended"
 SCALED, GANG_SCHEDULED, SPEC_ACCEPTED, ADMITTED = "Scaled", "GangScheduled", "SpecAccepted", "Admitted"
-REACHABLE = "PodsReachable"
+REACHABLE, STARTED = "PodsReachable", "PodsStarted"
 STATES = frozenset({CREATED, RUNNING, RESTARTING, SUCCEEDED, FAILED, SUSPENDED})
 OWN = STATES | {
     SCALED,
@@ -31,6 +32,7 @@ OWN = STATES | {
     SPEC_ACCEPTED,
     ADMITTED,
     REACHABLE,
+    STARTED,
 }  # conditions that the operator writes; others are kept as they are
 INVALID_SPEC = "InvalidSpec"
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.variables import MAX_PORT
 from sporax.k8s.resource import names
 
 Count = Annotated[int, Meta(ge=0)]
@@ -333,6 +334,7 @@ def _check_roles(spec: JobSpec) -> None:
     if spec.replicas(PodRole.WORKER) == 0 and not spec.enable_dynamic_worker:
         raise InvalidSpecError(f"{where}.Worker.replicas: must be at least 1 unless enableDynamicWorker is true")
     _check_each_role(spec)
+    _check_port(spec)
     security = spec.security_policy
     if security is not None and security.curve is not None and security.token is not None:
         raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
@@ -344,6 +346,15 @@ def _check_roles(spec: JobSpec) -> None:
         raise InvalidSpecError(
             f"spec.runPolicy.schedulingPolicy.minAvailable: must be at most {total}, the job's pods, "
             f"but is {policy.min_available}"
+        )
+
+
+def _check_port(spec: JobSpec) -> None:
+    """The scheduler of servers takes the next port, too."""
+    if spec.replica_spec(PodRole.SERVER) is not None and scheduler_port(spec) == MAX_PORT:
+        raise InvalidSpecError(
+            f"spec.msReplicaSpecs.Scheduler: the port '{names.PORT_NAME}' must be less than {MAX_PORT} in a job with parameter "
+            f"servers, whose scheduler takes the next one, too, but is {MAX_PORT}"
         )
 
 
@@ -366,8 +377,10 @@ def _check_each_role(spec: JobSpec) -> None:
             continue
         _check_bounds(f"{where}.{role.value}", role, part, spec)
         _check_template(f"{where}.{role.value}", part)
-        if part.persistent_volume_claim_template is not None and role is not PodRole.SERVER:
-            raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+        if (claim := part.persistent_volume_claim_template) is not None:
+            if role is not PodRole.SERVER:
+                raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+            _check_metadata(f"{where}.{role.value}.persistentVolumeClaimTemplate.metadata", claim.metadata)
 
 
 def _check_failure_policy(spec: JobSpec) -> None:
@@ -413,6 +426,7 @@ def _check_template(where: str, part: ReplicaSpec) -> None:
         raise InvalidSpecError(
             f"{where}.template.spec.containers: exactly one must be named '{names.CONTAINER}', but the names are {called}"
         )
+    _check_metadata(f"{where}.template.metadata", part.template.get("metadata"))
     _check_trainer(f"{where}.template.spec.containers[{ours[0][0]}]", ours[0][1])
     _check_tables(f"{where}.template.spec.volumes", part.template["spec"].get("volumes"))
 
@@ -423,10 +437,22 @@ def _check_trainer(where: str, container: Mapping[str, Any]) -> None:
         raise InvalidSpecError(f"{where}.image: must be given")
     for position, port in enumerate(container.get("ports") or []):
         number = port.get("containerPort") if isinstance(port, Mapping) else None
-        if not isinstance(number, int) or not 0 < number < 65536:
-            raise InvalidSpecError(f"{where}.ports[{position}].containerPort: must be from 1 to 65535, but is {number}")
+        if not isinstance(number, int) or not 0 < number <= MAX_PORT:
+            raise InvalidSpecError(
+                f"{where}.ports[{position}].containerPort: must be from 1 to {MAX_PORT}, but is {number}"
+            )
     for name in ("env", "volumeMounts"):
         _check_tables(f"{where}.{name}", container.get(name))
+
+
+def _check_metadata(where: str, metadata: object) -> None:
+    """Labels and annotations, to which the operator adds, must be tables; what is in them the API server checks."""
+    fields = [(where, metadata)]
+    if isinstance(metadata, Mapping):
+        fields += [(f"{where}.{name}", metadata.get(name)) for name in ("labels", "annotations")]
+    for place, value in fields:
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidSpecError(f"{place}: must be a table of names and values, but is {value!r:.60}")
 
 
 def _check_tables(where: str, value: object) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
 import sys
 import traceback
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--json",
         metavar="FILE",
-        help="also write the table to this file as JSON; of step 2 with -2 in its name, and so on",
+        help="also write the table, or why there is none, to this file as JSON; of step 2 with -2 in its name, and so on",
     )
     add("--html", metavar="FILE", help="also write a page for a browser: operators, layouts, costs, memory")
     add(
@@ -287,6 +288,9 @@ class Show:
         """Report what left the script."""
         # Wrong values are the user's input; other errors of Sporax are failures.
         self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
+        if isinstance(error, SporaxError) and self.files[0] is not None and not self.count:
+            refused = {"refused": str(error), "needed_bytes": getattr(error, "needed_bytes", None)}
+            self.files[0].write_text(f"{json.dumps(refused)}\n", encoding="utf-8")
         _tell(kind, error, frames)
 
 

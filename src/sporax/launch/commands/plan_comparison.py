@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
-from sporax.report.comparison import comparison_text, read_pipeline, read_plans, write_plans
+from sporax.report.comparison import comparison_text, read_pipeline, read_plans, read_refused, write_plans
 from sporax.report.console import show_plan
 from sporax.report.summary import Summary
 from sporax.report.view.comparison import ComparedPlan
@@ -44,41 +44,48 @@ def compare(
     Raises:
         SporaxValueError: `out` is for a pipeline, or cannot be written.
     """
-    plans: list[Summary] = []
-    pipelines: list[ComparedPlan] = []
-    devices = [["--devices", str(count)] for count in counts] or [[]]
-    profiles = [["--hardware", profile] for profile in hardware] or [[]]
+    plans: list[Summary | ComparedPlan] = []
+    code = 0
+    for profile, count in itertools.product(_flags("--hardware", hardware), _flags("--devices", counts)):
+        found = _plan_of([*profile, *count], [*command, *target])
+        if isinstance(found, int):
+            return found
+        plans.append(found[0])
+        code = found[1] or code
+    made = [plan for plan in plans if isinstance(plan, Summary) or not plan.refused]
+    if out is not None and any(isinstance(plan, ComparedPlan) for plan in made):
+        raise SporaxValueError(
+            f"For 'sporax plan', --out together with --compare must be of steps of one stage, but got '{out}' for a "
+            "pipeline. Without --out the table is shown."
+        )
+    # Where all are refused, the command is.
+    return _show(plans, out) or (0 if made else code)
+
+
+def _flags(name: str, values: Sequence[object]) -> list[list[str]]:
+    """A flag with each of its values; without any, none once."""
+    return [[name, str(value)] for value in values] or [[]]
+
+
+def _plan_of(flags: Sequence[str], words: Sequence[str]) -> int | tuple[Summary | ComparedPlan, int]:
+    """A plan or why it was refused, with the exit code; the code alone of a script that ended otherwise."""
+    print(f"sporax plan: {' '.join(flags)}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="sporax-plans-") as folder:
         file = Path(folder, "plan.json")
-        for flags in itertools.product(profiles, devices):
-            words = [*itertools.chain(*flags), "--json", str(file), *command, *target]
-            print(f"sporax plan: {' '.join(itertools.chain(*flags))}", file=sys.stderr)
-            # What the script and the plan print is in none of the tables.
-            done = subprocess.run(
-                [sys.executable, "-m", "sporax", "plan", *words], stdout=subprocess.DEVNULL, check=False
-            )
-            if done.returncode:
-                return done.returncode
-            pipeline = read_pipeline(file)
-            if pipeline is not None and out is not None:
-                raise SporaxValueError(
-                    f"For 'sporax plan', --out together with --compare must be of steps of one stage, but got '{out}' for a "
-                    "pipeline. Without --out the table is shown."
-                )
-            plans += [] if pipeline is not None else read_plans(file)
-            pipelines += [] if pipeline is None else [pipeline]
-    if pipelines:
-        print(comparison_text([*plans, *pipelines]))
-        return 0
-    return _show(plans, out)
+        command = [sys.executable, "-m", "sporax", "plan", *flags, "--json", str(file), *words]
+        # What the script and the plan print is in none of the tables.
+        code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+        if not file.exists():
+            return code
+        return read_refused(file, flags) or read_pipeline(file) or read_plans(file)[0], code
 
 
-def _show(plans: Sequence[Summary], out: Path | None) -> int:
-    if len(plans) == 1:
+def _show(plans: Sequence[Summary | ComparedPlan], out: Path | None) -> int:
+    if len(plans) == 1 and isinstance(plans[0], Summary):
         show_plan(plans[0])
     else:
         print(comparison_text(plans))
-    if out is not None:
+    if out is not None and any(isinstance(plan, Summary) for plan in plans):
         try:
             write_plans(plans, out)
         except OSError as error:

@@ -92,7 +92,13 @@ def _address_in_environment() -> str:
         )
     # The store listens one port above the scheduler of ranks.
     host = (os.environ.get("MS_SCHED_HOST") or "127.0.0.1").strip("[]")
-    return join_address(host, read(os.environ, "MS_SCHED_PORT") + 1)
+    port = read(os.environ, "MS_SCHED_PORT") + 1
+    if port > _LAST_PORT:
+        raise SporaxValueError(
+            f"For 'sporax ps', MS_SCHED_PORT must be less than {_LAST_PORT}, since the servers' scheduler takes the next port, "
+            f"but got {_LAST_PORT}."
+        )
+    return join_address(host, port)
 
 
 def _keys(address: str) -> Keys | None:
@@ -114,6 +120,11 @@ def _scale(requester: Requester, arguments: argparse.Namespace, address: str) ->
     target = requester.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
     if target is None:
         raise _silent(address)
+    if target.finished or target.error:
+        raise SporaxRuntimeError(
+            "For 'sporax ps scale', the job must be running, but it has ended: "
+            f"{target.error or 'all its workers have finished'}."
+        )
     print(f"the job will have {target.workers} workers and {target.servers} servers")
     return 0
 
@@ -186,5 +197,6 @@ def _metrics(status: dict[str, Any]) -> str:
 
 def _silent(address: str) -> SporaxRuntimeError:
     return SporaxRuntimeError(
-        f"For 'sporax ps', the scheduler at {address} must answer, but did not in {_ANSWER_SECONDS:.0f} s."
+        f"For 'sporax ps', the scheduler at {address} must answer, but did not in {_ANSWER_SECONDS:.0f} s: the job has ended, "
+        "or its scheduler is elsewhere (`sporax run` prints where)."
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.graph import IDENTITIES, MARK, Operator, Role
+from sporax.ir.graph import IDENTITIES, MARK, Operator
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -57,9 +57,9 @@ class _Rewriter:
     def run(self) -> Ingested:
         graph = self.step.graph
         self.tensors = list(graph.tensors)
-        learnt, last = self._trained_parameters()
-        self.names = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
-        self.paths = {tensor: (tensor, ()) for tensor, name in self.names.items() if name in learnt}
+        trained, last = self._trained_parameters()
+        self.names = graph.parameters_with_storage(trained)
+        self.paths = {tensor: (tensor, ()) for tensor in self.names}
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             # Behind the last gradient is the update, which reads stored slices.
             if operator.backward and number < last:

@@ -56,8 +56,6 @@ def is_global(name: str) -> bool:
 def of_global(name: str) -> Any:
     """The value of a global of the calling function's module; a copy of what could be changed in place."""
     value = sys._getframe(1).f_globals[name]
-    if type(value) is Tensor:
-        return wrap(value.array)
     return copy.deepcopy(value) if isinstance(value, list | dict | set) else value
 
 

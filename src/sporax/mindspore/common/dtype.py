@@ -241,6 +241,17 @@ def dtype_to_nptype(type_: DType) -> type[Any]:
     return to_dtype(type_).np_dtype.type
 
 
+def type_size_in_bytes(dtype: DType) -> int:
+    """Bytes of one element.
+
+    Raises:
+        SporaxTypeError: `dtype` is none.
+    """
+    if not isinstance(dtype, DType):
+        raise SporaxTypeError(f"For 'type_size_in_bytes', 'dtype' must be a dtype, but got {type(dtype).__name__}.")
+    return dtype.np_dtype.itemsize
+
+
 def pytype_to_dtype(obj: type) -> DType:
     """The `DType` that holds every value of a Python or numpy scalar type; `float` needs 64 bits."""
     # A Python float has 64 bits, though a Tensor made of it has 32.

@@ -43,6 +43,10 @@ class _Laziness:
 _lazy = _Laziness()
 
 
+_MARKS = ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion")
+"""What a Parameter says of itself to optimizers and plans."""
+
+
 class Parameter(Tensor):
     """A named tensor that belongs to a Cell and that an optimizer updates.
 
@@ -158,8 +162,15 @@ class Parameter(Tensor):
 
     @property
     def param_info(self) -> Parameter:
-        """MindSpore keeps the marks in a separate object; here they are the Parameter's own."""
+        """MindSpore keeps name and marks in a separate object; here they are the Parameter's own."""
         return self
+
+    @param_info.setter
+    def param_info(self, value: Parameter) -> None:
+        check_type("Parameter", "param_info", value, "the 'param_info' of a Parameter", Parameter)
+        for mark in ("_name", "_named", *_MARKS):
+            setattr(self, mark, getattr(value, mark))
+        frames.touch()
 
     @property
     def requires_grad(self) -> bool:
@@ -286,7 +297,7 @@ class Parameter(Tensor):
         else:
             copied = Parameter(initializer(init, self.shape, self.dtype), self.name)
         # Marks, not forms of storage: the clone is a Parameter of its own.
-        for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion", "by_initializer"):
+        for mark in (*_MARKS, "by_initializer"):
             setattr(copied, mark, getattr(self, mark))
         return copied
 

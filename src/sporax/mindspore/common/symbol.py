@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
+from sporax.runtime.session import SESSION
+
+_MOST_ELEMENTS = 1 << 24  # of a Tensor that stands for its shape alone; larger ones have 1 where sizes are open
 
 
 class Symbol:
@@ -57,8 +61,16 @@ class Symbol:
 
 
 def smallest_shape(shape: Any) -> Any:
-    """`shape` with the smallest sizes in place of Symbols and of None (any size)."""
+    """`shape` with the smallest sizes in place of Symbols and of None (any size).
+
+    In the global view a None stands for as many as there are devices, which every strategy divides.
+    """
     if not isinstance(shape, tuple | list):
         return shape
+    sizes = [dim.smallest if isinstance(dim, Symbol) else dim for dim in shape]
     # None is MindSpore's way to leave a size open.
-    return tuple(dim.smallest if isinstance(dim, Symbol) else 1 if dim is None else dim for dim in shape)
+    open_size = SESSION.sharded_over() if None in sizes else 1
+    found = tuple(open_size if size is None else size for size in sizes)
+    if open_size > 1 and math.prod(size for size in found if isinstance(size, int)) > _MOST_ELEMENTS:
+        return tuple(1 if size is None else size for size in sizes)
+    return found

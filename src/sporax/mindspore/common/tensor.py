@@ -8,9 +8,11 @@ conversion to and from numpy and DLPack, indexing, and its registration as a pyt
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +71,7 @@ class Tensor:
         "__dict__",
         "__weakref__",
         "_initializer",
+        "_part_of",
         "gradient_hooks",
         "raw",
     )  # the dict has attributes of the user
@@ -378,10 +381,22 @@ class Tensor:
                 part, (array, *_arrays_in(index)), lambda *_: _indexing.get(trace_constants.known(array), index)
             )
         # Indexing everything gives the array itself, whose buffer may be given away.
-        return wrap(jnp.array(part, copy=True) if part is array else part)
+        result = wrap(jnp.array(part, copy=True) if part is array else part)
+        result._part_of = _PartOf(weakref.ref(self), index, frames.slot(self, "_part_of"))
+        return result
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        # In MindSpore parts are views when code runs eagerly, and in compiled code as long as they have no name.
+        is_view = not frames.compiling() or sys.getrefcount(self) <= _REFERENCES_WITHOUT_NAME
+        self._put(index, value, is_view)
+
+    def _put(self, index: Any, value: Any, is_view: bool) -> None:
+        """Write to a part; where this Tensor is a view, also to the one that it was read from."""
         self._replace(_indexing.put(self.array, index, value))
+        if is_view and (part_of := frames.slot(self, "_part_of")) is not None:
+            parent, is_read_again = part_of.parent()
+            if parent is not None:
+                parent._put(part_of.index, self, is_read_again or not frames.compiling())
 
     def assign_value(self, value: Tensor) -> Tensor:
         """Take over the values (a copy) and dtype of another Tensor."""
@@ -397,6 +412,41 @@ class Tensor:
         if self._initializer is not None:
             self.forget_initializer()
         self.raw = array
+
+
+class _PartOf(NamedTuple):
+    """Where a Tensor was read from, ``x[index]``; it keeps neither that Tensor nor its values alive.
+
+    Attributes:
+        reference: the Tensor.
+        index: of the part.
+        above: where that Tensor itself was read from, if it was.
+    """
+
+    reference: weakref.ref[Tensor]
+    index: Any
+    above: _PartOf | None
+
+    def parent(self) -> tuple[Tensor | None, bool]:
+        """The Tensor, and whether it was gone and is read again: `x[0]` of ``x[0][1] = 5``. None where nothing of it is left."""
+        tensor = self.reference()
+        if tensor is not None or self.above is None:
+            return tensor, False
+        outer, _ = self.above.parent()
+        return (None if outer is None else outer[self.above.index]), True
+
+
+class _Probe:
+    """Counts the references to an object without a name to whose part something is assigned."""
+
+    count = 0
+
+    def __setitem__(self, index: int, value: int) -> None:
+        _Probe.count = sys.getrefcount(self)
+
+
+_Probe()[0] = 0
+_REFERENCES_WITHOUT_NAME = _Probe.count
 
 
 def wrap(array: jax.Array) -> Tensor:
@@ -433,7 +483,7 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
         return _constant(np.array(value) if target is None else np.asarray(value).astype(target))
     if isinstance(value, _NUMBERS):
         return _constant(np.asarray(value).astype(target or _python_dtype([value])))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return _from_sequence(value, target)
     raise SporaxTypeError(
         "For 'Tensor', the type of 'input_data' should be one of [Tensor, ndarray, bool, int, float, complex, list, tuple], "

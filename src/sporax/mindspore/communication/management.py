@@ -9,12 +9,11 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.variables import VARIABLES, read, without_effect
+from sporax.ir.variables import VARIABLES, without_effect
 from sporax.mindspore import context
+from sporax.mindspore.ops._collectives import told_ranks
 from sporax.runtime import world as distributed
-from sporax.runtime.ranks import collectives, groups, local_ranks, server_exchange
-from sporax.runtime.session import SESSION
-from sporax.runtime.state import frames
+from sporax.runtime.ranks import collectives, groups
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
 _BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
@@ -125,16 +124,7 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxTypeError: `group` is not a string.
         SporaxRuntimeError: no such group, or this rank is not a member.
     """
-    members = _find("get_rank", group)
-    # Workers that do not know each other have their ranks from the scheduler.
-    if (session := server_exchange.connection()) is not None and distributed.world() is None:
-        return session.store.rank
-    if frames.compiling() or local_ranks.is_inside():
-        # It would become a constant of the program that all ranks of this process run.
-        local_ranks.refuse("get_rank")
-    if _before_init(members):
-        return _from_environ("RANK_ID", 0)
-    return members.position() * _ranks_of_process(members)
+    return told_ranks.rank_in(_find("get_rank", group))
 
 
 def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -146,17 +136,7 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
-    members = _find("get_group_size", group)
-    # Likewise the number of workers is the environment's.
-    if server_exchange.connection() is not None and distributed.world() is None:
-        return _from_environ("MS_WORKER_NUM", 1)
-    if _before_init(members):
-        return _from_environ("RANK_SIZE", context.ranks_of_process())
-    if members.name not in groups.WORLD_GROUPS:
-        return members.size
-    world = distributed.world()
-    SESSION.told_size = _ranks_of_process(members) * (1 if world is None else world.size)
-    return SESSION.told_size
+    return told_ranks.size_of(_find("get_group_size", group))
 
 
 def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -168,7 +148,7 @@ def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     _only_world("get_local_rank", group)
     world = distributed.world()
     # Before joining, the launcher's variables say it.
-    return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank * context.ranks_of_process()
+    return told_ranks.from_environ("LOCAL_RANK", 0) if world is None else world.local_rank * context.ranks_of_process()
 
 
 def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -179,7 +159,11 @@ def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """
     _only_world("get_local_rank_size", group)
     world = distributed.world()
-    return _from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size * context.ranks_of_process()
+    return (
+        told_ranks.from_environ("LOCAL_RANK_SIZE", 1)
+        if world is None
+        else world.local_size * context.ranks_of_process()
+    )
 
 
 def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
@@ -272,21 +256,6 @@ def _find(function: str, group: Any) -> groups.Group:
     if not isinstance(group, str):
         raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")
     return groups.find(group, function)
-
-
-def _ranks_of_process(members: groups.Group) -> int:
-    # Groups of the script's own are of processes.
-    return context.ranks_of_process() if members.name in groups.WORLD_GROUPS else 1
-
-
-def _before_init(members: groups.Group) -> bool:
-    # The group of all ranks is known before `init`; others do not exist yet.
-    return distributed.world() is None and members.name in groups.WORLD_GROUPS
-
-
-def _from_environ(name: str, default: int) -> int:
-    value = read(os.environ, name)
-    return default if value is None else int(value)
 
 
 def _only_world(function: str, group: Any) -> None:

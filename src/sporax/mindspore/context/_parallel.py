@@ -7,6 +7,7 @@ job and the rank (otherwise `communication.init` says them), and the dataset str
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from sporax.ir.config.parallel_config import (
     ParallelConfig,
     ParallelMode,
 )
+from sporax.ir.config.plan_settings import DEVICES
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.mindspore.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
 from sporax.mindspore.context._keys import ParallelSettings
@@ -103,7 +105,12 @@ def _num_ranks_here() -> int:
     return num_devices() if _runs_by_rank() and not SESSION.plans_all else 1
 
 
-SESSION.acts_for, SESSION.by_rank = _num_ranks_here, _runs_by_rank
+def _sharded_over() -> int:
+    """Over how many devices a step of the global view is sharded."""
+    return num_devices() if snapshot().in_global_view else 1
+
+
+SESSION.acts_for, SESSION.by_rank, SESSION.sharded_over = _num_ranks_here, _runs_by_rank, _sharded_over
 
 
 def starts_from_first_rank() -> bool:
@@ -206,6 +213,17 @@ def _resolved(context: _Context) -> ParallelConfig:
 def _on_config(setter: Setter) -> Setter:
     """A setter of the ParallelConfig as one of the context."""
     return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
+
+
+def _gives_way(setter: Setter) -> Setter:
+    """A number of devices that gives way to the one that `sporax plan --devices` asks for."""
+
+    def set_number(config: Any, value: Any) -> Any:
+        asked = os.environ.get(DEVICES, "") if SESSION.plans_all else ""
+        config = setter(config, value)
+        return dataclasses.replace(config, device_num=int(asked)) if asked else config
+
+    return set_number
 
 
 def _user_set(key: str, setter: Setter) -> Setter:
@@ -313,7 +331,7 @@ _PATHS = (
     "dump_local_norm_path",
 )
 _SETTERS: dict[str, Setter] = {
-    "device_num": _user_set("device_num", stored(_SET, "device_num", number(1))),
+    "device_num": _user_set("device_num", _gives_way(stored(_SET, "device_num", number(1)))),
     "global_rank": _user_set("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
     "parallel_mode": _on_config(_set_mode),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},

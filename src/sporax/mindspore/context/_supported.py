@@ -244,6 +244,15 @@ def _note_single_device() -> None:
         )
 
 
+def note_size_of_all_ranks(num_ranks: int) -> None:
+    """Say once that a data set counts the rows of all ranks, to a script that has set no parallel mode yet."""
+    if parallel_mode() == ParallelMode.STAND_ALONE:
+        _say_once(
+            f"For 'get_dataset_size', the rows of all {num_ranks} ranks are counted, since one device reads them in the parallel "
+            "mode 'stand_alone'. Set the parallel mode before: in 'data_parallel' the size is that of one rank."
+        )
+
+
 @cache
 def _say_once(text: str) -> None:
     if SESSION.job[1] == 0:  # all ranks would say the same

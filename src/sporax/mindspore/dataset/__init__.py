@@ -37,7 +37,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
         YelpReviewDataset
     _sources.translations: IWSLT2016Dataset IWSLT2017Dataset Multi30kDataset
     _subclasses: BatchDataset BucketBatchByLengthDataset ConcatDataset FilterDataset MapDataset MappableDataset
-        PaddedBatchDataset ProjectDataset RenameDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset
+        SourceDataset PaddedBatchDataset ProjectDataset RenameDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset
         TakeDataset ZipDataset Dataset zip=zip_datasets
     samplers: DistributedSampler IterSampler PKSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
         SubsetSampler WeightedRandomSampler

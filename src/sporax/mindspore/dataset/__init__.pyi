@@ -105,6 +105,7 @@ from sporax.mindspore.dataset._subclasses import RenameDataset as RenameDataset
 from sporax.mindspore.dataset._subclasses import RepeatDataset as RepeatDataset
 from sporax.mindspore.dataset._subclasses import ShuffleDataset as ShuffleDataset
 from sporax.mindspore.dataset._subclasses import SkipDataset as SkipDataset
+from sporax.mindspore.dataset._subclasses import SourceDataset as SourceDataset
 from sporax.mindspore.dataset._subclasses import SyncWaitDataset as SyncWaitDataset
 from sporax.mindspore.dataset._subclasses import TakeDataset as TakeDataset
 from sporax.mindspore.dataset._subclasses import ZipDataset as ZipDataset

@@ -142,6 +142,13 @@ class SharesOfAll(tuple[int, int]):
         return (self[0], rank) if SESSION.by_rank() else (1, 0)
 
 
+def parallel_context() -> Any:
+    """The context of ranks, loaded when it is asked: it loads JAX, which reading data does not need."""
+    from sporax.mindspore import context
+
+    return context
+
+
 def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
     """(num_shards, shard_id), or None when the dataset is not sharded.
 
@@ -155,8 +162,7 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
         raise ConflictingArgumentsError(
             f"For '{where}', '{present}' is given and requires '{missing}' as well: pass both or neither."
         )
-    from sporax.mindspore import context  # loads JAX, which reading data does not need
-
+    context = parallel_context()
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
     own = context.ranks_of_process()

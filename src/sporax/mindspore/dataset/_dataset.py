@@ -145,8 +145,10 @@ class Dataset(Recorded, Described):
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
         inputs = self._columns("batch", input_columns, self._node.columns)
         outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
-        if per_batch_map is None and (input_columns is not None or output_columns is not None):
-            raise SporaxValueError("For 'batch', 'input_columns' and 'output_columns' need 'per_batch_map'.")
+        if per_batch_map is None and input_columns is not None:
+            raise SporaxValueError("For 'batch', 'input_columns' can be specified only when 'per_batch_map' is set.")
+        if per_batch_map is None:  # as in MindSpore, names of results have no effect without it
+            outputs = inputs
         if per_batch_map is not None and not callable(per_batch_map):
             raise _checks.type_error("batch", "per_batch_map", "callable", per_batch_map)
         columns = replaced_columns("batch", self._node.columns, inputs, outputs)

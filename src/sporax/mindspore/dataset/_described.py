@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._nodes.all_ranks import num_shares
 from sporax.mindspore.dataset._nodes.node import Concat, FlowSource, Node, Repeat, Shuffle, Source, first_pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._sizes import common_shapes
@@ -19,6 +20,8 @@ class Described(abc.ABC):
     """The questions to a dataset; base of `Dataset`."""
 
     _node: Node
+    dataset_size: int | None = None
+    """What `get_dataset_size` gave, once it was called."""
 
     @property
     def column_names(self) -> list[str]:
@@ -31,7 +34,10 @@ class Described(abc.ABC):
 
     def get_dataset_size(self) -> int:
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
-        return self._node.num_rows()
+        if num_ranks := num_shares(self._node):
+            _checks.parallel_context().note_size_of_all_ranks(num_ranks)
+        self.dataset_size = self._node.num_rows()
+        return self.dataset_size
 
     def __len__(self) -> int:
         return self.get_dataset_size()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import itertools
+import re
 import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -34,7 +35,9 @@ from sporax.mindspore.dataset._nodes.node import Node, Source, events_of, gates_
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, row_of
 from sporax.mindspore.dataset._streams import ENDLESS, Repeated, Stream, Table, rows_of
-from sporax.mindspore.dataset._workers import end_with_user
+from sporax.mindspore.dataset._workers import end_with_user, worker_died
+
+_DIED = re.compile("Worker process was terminated unexpectedly with (exit code -?[0-9]+)")  # what grain says
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +159,11 @@ def _next(rows: Iterator[Row]) -> Row:
         # grain adds notes about its own command line flags, which a user of Sporax does not have.
         vars(error).pop("__notes__", None)
         raise
+    except RuntimeError as error:
+        found = _DIED.search(str(error))
+        if found is None:
+            raise
+        raise worker_died(f" ({found[1]})") from error
 
 
 class _TableReader:

@@ -72,9 +72,9 @@ def as_numpy(value: Array) -> Any:
 
 def is_pillow(value: Any) -> bool:
     """Whether this is a Pillow image; there are none before the program imported Pillow."""
-    # Importing Pillow takes longer than reading many a pipeline.
-    images = sys.modules.get("PIL.Image")
-    return images is not None and isinstance(value, images.Image)
+    # Importing Pillow takes longer than reading many a pipeline, and another thread may be in the middle of it.
+    kind = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return kind is not None and isinstance(value, kind)
 
 
 def opened(value: Array) -> Any:

@@ -25,7 +25,11 @@ from sporax.mindspore.dataset.samplers import (
 )
 
 
-class MappableDataset(Dataset):
+class SourceDataset(Dataset):
+    """A data set that reads rows from somewhere; base of them all."""
+
+
+class MappableDataset(SourceDataset):
     """A source that rows can be picked from (a GeneratorDataset may turn out to be sequential instead)."""
 
     @property

@@ -26,6 +26,7 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._rows import Row
 from sporax.mindspore.dataset._streams import ENDLESS, Stream, Table, in_order, in_order_of, rows_by, rows_of
@@ -54,6 +55,19 @@ def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
             time.sleep(1e-3)
 
     threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
+
+
+def worker_died(how: str) -> SporaxRuntimeError:
+    """The error where a worker process has ended without a word.
+
+    Args:
+        how: what is known of its end, such as its exit code.
+    """
+    return SporaxRuntimeError(
+        f"For 'num_parallel_workers', the worker processes of the data set must stay alive, but one has died{how}: it was "
+        "killed, memory ran out, or code that it called ended it. Fewer workers need less memory; with "
+        "python_multiprocessing=False, or num_parallel_workers=1, rows are read in this process, which shows the cause."
+    )
 
 
 def _names_memory() -> bool:
@@ -95,7 +109,11 @@ class Pool:
             path = Path(folder) / "function"
             path.write_bytes(cloudpickle.dumps(function))
             executor = self._executor
-            yield from in_order_of(items, lambda item: executor.submit(_apply, str(path), item), self.processes)
+            try:
+                yield from in_order_of(items, lambda item: executor.submit(_apply, str(path), item), self.processes)
+            except futures.BrokenExecutor as error:
+                self._executor = None  # the next pass starts other processes
+                raise worker_died("") from error
 
 
 def _apply(path: str, item: Any) -> Any:

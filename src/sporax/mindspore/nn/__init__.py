@@ -82,6 +82,7 @@ _MORE = {"probability": "sporax.mindspore.nn.probability"} | homes_in(
 _FOR_SCRIPTS = {  # names of MindSpore's modules that scripts import
     "_activation": "sporax.mindspore.nn.activation:_BY_NAME",
     "_Loss": "sporax.mindspore.nn.loss:LossBase",
+    "RNNCellBase": "sporax.mindspore.nn.recurrent:RNNCellBase",
 }
 
 _HOMES = {"utils": "sporax.mindspore.nn.utils", **_OWN, **_FROM_ABOVE}

@@ -16,10 +16,12 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 
 
-def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "") -> type[Cell]:
+def _layer(
+    name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "", attribute: str = ""
+) -> type[Cell]:
     """A layer without settings; with a primitive ``"ReLU"`` that can have a strategy, it has an attribute ``relu``."""
     # Only classes whose primitive can have a strategy hold one.
-    attribute = primitive.lower()
+    attribute = attribute or primitive.lower()
 
     def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
         Cell.__init__(self)
@@ -53,7 +55,7 @@ HSigmoid = _layer("HSigmoid", ops.hardsigmoid, "(x + 3) / 6 limited to [0, 1].",
 LogSigmoid = _layer("LogSigmoid", ops.logsigmoid, "Logarithm of sigmoid, without overflow.")
 Softsign = _layer("Softsign", ops.softsign, "x / (1 + |x|).", "Softsign")
 Tanhshrink = _layer("Tanhshrink", ops.tanhshrink, "x - tanh(x).")
-FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.")
+FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.", "FastGeLU", "fast_gelu")
 
 
 class GELU(Cell):
@@ -111,10 +113,11 @@ class CELU(Cell):
         self.alpha = argument.number("CELU", "alpha", alpha)
         if self.alpha == 0:
             raise SporaxValueError("For 'CELU', 'alpha' must not be 0.")
+        self.celu = ops.CeLU(self.alpha)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.celu(x, self.alpha)
+        return self.celu(x)
 
 
 class Hardtanh(Cell):
@@ -142,10 +145,11 @@ class HShrink(Cell):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = argument.number("HShrink", "lambd", lambd)
+        self.hshrink = ops.HShrink(self.lambd)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.hardshrink(x, self.lambd)
+        return self.hshrink(x)
 
 
 class SoftShrink(Cell):
@@ -154,10 +158,11 @@ class SoftShrink(Cell):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = argument.number("SoftShrink", "lambd", lambd)
+        self.softshrink = ops.SoftShrink(self.lambd)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.softshrink(x, self.lambd)
+        return self.softshrink(x)
 
 
 class Threshold(Cell):
@@ -250,11 +255,15 @@ class Softmin(Softmax):
 class Softmax2d(Cell):
     """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.softmax = ops.Softmax(-3)
+
     def construct(self, x: Tensor) -> Tensor:
         """Raises SporaxValueError for another number of dimensions."""
         if x.ndim not in (3, 4):
             raise SporaxValueError(f"For 'Softmax2d', the input must have 3 or 4 dimensions, but got shape {x.shape}.")
-        return ops.softmax(x, -3)
+        return self.softmax(x)
 
 
 class LogSoftmax(Cell):

@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Self
 
 import jax
@@ -28,6 +28,7 @@ from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
+from sporax.mindspore.nn import _late
 from sporax.mindspore.nn._flags import CellFlags
 from sporax.mindspore.nn._hooks import CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
@@ -78,6 +79,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     compiled_once = False
     """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep what a layer of ours is made with: in MindSpore these are attributes."""
+        cell = super().__new__(cls)
+        if cls.__module__.startswith("sporax."):
+            cell.__dict__[_late.MADE_WITH] = _late.arguments_of(args, kwargs)
+        return cell
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         # Past `__setattr__`, which needs these attributes.
@@ -390,6 +398,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             self._params[parameter.name] = parameter
 
     def __getattr__(self, name: str) -> Any:
+        # Parameters of tuples and members of lists are attributes by their names, too.
+        for registry in ("_params", "_cells"):
+            if (found := self.__dict__.get(registry, {}).get(name)) is not None:
+                return found
+        if not name.startswith("_") and _late.MADE_WITH in self.__dict__:
+            with suppress(LookupError):
+                return _late.find(self, name)
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")
 
     def __delattr__(self, name: str) -> None:

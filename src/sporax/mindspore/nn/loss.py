@@ -36,6 +36,7 @@ class LossBase(Cell):
                 f"For '{type(self).__name__}', the 'reduction' must be in {list(_REDUCTIONS)}, but got {reduction}."
             )
         self.reduction = reduction
+        self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.
         self.mul, self.reduce_mean, self.reduce_sum = ops.Mul(), ops.ReduceMean(), ops.ReduceSum()
 

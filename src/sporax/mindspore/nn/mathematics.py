@@ -90,11 +90,12 @@ class OneHot(Cell):
         self.axis = axis
         self.depth = argument.positive_int("OneHot", "depth", depth)
         self.on_value, self.off_value, self.dtype = on_value, off_value, dtype
+        self.onehot = ops.OneHot(axis)
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape."""
         on, off = (Tensor(value, self.dtype) for value in (self.on_value, self.off_value))
-        return ops.one_hot(indices, self.depth, on, off, self.axis)
+        return self.onehot(indices, self.depth, on, off)
 
 
 class Norm(Cell):

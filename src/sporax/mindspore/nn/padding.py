@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
@@ -28,12 +30,11 @@ class Pad(Cell):
             raise SporaxValueError(f"For 'Pad', 'paddings' must hold pairs of ints, but got {paddings}.")
         self.paddings = tuple((first, last) for first, last in paddings)
         self.mode = mode
+        self.pad: Any = ops.Pad(self.paddings) if mode == "CONSTANT" else ops.MirrorPad(mode)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with one dimension per pair."""
-        if self.mode == "CONSTANT":
-            return ops.Pad(self.paddings)(x)
-        return ops.MirrorPad(self.mode)(x, Tensor(self.paddings))
+        return self.pad(x) if self.mode == "CONSTANT" else self.pad(x, Tensor(self.paddings))
 
 
 class _Around(Cell):

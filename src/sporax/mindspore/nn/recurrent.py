@@ -275,23 +275,36 @@ class RNN(_Recurrent):
         super().__init__(input_size, hidden_size, num_layers, has_bias, batch_first, dropout, bidirectional, dtype)
 
 
-class _RecurrentCell(Cell):
-    """One step of one layer; see `LSTMCell`."""
+class RNNCellBase(Cell):
+    """Weights of one step of one layer; base of cells that users write, too (`mindspore.nn.layer.rnn_cells`).
 
-    mode = "tanh"
+    Args:
+        num_chunks: gates, whose weights stand below each other; the others are those of `LSTMCell`.
+    """
 
-    def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, has_bias: bool, num_chunks: int, dtype: DType = dtypes.float32
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         self.input_size = argument.positive_int(name, "input_size", input_size)
         self.hidden_size = argument.positive_int(name, "hidden_size", hidden_size)
         self.has_bias = argument.boolean(name, "has_bias", has_bias)
-        rows = _GATES[self.mode] * hidden_size
+        rows = num_chunks * hidden_size
         recipe = Uniform(1 / math.sqrt(hidden_size))
         self.weight_ih = Parameter(initializer(recipe, (rows, input_size), dtype), name="weight_ih")
         self.weight_hh = Parameter(initializer(recipe, (rows, hidden_size), dtype), name="weight_hh")
         self.bias_ih = Parameter(initializer(recipe, (rows,), dtype), name="bias_ih") if has_bias else None
         self.bias_hh = Parameter(initializer(recipe, (rows,), dtype), name="bias_hh") if has_bias else None
+
+
+class _RecurrentCell(RNNCellBase):
+    """One step of one layer; see `LSTMCell`."""
+
+    mode = "tanh"
+
+    def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:
+        super().__init__(input_size, hidden_size, has_bias, _GATES[self.mode], dtype)
 
     def construct(self, x: Tensor, hx: Any) -> Any:
         """The next state. `x`: (N, input_size); `hx`: (N, hidden_size), for an LSTM a pair of them."""

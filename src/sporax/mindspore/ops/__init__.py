@@ -5,7 +5,7 @@ Importing this package makes all operators (see `_core.operator`) and gives thei
 """
 
 import sporax.mindspore.autograph  # tensors in Python's control flow
-from sporax.mindspore._names.missing import answer_missing_names
+from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common.tensor import Tensor as Tensor  # scripts import it from here as well
 from sporax.mindspore.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
@@ -46,4 +46,4 @@ _OTHERS = (
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 
 
-answer_missing_names(__name__)
+answer_missing_names(__name__, homes("sporax.mindspore.parallel.function", "reshard"))

@@ -69,7 +69,9 @@ from sporax.mindspore.ops.control.custom import DataType as DataType
 from sporax.mindspore.ops.control.custom import PyFunc as PyFunc
 from sporax.mindspore.ops.control.custom import custom_info_register as custom_info_register
 from sporax.mindspore.ops.control.debug import Print as Print
+from sporax.mindspore.ops.control.debug import TensorDump as TensorDump
 from sporax.mindspore.ops.control.debug import print_ as print_
+from sporax.mindspore.ops.control.debug import tensordump as tensordump
 from sporax.mindspore.ops.control.float_status import NPUAllocFloatStatus as NPUAllocFloatStatus
 from sporax.mindspore.ops.control.float_status import NPUClearFloatStatus as NPUClearFloatStatus
 from sporax.mindspore.ops.control.float_status import NPUGetFloatStatus as NPUGetFloatStatus

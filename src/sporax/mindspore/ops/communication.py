@@ -18,7 +18,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._collectives import messages, primitives
+from sporax.mindspore.ops._collectives import messages, primitives, told_ranks
 from sporax.mindspore.ops._collectives.primitives import check_int, check_member, check_tensor
 from sporax.mindspore.ops._collectives.requests import CommHandle, P2POp, check_operations, exchange
 from sporax.runtime import world as distributed
@@ -84,15 +84,15 @@ def is_initialized() -> bool:
 
 def get_rank(group: str | None = None) -> int:
     """Rank of this process in a group; -1 if it is not a member."""
-    ranks = groups.find(group, "get_rank").ranks
+    members = groups.find(group, "get_rank")
     # -1, as in torch.distributed, where MindSpore's other interface raises.
-    return ranks.index(groups.this_rank()) if groups.this_rank() in ranks else -1
+    return told_ranks.rank_in(members) if groups.this_rank() in members.ranks else -1
 
 
 def get_world_size(group: str | None = None) -> int:
     """Number of members; -1 if this process is not one of them."""
     members = groups.find(group, "get_world_size")
-    return members.size if groups.this_rank() in members.ranks else -1
+    return told_ranks.size_of(members) if groups.this_rank() in members.ranks else -1
 
 
 def new_group(

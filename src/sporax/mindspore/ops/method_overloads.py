@@ -2,8 +2,8 @@
 
 MindSpore's methods have overloads, one with its own names of parameters and one with PyTorch's. A call belongs to the second
 one when it uses a name that only the second one has; for a few methods the kind of a positional argument decides
-(``x.max(0)`` is a pair, ``x.max((0,))`` and ``x.max(axis=0)`` are not). The table below has for each method the names that
-only the second signature has, and the function behind it.
+(``x.max(0)`` is a pair outside of compiled code, ``x.max((0,))`` and ``x.max(axis=0)`` are not). The table below has for each
+method the names that only the second signature has, and the function behind it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, Array, operator
 from sporax.mindspore.ops._core.parameters import with_signature
+from sporax.runtime.state import frames
 
 _Function = Callable[..., Any]
 
@@ -63,6 +64,11 @@ def _overload(
     more = [inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any") for option in own]
     more = [] if last else more
     setattr(Tensor, name, with_signature(method, signature.replace(parameters=[*parameters, *more, *last])))
+
+
+def _is_torch_reduction(*args: Any, **kwargs: Any) -> bool:
+    # Code that is compiled has MindSpore's own signature where no name decides: there ``x.max(0)`` is no pair.
+    return _is_int(*args) and not kwargs and not frames.compiling()
 
 
 def _is_int(*args: Any, **_: Any) -> bool:
@@ -206,8 +212,8 @@ def _is_target(*args: Any, **_: Any) -> bool:
 
 
 _overload("sum", "dim keepdim", _sum, lambda *args, **_: len(args) == 2 and isinstance(args[1], bool))
-_overload("max", "dim keepdim", _pair("argmax_with_value"), _is_int, same_result=False)
-_overload("min", "dim keepdim", _pair("argmin_with_value"), _is_int, same_result=False)
+_overload("max", "dim keepdim", _pair("argmax_with_value"), _is_torch_reduction, same_result=False)
+_overload("min", "dim keepdim", _pair("argmin_with_value"), _is_torch_reduction, same_result=False)
 _overload("sort", "dim stable", _sort)
 _overload("argsort", "dim stable", _argsort)
 _overload("gather", "dim index", MINT["gather"], _is_int)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
@@ -18,6 +22,7 @@ from sporax.mindspore.ops.array import conversion, creation, gather, manipulatio
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.math import elementwise, reduction
 from sporax.mindspore.ops.random import dropout
+from sporax.runtime.state import frames
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": elementwise.add,
@@ -62,6 +67,35 @@ def _forward(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any],
     return method
 
 
+def _in_place(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
+    """``x += y``: another Tensor, but in compiled code a Parameter takes the value, as in MindSpore."""
+    forward = _forward(name, function)
+
+    def method(self: Tensor, other: Any) -> Any:
+        result = forward(self, other)
+        if result is NotImplemented or not frames.compiling() or result.shape != self.shape:
+            return result
+        if isinstance(self, Parameter):
+            self._replace(result.array.astype(self.dtype.np_dtype))
+            return self
+        if not isinstance(self.raw, jax.core.Tracer):
+            _tell_lost(name)
+        return result
+
+    method.__name__ = f"__i{name}__"
+    return method
+
+
+@functools.cache
+def _tell_lost(name: str) -> None:
+    """Warn once of a change that would outlive the step in MindSpore."""
+    warnings.warn(
+        f"For 'Tensor.__i{name}__', a Tensor from outside of the compiled step stays as it is, and the change is seen in this "
+        "step alone; MindSpore changes it. Keep it in a Parameter.",
+        stacklevel=4,
+    )
+
+
 def _reflected(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
         _refuse(name, other)
@@ -89,6 +123,8 @@ for _dunder, _function in {**_BINARY, **_COMPARISONS}.items():
     setattr(Tensor, f"__{_dunder}__", _forward(_dunder, _function))
 for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
+for _dunder in ("add", "sub", "mul", "truediv", "floordiv", "mod"):
+    setattr(Tensor, f"__i{_dunder}__", _in_place(_dunder, _BINARY[_dunder]))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
 

@@ -97,7 +97,8 @@ class Feed:
             self._iterator = self._create()
         self._begun = True
         for row in self._iterator if hasattr(self._iterator, "__iter__") else _until_stopped(self._iterator):
-            yield tuple(map(self._form, row))
+            # A single column may come without a list around it.
+            yield tuple(map(self._form, [row] if isinstance(row, Tensor | np.ndarray) else row))
         if self._reset is not None:
             self._reset()
 

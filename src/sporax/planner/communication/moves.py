@@ -93,6 +93,17 @@ class Move:
             return "all_gather"
         return "all_to_all" if self.trades_parts else str(self.kind.value)
 
+    def sent_bytes(self, members: int) -> int:
+        """Bytes that one of `members` ranks sends, in rings, as in `LinkCosts`: each member sends what it passes on."""
+        if self.kind is MoveKind.PERMUTE:
+            return self.local_bytes
+        if self.collective == "all_gather":
+            return self.local_bytes * (members - 1)
+        share = self.local_bytes * (members - 1) // members
+        if self.collective == "all_reduce":
+            return 2 * share
+        return share if self.collective else 0
+
 
 @dataclass(frozen=True, slots=True)
 class LinkCosts:

@@ -3,10 +3,14 @@
 Every move takes one unit (axes that move together) to another dimension. To keep the search small, a unit goes only to
 dimensions that the target shards, or out of the way. A permute of two units must bring at least one of them to its
 target. On meshes of three axes this seldom loses anything against trying all moves (a test compares the two).
+
+What may be done next does not depend on how large a tensor is, or what sending costs: it is worked out once for all tensors
+that are sharded in the same ways (`_Steps`).
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -50,7 +54,13 @@ def find_moves(
         everywhere: try all places for every unit; for tests.
     """
     task = factor_shape(shape, source, target, mesh)
-    search = _Search(task, itemsize, mesh, costs, source.reduction, target.reduction, alltoall, everywhere)
+    # Only by factors of the number of devices can a dimension be sharded, and only those that the target shards are.
+    forms = (
+        math.gcd(size, mesh.num_devices) if new or everywhere else 1
+        for size, new in zip(task.shape, task.goal.dims, strict=True)
+    )
+    possible = _steps(task.sizes, tuple(forms), task.goal, alltoall, everywhere)
+    search = _Search(task, possible, itemsize, mesh, costs, (source.reduction, target.reduction))
     steps = search.run()
     exact = steps is not None
     moves = tuple(search.moves(search.run_greedily() if steps is None else steps))
@@ -66,26 +76,163 @@ def find_moves(
     )
 
 
+class _Steps:
+    """What may be done next in each placement, of all tensors with these forms.
+
+    Args:
+        sizes: ranks along each unit.
+        shape: of each factored dimension what decides by which units it can be sharded.
+        goal: the target.
+        alltoall, everywhere: as in `find_moves`.
+    """
+
+    def __init__(self, sizes: tuple[int, ...], shape: Shape, goal: State, alltoall: bool, everywhere: bool) -> None:
+        self.sizes, self.shape, self.goal = sizes, shape, goal
+        self.alltoall, self.everywhere = alltoall, everywhere
+        self.goal_dims = {unit: dim for dim, units in enumerate(goal.dims) for unit in units}
+        self.sharded_dims = [dim for dim, units in enumerate(goal.dims) if units]
+        self.goal_parts = [self._num_slices(units) for units in goal.dims]
+        self._from: dict[State, tuple[_UnitMove, ...]] = {}
+        self._slices: dict[State, int] = {}
+
+    def __call__(self, state: State) -> tuple[_UnitMove, ...]:
+        """Everything that may be done next."""
+        steps = self._from.get(state)
+        if steps is None:
+            steps = self._from[state] = tuple(self._found(state))
+        return steps
+
+    def num_slices(self, state: State) -> int:
+        """In how many slices a placement shards the tensor."""
+        number = self._slices.get(state)
+        if number is None:
+            number = self._slices[state] = math.prod(self._num_slices(units) for units in state.dims)
+        return number
+
+    def _found(self, state: State) -> Iterator[_UnitMove]:
+        placed = {unit: dim for dim, units in enumerate(state.dims) for unit in units}
+        for unit in range(len(self.sizes)):
+            if unit in placed:
+                yield from self._from_dim(state, unit, placed[unit])
+            elif unit in state.parts:
+                yield from self._from_partial(state, unit)
+            elif unit not in state.masked:
+                yield from self._from_copies(state, unit)
+        if self.alltoall:
+            yield from self._trades(state, placed)
+
+    def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_UnitMove]:
+        # Only the innermost unit can leave: gathering an outer one would leave slices with gaps.
+        if state.dims[dim][-1] != unit:
+            return
+        without = _with_units(state, dim, state.dims[dim][:-1])
+        yield _UnitMove(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
+        if self.alltoall:
+            for target in self._target_dims(unit):
+                if target != dim and self._fits(without, unit, target):
+                    after = _with_units(without, target, (*without.dims[target], unit))
+                    yield _UnitMove(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
+
+    def _from_partial(self, state: State, unit: int) -> Iterator[_UnitMove]:
+        without = state._replace(parts=_without(state.parts, unit))
+        yield _UnitMove(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
+        for target in self._target_dims(unit):
+            if self._fits(state, unit, target):
+                after = _with_units(without, target, (*without.dims[target], unit))
+                yield _UnitMove(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
+
+    def _from_copies(self, state: State, unit: int) -> Iterator[_UnitMove]:
+        if unit in self.goal.masked:
+            after = state._replace(masked=tuple(sorted((*state.masked, unit))))
+            # Masking gives the tensor a partial sum of the target's kind, and two kinds cannot be held at once.
+            if not state.parts:  # parts of two kinds at once would not combine
+                yield _UnitMove(MoveKind.MASK, (unit,), -1, -1, after)
+        for target in self._target_dims(unit):
+            if self._fits(state, unit, target):
+                after = _with_units(state, target, (*state.dims[target], unit))
+                yield _UnitMove(MoveKind.SLICE, (unit,), -1, target, after)
+
+    def _trades(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
+        """Permutes: all the way when only the places of units differ, two units of one size, two neighbours in a dimension."""
+        goal = self.goal
+        complete = state.parts == goal.parts and state.masked == goal.masked
+        # Equal numbers of slices in every dimension: ranks hold slices of the same shape and only trade them.
+        if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
+            yield self._permute(state, goal)
+        yield from self._swaps(state, placed)
+        yield from self._turns(state)
+
+    def _swaps(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
+        """Two units of one size change places."""
+        busy = {*state.parts, *state.masked}
+        for first, second in itertools.combinations(range(len(self.sizes)), 2):
+            # Only units of one size can swap places without changing the shape of slices.
+            if self.sizes[first] != self.sizes[second] or busy & {first, second}:
+                continue
+            if first not in placed and second not in placed:
+                continue
+            after = _swapped(state, first, second)
+            if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
+                yield self._permute(state, after)
+
+    def _turns(self, state: State) -> Iterator[_UnitMove]:
+        """Two neighbours in one dimension swap their order; slices keep their shape whatever their sizes."""
+        for dim, units in enumerate(state.dims):
+            for place in range(len(units) - 1):
+                turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
+                # Even one after another brings every order about, and permutes in a row are merged into one.
+                yield self._permute(state, _with_units(state, dim, turned))
+
+    def _permute(self, before: State, after: State) -> _UnitMove:
+        return _UnitMove(MoveKind.PERMUTE, self._changed(before, after), -1, -1, after)
+
+    def _is_at_target(self, state: State, unit: int) -> bool:
+        """Whether a unit is exactly where the target has it."""
+        dim = self.goal_dims.get(unit)
+        return (
+            dim is not None
+            and unit in state.dims[dim]
+            and state.dims[dim].index(unit) == self.goal.dims[dim].index(unit)
+        )
+
+    def _target_dims(self, unit: int) -> list[int]:
+        """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
+        if self.everywhere:
+            return list(range(len(self.shape)))
+        return self.sharded_dims if unit in self.goal_dims else []
+
+    def _fits(self, state: State, unit: int, dim: int) -> bool:
+        # The dimension must divide evenly, as `Placement.fits` asks.
+        return self.shape[dim] % (self._num_slices(state.dims[dim]) * self.sizes[unit]) == 0
+
+    def _num_slices(self, units: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[unit] for unit in units)
+
+    def _changed(self, before: State, after: State) -> tuple[int, ...]:
+        """The units that change places, with all others in their dimensions."""
+        changed = {
+            unit for old, new in zip(before.dims, after.dims, strict=True) if old != new for unit in (*old, *new)
+        }
+        return tuple(sorted(changed))
+
+
+_steps = functools.lru_cache(maxsize=256)(_Steps)
+
+
 class _Search:
     def __init__(
         self,
         task: FactoredShape,
+        steps: _Steps,
         itemsize: int,
         mesh: DeviceMatrix,
         costs: LinkCosts,
-        reduction: str,
-        target_reduction: str,
-        alltoall: bool,
-        everywhere: bool,
+        reductions: tuple[str, str],
     ) -> None:
-        self.task, self.mesh, self.costs = task, mesh, costs
-        self.reduction, self.target_reduction = reduction, target_reduction
-        self.alltoall, self.everywhere = alltoall, everywhere
+        self.task, self.steps, self.mesh, self.costs = task, steps, mesh, costs
+        self.reduction, self.target_reduction = reductions
         self.num_bytes = math.prod(task.shape) * itemsize
-        self.goal_dims = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
         self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
-        self.sharded_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
-        self.goal_parts = [self._num_slices(units) for units in task.goal.dims]
 
     # ---------------------------------------------------------------------------------------------------- the search
 
@@ -111,7 +258,7 @@ class _Search:
             if state in done:
                 continue
             done.add(state)
-            if len(done) > MAX_STATES and not self.everywhere:
+            if len(done) > MAX_STATES and not self.steps.everywhere:
                 return None
             size = self.local_bytes(state)
             # Costs are never negative, so a state that is taken from the queue has its final cost (Dijkstra).
@@ -173,121 +320,12 @@ class _Search:
             steps.append(step)
         return steps[::-1]
 
-    # --------------------------------------------------------------------------------------------------- single steps
-
-    def steps(self, state: State) -> Iterator[_UnitMove]:
-        """Everything that may be done next."""
-        placed = {unit: dim for dim, units in enumerate(state.dims) for unit in units}
-        for unit in range(len(self.task.units)):
-            if unit in placed:
-                yield from self._from_dim(state, unit, placed[unit])
-            elif unit in state.parts:
-                yield from self._from_partial(state, unit)
-            elif unit not in state.masked:
-                yield from self._from_copies(state, unit)
-        if self.alltoall:
-            yield from self._trades(state, placed)
-
-    def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_UnitMove]:
-        # Only the innermost unit can leave: gathering an outer one would leave slices with gaps.
-        if state.dims[dim][-1] != unit:
-            return
-        without = _with_units(state, dim, state.dims[dim][:-1])
-        yield _UnitMove(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
-        if self.alltoall:
-            for target in self._target_dims(unit):
-                if target != dim and self._fits(without, unit, target):
-                    after = _with_units(without, target, (*without.dims[target], unit))
-                    yield _UnitMove(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
-
-    def _from_partial(self, state: State, unit: int) -> Iterator[_UnitMove]:
-        without = state._replace(parts=_without(state.parts, unit))
-        yield _UnitMove(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
-        for target in self._target_dims(unit):
-            if self._fits(state, unit, target):
-                after = _with_units(without, target, (*without.dims[target], unit))
-                yield _UnitMove(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
-
-    def _from_copies(self, state: State, unit: int) -> Iterator[_UnitMove]:
-        if unit in self.task.goal.masked:
-            after = state._replace(masked=tuple(sorted((*state.masked, unit))))
-            # Masking gives the tensor a partial sum of the target's kind, and two kinds cannot be held at once.
-            if not state.parts:  # parts of two kinds at once would not combine
-                yield _UnitMove(MoveKind.MASK, (unit,), -1, -1, after)
-        for target in self._target_dims(unit):
-            if self._fits(state, unit, target):
-                after = _with_units(state, target, (*state.dims[target], unit))
-                yield _UnitMove(MoveKind.SLICE, (unit,), -1, target, after)
-
-    def _trades(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
-        """Permutes: all the way when only the places of units differ, two units of one size, two neighbours in a dimension."""
-        goal = self.task.goal
-        complete = state.parts == goal.parts and state.masked == goal.masked
-        # Equal numbers of slices in every dimension: ranks hold slices of the same shape and only trade them.
-        if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
-            yield self._permute(state, goal)
-        yield from self._swaps(state, placed)
-        yield from self._turns(state)
-
-    def _swaps(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
-        """Two units of one size change places."""
-        busy = {*state.parts, *state.masked}
-        for first, second in itertools.combinations(range(len(self.task.units)), 2):
-            # Only units of one size can swap places without changing the shape of slices.
-            if self.task.sizes[first] != self.task.sizes[second] or busy & {first, second}:
-                continue
-            if first not in placed and second not in placed:
-                continue
-            after = _swapped(state, first, second)
-            if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
-                yield self._permute(state, after)
-
-    def _turns(self, state: State) -> Iterator[_UnitMove]:
-        """Two neighbours in one dimension swap their order; slices keep their shape whatever their sizes."""
-        for dim, units in enumerate(state.dims):
-            for place in range(len(units) - 1):
-                turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
-                # Even one after another brings every order about, and permutes in a row are merged into one.
-                yield self._permute(state, _with_units(state, dim, turned))
-
-    def _permute(self, before: State, after: State) -> _UnitMove:
-        return _UnitMove(MoveKind.PERMUTE, self._changed(before, after), -1, -1, after)
-
-    def _is_at_target(self, state: State, unit: int) -> bool:
-        """Whether a unit is exactly where the target has it."""
-        dim = self.goal_dims.get(unit)
-        return (
-            dim is not None
-            and unit in state.dims[dim]
-            and state.dims[dim].index(unit) == self.task.goal.dims[dim].index(unit)
-        )
-
-    def _target_dims(self, unit: int) -> list[int]:
-        """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
-        if self.everywhere:
-            return list(range(len(self.task.shape)))
-        return self.sharded_dims if unit in self.goal_dims else []
-
-    def _fits(self, state: State, unit: int, dim: int) -> bool:
-        # The dimension must divide evenly, as `Placement.fits` asks.
-        return self.task.shape[dim] % (self._num_slices(state.dims[dim]) * self.task.sizes[unit]) == 0
-
-    def _num_slices(self, units: tuple[int, ...]) -> int:
-        return math.prod(self.task.sizes[unit] for unit in units)
-
-    def _changed(self, before: State, after: State) -> tuple[int, ...]:
-        """The units that change places, with all others in their dimensions."""
-        changed = {
-            unit for old, new in zip(before.dims, after.dims, strict=True) if old != new for unit in (*old, *new)
-        }
-        return tuple(sorted(changed))
-
     # --------------------------------------------------------------------------------------------------------- costs
 
     def local_bytes(self, state: State) -> int:
         """Bytes of one rank's slice."""
         # Integer: every state divides the tensor evenly.
-        return self.num_bytes // math.prod(self._num_slices(units) for units in state.dims)
+        return self.num_bytes // self.steps.num_slices(state)
 
     def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
         """Predicted time of a move."""
@@ -328,7 +366,7 @@ class _Search:
         pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
         native = self.costs.has_reduce_scatter or step.kind is not MoveKind.REDUCE_SCATTER
         move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size, native=native)
-        sent = _wire_bytes_of(move, num_parts(self.mesh, axes))
+        sent = move.sent_bytes(num_parts(self.mesh, axes))
         return replace(move, wire_bytes=sent, seconds=self.seconds(step.kind, step.units, size))
 
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
@@ -374,16 +412,3 @@ def _without(units: tuple[int, ...], unit: int) -> tuple[int, ...]:
 def _swapped(state: State, first: int, second: int) -> State:
     other = {first: second, second: first}
     return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
-
-
-# As in `LinkCosts`: rings, in which each member sends what it passes on.
-def _wire_bytes_of(move: Move, members: int) -> int:
-    """Bytes that one rank sends in a ring."""
-    if move.kind is MoveKind.PERMUTE:
-        return move.local_bytes
-    if move.collective == "all_gather":
-        return move.local_bytes * (members - 1)
-    share = move.local_bytes * (members - 1) // members
-    if move.collective == "all_reduce":
-        return 2 * share
-    return share if move.collective else 0

@@ -8,19 +8,24 @@ schedule that the lowering executes (`planner.communication.transfers`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sporax.base.text_tables import size_text
-from sporax.ir.graph import IDENTITIES, OperatorGraph
+from sporax.ir.graph import IDENTITIES, Operator, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost.combined_collectives import num_sharing, overlaps
-from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.model import CostModel, is_product
 from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import rule_for
+
+KINDS_OF_OVERLAP = ("weights", "gradients", "tensor")
+MEMORY_BOUND = "memory-bound work"
+"""Part of a step: what copies and elementwise operators do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +36,20 @@ class PlanCost:
         operator_seconds: per operator of the graph; of control flow all that its bodies do, as often as they do it.
         transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
         collectives: per kind of collective how many there are and how many bytes one device brings along.
-        by_overlap: seconds of transfers that can be made ahead (``"weights"``) or behind (``"gradients"``) of computing; between
-            products (``"tensor"``) devices wait.
+        parts: seconds by kind of work; of moves by what they hide behind (`overlaps`, "" for operators) and by collective.
     """
 
     operator_seconds: tuple[float, ...]
     transfer_seconds: tuple[float, ...]
     collectives: Mapping[str, tuple[int, int]]
-    by_overlap: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def by_overlap(self) -> Mapping[str, float]:
+        """Seconds of transfers that can be made ahead (``"weights"``) or behind (``"gradients"``) of computing; between products
+        (``"tensor"``) devices wait.
+        """
+        return {kind: sum(self.parts[key] for key in self.parts if key[0] == kind) for kind in KINDS_OF_OVERLAP}
 
     @property
     def compute_seconds(self) -> float:
@@ -67,6 +78,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
     out = inline_loops(graph)
     operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
+    parts: defaultdict[tuple[str, str], float] = defaultdict(float)
     graph, plan = out.graph, out.unfolded(plan)
     for number, (operator, planned, late) in enumerate(
         zip(graph.operators, plan.operators, late_operators(graph), strict=True)
@@ -75,12 +87,13 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
         if operator.name not in IDENTITIES:
             rule = rule_for(operator.operation)
             weight = operator.times * (model.late_computing if late else 1.0)
-            seconds = model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
-            operators[out.owners[number]] += weight * seconds
+            seconds = weight * model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
+            operators[out.owners[number]] += seconds
+            parts["", _part(operator, late)] += seconds
     # Transfers inside a loop belong to its operator in the step; -1 stands for the step's results.
     made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
-    by_overlap, kinds = dict.fromkeys(("weights", "gradients", "tensor"), 0.0), overlaps(graph)
+    kinds = overlaps(graph)
     for group in schedule(graph, plan):
         for transfer in group:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
@@ -91,9 +104,19 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
             transfers[owners[transfer.operator]] += weight * costed.seconds
-            by_overlap[kinds[transfer.tensor]] += weight * costed.seconds
+            for move in costed.moves:
+                parts[kinds[transfer.tensor], move.collective or MEMORY_BOUND] += weight * move.seconds
             for move in way.moves:
                 if move.collective:
                     before, size = collectives.get(move.collective, (0, 0))
                     collectives[move.collective] = before + count, size + count * move.local_bytes
-    return PlanCost(tuple(operators), tuple(transfers), collectives, by_overlap)
+    return PlanCost(tuple(operators), tuple(transfers), collectives, dict(parts))
+
+
+def _part(operator: Operator, late: bool) -> str:
+    """What an operator's time counts as."""
+    if late and not operator.backward:
+        return "update"
+    if operator.operation.fused:
+        return "attention"
+    return "products" if is_product(operator.operation) else MEMORY_BOUND

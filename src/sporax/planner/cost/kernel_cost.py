@@ -14,7 +14,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline, is_product
-from sporax.planner.cost.overlap import exposed
+from sporax.planner.cost.overlap import exposed_shares
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
 from sporax.planner.memory.peak import backend_of
@@ -41,11 +41,8 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     )
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
     computing += _attention_seconds(out.graph, plan, model)
-    # What is gathered ahead hides behind all computing, gradients behind the backward pass: two thirds of it.
-    hidden, transfers = model.profile.hidden, cost.by_overlap
-    ahead = exposed(transfers["weights"], computing, hidden.get("weights", 0.0))
-    behind = exposed(transfers["gradients"], computing * 2 / 3, hidden.get("gradients", 0.0))
-    return float(computing + ahead + behind + transfers["tensor"])
+    shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden)
+    return float(computing + sum(shares[kind] * seconds for kind, seconds in cost.by_overlap.items()))
 
 
 def _attention_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:

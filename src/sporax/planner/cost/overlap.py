@@ -9,9 +9,13 @@ plenty of computing all of it is hidden; where transfers take longer, the rest s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+_BACKWARD = 2 / 3
+"""Share of computing that is the backward pass, behind which gradients hide: two products of three."""
 
 
 def exposed(transfers: Any, computing: Any, hidden: Any) -> Any:
@@ -28,3 +32,18 @@ def exposed(transfers: Any, computing: Any, hidden: Any) -> Any:
     """
     left = np.maximum(transfers - hidden * computing, 0.0)
     return float(left) if np.ndim(left) == 0 else left
+
+
+def exposed_shares(transfers: Mapping[str, float], computing: float, hidden: Mapping[str, float]) -> dict[str, float]:
+    """By kind of transfer the share of its seconds that shows.
+
+    Args:
+        transfers: seconds by kind, as of `PlanCost.by_overlap`.
+        computing: seconds of computing; weights are gathered ahead of all of it, gradients are reduced behind the backward pass.
+        hidden: as in `HardwareProfile.hidden`.
+    """
+    behind = {"weights": computing, "gradients": computing * _BACKWARD}
+    return {
+        kind: exposed(seconds, behind.get(kind, 0.0), hidden.get(kind, 0.0)) / seconds if seconds else 1.0
+        for kind, seconds in transfers.items()
+    }

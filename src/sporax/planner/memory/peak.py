@@ -312,9 +312,10 @@ class _LiveRanges:
                 continue
             entering = [value for entry in loop.enter if entry in happens for value in happens[entry].reads]
             leaving = [value for entry in loop.leave if entry in happens for value in happens[entry].writes]
-            for array in map(self.number.__getitem__, entering):
+            # What a kernel makes inside of it is no array.
+            for array in filter(end.__contains__, map(self.number.__getitem__, entering)):
                 end[array] = max(end[array], *times)
-            for array in map(self.number.__getitem__, leaving):
+            for array in filter(begin.__contains__, map(self.number.__getitem__, leaving)):
                 begin[array] = min(begin[array], *times)
 
     def _events_by_position(self) -> tuple[dict[int, Event], dict[int, list[int]]]:

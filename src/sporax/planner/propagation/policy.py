@@ -65,7 +65,7 @@ class Policy(Protocol):
         ...
 
     def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
-        """Where a trainable parameter is kept, given where operators want it."""
+        """Where a parameter of a step with gradients is kept, given where operators want it."""
         ...
 
     def weight(self, name: str, used: Placement) -> Resharding:

@@ -86,6 +86,7 @@ class _Propagation:
     producers: dict[int, int] = field(default_factory=dict)
     consumers: dict[int, list[int]] = field(default_factory=dict)
     trainable: dict[int, str] = field(default_factory=dict)
+    stored: dict[int, str] = field(default_factory=dict)
     moved: set[tuple[int, Placement]] = field(default_factory=set)
     passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
     busy: dict[int, set[int]] = field(default_factory=dict)
@@ -135,6 +136,7 @@ class _Propagation:
             if isinstance(mark, GradientMark):
                 self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
                 self.update_from = number + 1
+        self.stored = self.graph.parameters_with_storage(self.trainable.values())
         if self.policy.scatters_gradient_terms:
             self.gradient_terms = gradient_terms(self.graph)
 
@@ -320,11 +322,11 @@ class _Propagation:
         """Say where readers find a tensor, and look again at operators that waited for it."""
         self.placement_of[tensor] = placement
         # A parameter gets its storage sharding with its placement for use, which only the first reader decides.
-        if tensor in self.trainable:
-            storage = self.policy.storage(self.graph.tensors[tensor], placement, self.trainable[tensor])
+        if tensor in self.stored:
+            storage = self.policy.storage(self.graph.tensors[tensor], placement, self.stored[tensor])
             if storage != placement:
                 self.storage_of[tensor] = storage
-                self.reshardings[tensor] = self.policy.weight(self.trainable[tensor], placement)
+                self.reshardings[tensor] = self.policy.weight(self.stored[tensor], placement)
         producer = self.producers.get(tensor)
         # The producer of an undecided tensor (a constant, a mask) may be sharded now.
         if producer is not None and producer not in self.plans:

@@ -244,6 +244,14 @@ class SemiAuto:
     ) -> Placement:
         where = mark.where
         sharding = strategy[number]
+        if mark.operator == "Transpose" and isinstance(sharding, Layout):
+            # As in MindSpore, the layout of a transposed tensor may be said, if it is the one that it has.
+            if layout_placement(where, number, sharding, spec.shape, self.mesh) == placement.complete():
+                return placement.complete()
+            raise SporaxRuntimeError(
+                f"For '{where}', 'out_strategy' must be the input's in the new order, {placement.complete().on(self.mesh)}, "
+                f"but got {strategy_text(strategy)}."
+            )
         if not mark.dims.takes_out_strategy:
             raise SporaxRuntimeError(
                 f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy_text(strategy)}."
@@ -251,19 +259,22 @@ class SemiAuto:
         if isinstance(sharding, Layout):
             return layout_placement(where, number, sharding, spec.shape, self.mesh)
         # Numbers of slices name one of the results that the operator can have; anything else is an error.
-        for possible in self._possible_results(placement):
+        choices = self._possible_results(placement, -2 if mark.operator == "BatchMatMul" else 0)
+        for possible in choices:
             if possible.parts(self.mesh) == tuple(sharding or ()):
                 return possible
-        legal = [possible.parts(self.mesh) for possible in self._possible_results(placement)]
+        legal = [possible.parts(self.mesh) for possible in choices]
         raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {sharding}.")
 
     @staticmethod
-    def _possible_results(placement: Placement) -> list[Placement]:
-        """All-reduced, or reduce-scattered along the first dimension."""
+    def _possible_results(placement: Placement, dim: int) -> list[Placement]:
+        """All-reduced, or reduce-scattered along a dimension: the first one, of batched products that of the rows."""
         complete_one = placement.complete()
         if not placement.partial or not placement.dims:
             return [complete_one]
-        return [complete_one, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+        dims = list(placement.dims)
+        dims[dim] = (*dims[dim], *placement.partial)
+        return [complete_one, Placement(tuple(dims))]
 
 
 def asks_for_results(mark: OperatorMark) -> bool:

@@ -9,7 +9,7 @@ from html import escape
 from sporax.base.text_tables import cost_text
 from sporax.report.render.html import page, table
 from sporax.report.render.templates import template
-from sporax.report.view.comparison import ComparedPlan, compared, comparison_section
+from sporax.report.view.comparison import ComparedPlan, compared, comparison_section, quickest
 from sporax.report.view.plan_view import PlanView
 
 _WIDTH, _HEIGHT, _MARGIN = 520, 260, 70
@@ -18,10 +18,9 @@ _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1")
 """One per kind of hardware, from the first again where there are more."""
 
 
-def comparison_page(views: Sequence[PlanView]) -> str:
-    """The page of several plans; it needs nothing but itself."""
-    plans = [compared(view) for view in views]
-    titles = [escape(plan.title) for plan in plans]
+def comparison_page(views: Sequence[PlanView], plans: Sequence[ComparedPlan]) -> str:
+    """The page of several plans, and of those that were refused; it needs nothing but itself."""
+    titles = [escape(compared(view).title) for view in views]
     options = "".join(f'<option value="{number}">{title}</option>' for number, title in enumerate(titles))
     pages = "".join(f"<textarea hidden>{escape(page(view))}</textarea>" for view in views)
     return template("comparison.html").substitute(
@@ -36,24 +35,49 @@ def comparison_page(views: Sequence[PlanView]) -> str:
 
 
 def _plot(plans: Sequence[ComparedPlan]) -> str:
-    """Predicted time over the number of devices, both in logarithms; a line for each kind of hardware."""
+    """Predicted time over the number of devices, both in logarithms: a line for each kind of hardware, and a dashed one for
+    twice the devices in half the time.
+    """
     timed = [(plan, plan.seconds) for plan in plans if plan.seconds]
     if not timed:
         return ""
-    across = _scale([plan.num_devices for plan, _ in timed], _MARGIN, _MARGIN + _WIDTH)
-    down = _scale([seconds for _, seconds in timed], 20 + _HEIGHT, 20)
-    parts: list[str] = []
+    counts = sorted({plan.num_devices for plan, _ in timed})
+    ideal = [seconds * plan.num_devices / counts[-1] for plan, seconds in timed]
+    across = _scale(counts, _MARGIN, _MARGIN + _WIDTH)
+    down = _scale([*ideal, *(seconds for _, seconds in timed)], 20 + _HEIGHT, 20)
+    unit, best = timed[0][0].unit, quickest(plans)
+    parts = list(_axes(counts, across, down, unit))
     for number, hardware in enumerate(dict.fromkeys(plan.hardware for plan, _ in timed)):
+        colour = _COLOURS[number % len(_COLOURS)]
         points = sorted(
-            (across(plan.num_devices), down(seconds), plan, seconds)
-            for plan, seconds in timed
-            if plan.hardware == hardware
+            ((plan, seconds) for plan, seconds in timed if plan.hardware == hardware),
+            key=lambda point: point[0].num_devices,
         )
-        parts += _line(points, _COLOURS[number % len(_COLOURS)], hardware)
-    for count in sorted({plan.num_devices for plan, _ in timed}):
-        parts.append(f'<text x="{across(count):.1f}" y="{_HEIGHT + 50}" text-anchor="middle">{count} devices</text>')
-    size = f'width="{_WIDTH + 3 * _MARGIN}" height="{_HEIGHT + 60}"'
+        first, longest = points[0][0].num_devices, points[0][1]
+        parts.append(
+            f'<line x1="{across(first):.1f}" y1="{down(longest):.1f}" x2="{across(counts[-1]):.1f}" '
+            f'y2="{down(longest * first / counts[-1]):.1f}" stroke="{colour}" stroke-dasharray="4 4">'
+            f"<title>ideal scaling of {escape(hardware)}</title></line>"
+        )
+        parts += _line(
+            [(across(plan.num_devices), down(seconds), plan, plan is best) for plan, seconds in points], colour
+        )
+    size = f'width="{_WIDTH + 3 * _MARGIN}" height="{_HEIGHT + 75}"'
     return f"<svg {size}>{''.join(parts)}</svg>"
+
+
+def _axes(counts: Sequence[int], across: _Scale, down: _Scale, unit: str) -> Iterator[str]:
+    """Both axes with their quantities."""
+    bottom = _HEIGHT + 34
+    yield f'<line x1="{_MARGIN - 14}" y1="14" x2="{_MARGIN - 14}" y2="{bottom}" stroke="#888"/>'
+    yield f'<line x1="{_MARGIN - 14}" y1="{bottom}" x2="{_WIDTH + _MARGIN + 14}" y2="{bottom}" stroke="#888"/>'
+    for seconds, y in down.ends():
+        yield f'<text x="2" y="{y + 4:.1f}">{cost_text(seconds, unit)}</text>'
+    yield '<text x="2" y="10">time of a step, logarithmic</text>'
+    for count in counts:
+        yield f'<text x="{across(count):.1f}" y="{bottom + 16}" text-anchor="middle">{count}</text>'
+    middle = _MARGIN + _WIDTH / 2
+    yield f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle">devices, logarithmic; dashed: ideal scaling</text>'
 
 
 def _scale(values: Sequence[float], start: float, end: float) -> _Scale:
@@ -70,11 +94,19 @@ class _Scale:
         share = (math.log(value) - self.least) / self.length if self.length else 0.5
         return self.start + share * (self.end - self.start)
 
+    def ends(self) -> list[tuple[float, float]]:
+        """The least and the greatest value, with their pixels."""
+        return [
+            (value, self(value)) for value in dict.fromkeys((math.exp(self.least), math.exp(self.least + self.length)))
+        ]
 
-def _line(points: Sequence[tuple[float, float, ComparedPlan, float]], colour: str, name: str) -> Iterator[str]:
-    way = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
+
+def _line(points: Sequence[tuple[float, float, ComparedPlan, bool]], colour: str) -> Iterator[str]:
+    way = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in points)
     yield f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    for x, y, plan, seconds in points:
-        label = cost_text(seconds, plan.unit)
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{escape(plan.title)}</title></circle>'
-        yield f'<text x="{x + 7:.1f}" y="{y - 7:.1f}">{escape(name)}: {label}</text>'
+    for x, y, plan, is_best in points:
+        label = f"{plan.hardware}: {cost_text(plan.seconds or 0.0, plan.unit)}"
+        label += "" if plan.fits else f", {plan.memory_text}"
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{7 if is_best else 4}" fill="{colour if plan.fits else "none"}" '
+        yield f'stroke="{colour}"><title>{escape(plan.title)}</title></circle>'
+        yield f'<text x="{x + 9:.1f}" y="{y - 7:.1f}">{escape(label)}{" (quickest)" if is_best else ""}</text>'

@@ -17,12 +17,14 @@ from sporax.report.view.plan_view import PlanView
 from sporax.report.view.step_graph import folded_graph
 from sporax.report.view.tables import (
     collective_texts,
+    costliest_section,
     folded_section,
     heading,
     headline_section,
     notes_section,
     search_section,
     tensors_section,
+    time_section,
     totals_section,
 )
 
@@ -37,10 +39,11 @@ def page(view: PlanView) -> str:
         warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in view.warnings),
         headline=_titled(headline_section(view)),
         script=template("plan.js").template,
-        totals=_titled(totals_section(view)) + _titled(search_section(view)),
+        totals="".join(map(_titled, (time_section(view), totals_section(view), search_section(view)))),
+        costliest=_titled(costliest_section(view)),
         notes=_titled(notes_section(view)),
         operators=operators_picture(*folded_graph(view.operators, view.arrows, unit), unit),
-        memory=memory_picture(view.memory),
+        memory=memory_picture(view.memory, unit),
         rows=table(folded_section(_operators(view))),
         tensors=table(folded_section(tensors_section(view))),
         state=f"<details><summary>Other variables</summary>{table(state)}</details>" if state.rows else "",

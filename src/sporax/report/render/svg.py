@@ -9,7 +9,7 @@ from __future__ import annotations
 import colorsys
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from html import escape
 
 from sporax.base.text_tables import cost_text, size_text
@@ -50,7 +50,9 @@ def operators_picture(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], uni
         if any(box.phase == phase for box in boxes)
     )
     quiet = [_arrow(positions, arrow) for arrow in arrows if not arrow.moved]
-    loud = [_arrow(positions, arrow, label) for arrow, label in _labelled(boxes, arrows)]
+    # Figures after all arrows, so that no line goes through one.
+    loud = [_arrow(positions, arrow) for arrow in arrows if arrow.moved]
+    figures = _figures(boxes, arrows, positions)
     bars = [_WIDTH * box.seconds / slowest if slowest else 0.0 for box in boxes]
     drawn = [
         _box(box, place, colours[_sharding(box)], bar, unit)
@@ -60,7 +62,7 @@ def operators_picture(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], uni
         f'<span class="key"><i style="background:{colour}"></i>{escape(layout)}</span>'
         for layout, colour in colours.items()
     )
-    svg = _svg(width, height, f"{template('tip.svg').template}{heads}{''.join((*quiet, *drawn, *loud))}")
+    svg = _svg(width, height, f"{template('tip.svg').template}{heads}{''.join((*quiet, *drawn, *loud, *figures))}")
     return f'<p class="keys">Layout of the result: {key}</p><div class="scroll">{svg}</div>'
 
 
@@ -132,8 +134,6 @@ def _box(box: OperatorRow, place: tuple[int, int], colour: str, bar: float, unit
         _text(x + 8, y + 18, _short(title), "name"),
         _text(x + 8, y + 34, _short(inside), "inside"),
     ]
-    if box.moved_bytes:
-        tags.append(_text(x + _WIDTH + 4, y + 12, size_text(box.moved_bytes), "bytes"))
     return f"<g>{''.join(tags)}</g>"
 
 
@@ -154,18 +154,35 @@ def _labelled(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow]) -> Iterator
             lines[arrow.source] += 1
 
 
-def _arrow(positions: Sequence[tuple[int, int]], arrow: Arrow, line: int = 0) -> str:
-    source, target = positions[arrow.source], positions[arrow.target]
+def _arrow(positions: Sequence[tuple[int, int]], arrow: Arrow) -> str:
+    # Bytes differ by orders of magnitude: in proportion to them, one arrow would hide the others.
+    thick = 1 + math.log10(1 + arrow.moved_bytes / 1000) / 2 if arrow.moved else 1
+    path = f'<path d="{_way(positions[arrow.source], positions[arrow.target])}" style="stroke-width:{thick:.1f}" '
+    path += f'class="{"moves" if arrow.moved else "stays"}" marker-end="url(#tip)"/>'
+    return f"<g>{_tooltip(arrow)}{path}</g>"
+
+
+def _tooltip(arrow: Arrow) -> str:
     moved = ", ".join(f"{kind} {size_text(size)}" for kind, size in arrow.moved.items())
     tensors = "1 tensor" if arrow.num_tensors == 1 else f"{arrow.num_tensors} tensors"
-    # Bytes differ by orders of magnitude: in proportion to them, one arrow would hide the others.
-    thick = 1 + math.log10(1 + arrow.moved_bytes / 1000) / 2 if moved else 1
-    path = f'<path d="{_way(source, target)}" style="stroke-width:{thick:.1f}" '
-    path += f'class="{"moves" if moved else "stays"}" marker-end="url(#tip)"/>'
-    x, y = _corner(source)
-    label = _text(x + _WIDTH + 4, y + 12 + 12 * line, size_text(arrow.moved_bytes), "bytes") if moved else ""
-    tooltip = ": ".join(filter(None, (tensors, moved))) + (f" ({arrow.times} ×)" if arrow.times > 1 else "")
-    return f"<g><title>{escape(tooltip)}</title>{path}{label}</g>"
+    text = ": ".join(filter(None, (tensors, moved))) + (f" ({arrow.times} ×)" if arrow.times > 1 else "")
+    return f"<title>{escape(text)}</title>"
+
+
+def _figures(
+    boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], positions: Sequence[tuple[int, int]]
+) -> Iterator[str]:
+    """Bytes of boxes, and of arrows next to the boxes that they leave."""
+    for box, place in zip(boxes, positions, strict=True):
+        if box.moved_bytes:
+            yield _bytes(place, box.moved_bytes, 0)
+    for arrow, line in _labelled(boxes, arrows):
+        yield f"<g>{_tooltip(arrow)}{_bytes(positions[arrow.source], arrow.moved_bytes, line)}</g>"
+
+
+def _bytes(place: tuple[int, int], size: int, line: int) -> str:
+    x, y = _corner(place)
+    return _text(x + _WIDTH + 4, y + 12 + 12 * line, size_text(size), "bytes")
 
 
 def _way(source: tuple[int, int], target: tuple[int, int]) -> str:
@@ -201,36 +218,53 @@ def _short(text: str) -> str:
 # ---------------------------------------------------------------------------------------------------- memory over time
 
 
-def memory_picture(memory: MemoryCurve) -> str:
-    """What one device holds while the step runs, by use, as areas one upon the other."""
+def memory_picture(memory: MemoryCurve, unit: str = "s") -> str:
+    """What one device holds while the step runs, by use, as areas one upon the other, over the predicted time in `unit`.
+
+    Where no cost is known, every operator takes equally long.
+    """
     width, height, left, top = 1000, 220, 70, 24
-    number = memory.num_operators
-    # After the last operator only the results remain, and the picture ends.
-    steps = [(time, uses) for time, uses in memory.steps if time < number]
+    steps, moments = _known_moments(memory)
+    end = moments[-1] or 1.0
     peak = max((sum(uses.values()) for _, uses in steps), default=0) or 1
-    tags, below = [], [0] * len(steps)
-    for use, colour in _USES.items():
-        above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
-        # A use that nothing has at any time would be an area without height, which still shows a line and a tooltip.
-        if above != below:
-            # What is there before the step has the time -1.
-            times = [left + width * max(time, 0) / number for time, _ in steps] + [float(left + width)]
-            upper = _stairs(times, [top + height * (1 - entry / peak) for entry in above])
-            # Backwards, so that the corners go round the area.
-            lower = _stairs(times, [top + height * (1 - entry / peak) for entry in below])[::-1]
-            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*upper, *lower))
-            tags.append(f'<polygon points="{corners}" style="fill:{colour}"><title>{use}</title></polygon>')
-        below = above
+    times = [left + width * moment / end for moment in moments]
+    tags = list(_areas(steps, times, lambda size: top + height * (1 - size / peak)))
     if memory.backward is not None:
-        x = left + width * memory.backward / number
+        x = next((x for x, (time, _) in zip(times, steps, strict=False) if time >= memory.backward), times[-1])
         tags.append(f'<path d="M{x:.1f} {top}V{top + height}" class="grid"/>')
         tags.append(_text(x + 4, top - 6, "backward pass", "layout"))
     for share in (0.0, 0.5, 1.0):
         tags.append(_text(4, top + height * (1 - share) + 4, size_text(share * peak), "layout"))
-    tags.append(_text(left, top + height + 18, "first operator", "layout"))
-    tags.append(_text(left + width - 80, top + height + 18, "last operator", "layout"))
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        moment = cost_text(share * end, unit) if memory.moments else f"{share:.0%} of operators"
+        tags.append(_text(left + width * share, top + height + 18, moment, "layout"))
     key = "".join(f'<span class="key"><i style="background:{entry}"></i>{use}</span>' for use, entry in _USES.items())
-    return f'<p class="keys">{key}</p><div class="scroll">{_svg(left + width + 20, height + 60, "".join(tags))}</div>'
+    return f'<p class="keys">{key}</p><div class="scroll">{_svg(left + width + 90, height + 60, "".join(tags))}</div>'
+
+
+def _areas(
+    steps: Sequence[tuple[int, Mapping[str, int]]], times: Sequence[float], level: Callable[[int], float]
+) -> Iterator[str]:
+    """An area for each use, upon those of the uses before it; `level` says where a number of bytes is."""
+    below = [0] * len(steps)
+    for use, colour in _USES.items():
+        above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
+        # A use that nothing has at any time would be an area without height, which still shows a line and a tooltip.
+        if above != below:
+            # Backwards below, so that the corners go round the area.
+            stairs = (*_stairs(times, [*map(level, above)]), *_stairs(times, [*map(level, below)])[::-1])
+            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in stairs)
+            yield f'<polygon points="{corners}" style="fill:{colour}"><title>{use}</title></polygon>'
+        below = above
+
+
+def _known_moments(memory: MemoryCurve) -> tuple[Sequence[tuple[int, Mapping[str, int]]], Sequence[float]]:
+    """The steps but those after the last operator, when only the results remain, and when they begin and the last one ends."""
+    number = memory.num_operators
+    steps = [(time, uses) for time, uses in memory.steps if time < number]
+    # What is there before the step has the time -1.
+    known = memory.moments or tuple(float(max(time, 0)) for time, _ in steps)
+    return steps, (*known[: len(steps)], known[-1] if memory.moments else float(number))
 
 
 def _stairs(times: Sequence[float], levels: Sequence[float]) -> list[tuple[float, float]]:

@@ -36,7 +36,7 @@ from sporax.planner.cost.repetition import late_operators
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.gradient_names import PREFIX, gradient_names
-from sporax.report.view.operator_names import product_name
+from sporax.report.view.operator_names import joined, product_name
 
 
 class StepPhase(Enum):
@@ -216,8 +216,10 @@ class _UnmarkedGroupCollector(_GroupCollector):
         otherwise = StepPhase.UPDATE if self.late[key][number] else StepPhase.FORWARD
         phase = StepPhase.BACKWARD if operator.backward else otherwise
         if not is_light(operator) and not is_identity(operator):
-            # A layer of a functional network has no path of its own; its variable names it better than a number.
-            path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
+            # A layer of a functional network has no path of its own; its variable names it better than a number, and tells
+            # the products of one path apart.
+            variable = next((names[operand] for operand in operator.operands if operand in names), "")
+            path = joined(operator.path, variable)
             gradient = self.gradients[key].get(number, "")
             path = f"{PREFIX}{gradient}" if gradient else path
             group = self._group((key, number), path, product_name(operator), phase)

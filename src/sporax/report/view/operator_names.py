@@ -81,11 +81,14 @@ class OperatorNames:
         def is_match(path_of_operator: str) -> bool:
             return any(_is_in(match, ranges) for match in pattern.finditer(path_of_operator))
 
-        matches = {
-            path_of_operator: is_match(path_of_operator)
-            for path_of_operator in {self.graph.operators[number].path for number in self._searchable}
-        }
-        return [number for number in self._searchable if matches[self.graph.operators[number].path]]
+        paths = {number: self._paths(number) for number in self._searchable}
+        matches = {name for name in {*itertools.chain(*paths.values())} if is_match(name)}
+        return [number for number, names in paths.items() if not matches.isdisjoint(names)]
+
+    def _paths(self, number: int) -> list[str]:
+        """The path of an operator, and those that end in a variable that it reads, as rows of summaries do."""
+        path = self.graph.operators[number].path
+        return [path, *(joined(path, variable) for variable in self._reads.get(number, ()) if path)]
 
     def _reading(self, asked: str) -> list[int]:
         """Operators with a choice of their own that read a variable, or one of a structure; where there are none, all others."""
@@ -217,6 +220,11 @@ class OperatorNames:
             words = path.split(".")
             for start in range(max(len(words) - count + 1, 1)):
                 yield ".".join(words[start : start + count])
+
+
+def joined(path: str, variable: str) -> str:
+    """The name of a product by its path and the variable that it reads; ``"layers.3"``, ``"[0]['q']"`` -> ``"layers.3.q"``."""
+    return ".".join((path, re.findall(r"\w+", variable)[-1])) if path and variable else path or variable
 
 
 def product_name(operator: Operator) -> str:

@@ -50,6 +50,21 @@ class Headline:
 
 
 @dataclass(frozen=True, slots=True)
+class TimePart:
+    """A part of the predicted time of a step.
+
+    Attributes:
+        name: kind of work, or of collective.
+        seconds: in the unit of the headline.
+        hidden_seconds: those of them that programs on such hardware hide behind computing.
+    """
+
+    name: str
+    seconds: float
+    hidden_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryCurve:
     """Memory of one device while the step runs.
 
@@ -57,11 +72,14 @@ class MemoryCurve:
         num_operators: of the step, its loops written out.
         backward: position of the first operator of the backward pass; None without one.
         steps: numbers of operators that have run, and bytes by use from there on; -1 is the start.
+        moments: when these begin and when the step ends, in the unit of the headline; loops take as long as all their rounds. ()
+            where no cost is known.
     """
 
     num_operators: int
     backward: int | None
     steps: tuple[tuple[int, Mapping[str, int]], ...]
+    moments: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +259,7 @@ class PlanView:
         notes: what one should know: operators that could not be sharded, and why.
         search: how the plan was found; None where the user's shardings decided.
         warnings: what makes the plan worse than it need be, or leaves something out of it; they stand at its head.
+        parts: where the time goes, most first; () where no cost is known.
         version: of the JSON form.
     """
 
@@ -255,4 +274,5 @@ class PlanView:
     notes: tuple[str, ...]
     search: SearchRow | None = None
     warnings: tuple[str, ...] = ()
+    parts: tuple[TimePart, ...] = ()
     version: int = VERSION

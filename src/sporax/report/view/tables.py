@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from sporax.base.text_tables import Section, cost_text, size_text, time_text
-from sporax.report.view.folding import folded
+from sporax.report.view.folding import equal_rows, folded
 from sporax.report.view.gradient_names import PREFIX
 from sporax.report.view.operator_names import common_prefix
 from sporax.report.view.plan_view import Headline, OperatorRow, PlanView
@@ -16,6 +16,9 @@ _LISTED_SHARE = 0.01
 
 _SMALL_SHARE = 0.0005
 """Shares below this are printed as 0.0%."""
+
+_COSTLIEST = 10
+"""Rows of the table of what takes longest."""
 
 _FEW = 6
 """Layouts that are reported of one side of an operator."""
@@ -34,9 +37,11 @@ def heading(view: PlanView) -> str:
 
 def sections(view: PlanView) -> tuple[Section, ...]:
     """The tables in order, without empty ones. Rows of equally sharded layers become one, marked with (4 ×)."""
-    listed = (row for row in view.operators if row.name and row.path and _is_listed(row))
+    listed = (row for row in view.operators if row.name and row.path and _is_listed(row, view))
     prefix = common_prefix([row.path for row in listed if not row.path.startswith(PREFIX)])
     tables = [
+        time_section(view),
+        costliest_section(view, prefix),
         *(folded_section(_operators(view, phase, title, prefix)) for phase, title in _PHASES.items()),
         folded_section(tensors_section(view)),
         totals_section(view),
@@ -56,13 +61,14 @@ def folded_section(section: Section) -> Section:
 def _operators(view: PlanView, phase: str, title: str, prefix: str) -> Section:
     """One table per phase; only the forward phase has strategies."""
     forward = phase == "forward"
-    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", "flops"]
-    listed = [row for row in view.operators if row.phase == phase and _is_listed(row)]
-    small = [row for row in listed if _is_small(row)] if view.totals.flops else []
-    folds = len(small) > 1
-    rows = [_operator_cells(row, prefix) for row in listed if not (folds and _is_small(row))]
-    if folds:
-        rows.append([f"{len(small)} others", "", "without communication", "", "0.0%"])
+    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", "predicted"]
+    listed = [row for row in view.operators if row.phase == phase and _is_listed(row, view)]
+    small = [row for row in listed if _is_small(row, view)]
+    small = small if len(small) > 1 else []
+    rows = [_operator_cells(row, prefix, view) for row in listed if row not in small]
+    if small:
+        seconds = cost_text(sum(row.seconds for row in small), view.headline.unit)
+        rows.append([f"{len(small)} others", "", "without communication", "", seconds])
     if not forward:
         for row in (columns, *rows):
             del row[1]
@@ -70,31 +76,73 @@ def _operators(view: PlanView, phase: str, title: str, prefix: str) -> Section:
     return Section(title + within, tuple(columns), tuple(map(tuple, rows)), right=(len(columns) - 1,))
 
 
-def _is_listed(row: OperatorRow) -> bool:
+def _share(row: OperatorRow, view: PlanView) -> float:
+    """What a row takes of the step: of its time, or of its work where no time is known."""
+    return row.seconds / view.headline.seconds if view.headline.seconds else row.flops_share
+
+
+def _is_listed(row: OperatorRow, view: PlanView) -> bool:
     """Whether a row is worth a line; `PlanView.operators` has them all."""
     has_tensors = any(layout != "[]" for layout in (*row.inputs, *row.results))
-    return bool(row.collectives or (row.name and has_tensors)) or row.flops_share >= _LISTED_SHARE
+    return bool(row.collectives or (row.name and has_tensors)) or _share(row, view) >= _LISTED_SHARE
 
 
-def _is_small(row: OperatorRow) -> bool:
-    """Whether a row would show nothing but layouts: 0.0 % of the work, no communication, no strategy of the user."""
-    return row.flops_share < _SMALL_SHARE and not row.collectives and not row.given
+def _is_small(row: OperatorRow, view: PlanView) -> bool:
+    """Whether a row would show nothing but layouts: 0.0 % of the step, no communication, no strategy of the user."""
+    return _share(row, view) < _SMALL_SHARE and not row.collectives and not row.given
 
 
-def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
+def _name(row: OperatorRow, prefix: str) -> str:
+    """A row by its path and operator."""
     path = row.path.removeprefix(prefix).lstrip(".")
     last = path.rpartition(".")[2]
     is_named = path.startswith(PREFIX) or (path and last == row.name)
     name = path if is_named or not row.name else f"{path} {row.name}".strip()
+    return name or ("update" if row.phase == "update" else "between operators")
+
+
+def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
     strategy = _some([str(entry).replace(" ", "") for entry in row.strategy])
     arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
     return [
-        name or ("update" if row.phase == "update" else "between operators"),
+        _name(row, prefix),
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
         "; ".join(collective_texts(row)),
-        f"{row.flops_share:.1%}",
+        cost_text(row.seconds, view.headline.unit),
     ]
+
+
+def time_section(view: PlanView) -> Section:
+    """Where the time of a step goes; without rows where no cost is known."""
+    unit, total = view.headline.unit, sum(part.seconds for part in view.parts)
+    rows = tuple(
+        (
+            part.name,
+            cost_text(part.seconds, unit),
+            f"{part.seconds / total:.1%}",
+            cost_text(part.hidden_seconds, unit) if part.hidden_seconds else "",
+        )
+        for part in view.parts
+    )
+    return Section("Where the time goes", ("part", "predicted", "share", "programs can hide"), rows, right=(1, 2, 3))
+
+
+def costliest_section(view: PlanView, prefix: str = "") -> Section:
+    """The rows that take longest, equal layers as one, with the time of all of them."""
+    unit, total = view.headline.unit, view.headline.seconds or 1.0
+    timed = [row for row in view.operators if row.seconds > 0]
+    cells = [
+        (_name(row, prefix), row.phase, cost_text(row.seconds, unit), "; ".join(collective_texts(row))) for row in timed
+    ]
+    groups = ((sum(timed[row].seconds for row in equal), name, cells[equal[0]]) for equal, name in equal_rows(cells))
+    longest = sorted(groups, key=lambda group: -group[0])[:_COSTLIEST]
+    rows = tuple(
+        (name, phase, cost_text(seconds, unit), f"{seconds / total:.1%}", collectives)
+        for seconds, name, (_, phase, _, collectives) in longest
+    )
+    columns = ("costliest operators", "phase", "predicted", "share", "collectives, bytes per rank")
+    return Section("What takes longest", columns, rows, right=(2, 3))
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -18,10 +18,8 @@ from sporax.ir.placement import prime_mesh
 from sporax.lowering.pipeline.assign import StageOf
 from sporax.lowering.pipeline.flat import MicroStep, Phase
 from sporax.planner import cost_model
-from sporax.planner.pipeline.degrees import search_numbers
 from sporax.planner.pipeline.partition import Block, partition
 from sporax.planner.rules import rule_for
-from sporax.runtime.session import SESSION
 
 _STATES_PER_WEIGHT = 4
 """Weight, gradient and two moments."""
@@ -54,32 +52,7 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
         f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other division "
         f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
     )
-    # The search for other numbers takes seconds and interests only those who ask for a plan.
-    if SESSION.plan_only and micro.looped:
-        reason += " " + _other_numbers(blocks, micro, settings, profile, capacity)
     return stage_of, reason
-
-
-def _other_numbers(
-    blocks: list[Block], micro: MicroStep, settings: PlanSettings, profile: HardwareProfile, capacity: float
-) -> str:
-    """Which numbers of stages, micro batches and devices inside a stage would be quickest: the script sets them."""
-    config, tensors = settings.parallel, micro.step.graph.tensors
-    # Rows of the smallest input limit how many micro batches there may be.
-    rows = min((tensors[tensor].shape[0] for tensor in micro.micro_inputs if tensors[tensor].shape), default=1)
-    combinations = search_numbers(blocks, config.device_num, micro.num_micro, rows, profile.links[-1], capacity)
-    if not combinations:
-        return "No numbers of stages, micro batches and devices inside a stage fit the memory."
-    asked = [
-        numbers
-        for numbers in combinations
-        if (numbers.stages, numbers.micro) == (config.pipeline_stages, micro.num_micro)
-    ]
-    message = (
-        f"Of {len(combinations)} combinations of stages, micro batches and meshes inside stages the quickest is "
-        f"{combinations[0]}"
-    )
-    return f"{message}; with the script's numbers it is {asked[0]}." if asked else f"{message}."
 
 
 class _Chain:

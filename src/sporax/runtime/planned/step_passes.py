@@ -11,7 +11,8 @@ made for its facts takes a shorter list (`FIRST_PASSES`, `TRIAL_PASSES`) from th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce, wraps
 from typing import Any
@@ -19,8 +20,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr
 
-from sporax.base.errors import SporaxRuntimeError
-from sporax.base.text_tables import limit_text
+from sporax.base.text_tables import cost_text, limit_text
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
@@ -43,7 +43,8 @@ from sporax.lowering.passes.recompute.plan_facts import Roles, plan_facts
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
-from sporax.planner import PlanRequest, PlanResult, device_memory, is_near
+from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_memory, is_near, make_plan
+from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pins.axis_order import arranged_for
@@ -61,6 +62,9 @@ from sporax.runtime.planned.host_variables import check_offload, sent_to_hosts
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.session import SESSION
+
+_WORTH_A_NOTE = 0.99
+"""Share of the predicted time below which another setting is worth a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,10 +349,11 @@ def check_memory_of_stages(state: StepState) -> StepState:
 def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
     """Raise if what was planned needs more memory than the user allows."""
     if needed > settings.asked_bytes:
-        raise SporaxRuntimeError(
+        raise PlanTooLargeError(
             f"For 'memory', the step must fit into {limit_text(settings.asked_bytes)} per device, but {what} needs "
             f"{limit_text(needed)}. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
-            "'enable_parallel_optimizer' save memory."
+            "'enable_parallel_optimizer' save memory.",
+            needed,
         )
 
 
@@ -370,7 +375,25 @@ def add_notes(state: StepState) -> StepState:
         if not rows.is_even
     )
     plan = state.found.plan
-    return replace(state, result=replace(state.found, plan=replace(plan, notes=(*plan.notes, *tables, *state.notes))))
+    notes = (*plan.notes, *tables, *_notes_of_alltoall(state), *state.notes)
+    return replace(state, result=replace(state.found, plan=replace(plan, notes=notes)))
+
+
+def _notes_of_alltoall(state: StepState) -> Iterator[str]:
+    """What it costs that the settings forbid all-to-all, where a plan is all that is asked for."""
+    request = state.found.request
+    parallel = request.settings.parallel
+    if not (SESSION.plan_only and state.is_final) or parallel.enable_alltoall:
+        return
+    settings = replace(request.settings, parallel=replace(parallel, enable_alltoall=True))
+    with suppress(PlanTooLargeError):
+        allowed, here = make_plan(replace(request, settings=settings)).predicted, state.found.predicted
+        if allowed < _WORTH_A_NOTE * here:
+            unit = unit_of(state.found.model)
+            yield (
+                f"'enable_alltoall=True' would give {cost_text(allowed, unit)} in place of {cost_text(here, unit)}: without it, "
+                "tensors whose sharding goes to another dimension are gathered"
+            )
 
 
 # ----------------------------------------------------------------------------------------------------------- the program

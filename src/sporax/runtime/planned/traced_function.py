@@ -65,7 +65,7 @@ def traced(
         with attention_of_gpus():
             jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
     except NameError as error:
-        _raise_if_of_axis(error)
+        raise_if_of_axis(error, "plan")
         raise
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
@@ -84,15 +84,16 @@ def traced(
     return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
 
 
-def _raise_if_of_axis(error: NameError) -> None:
+def raise_if_of_axis(error: NameError, where: str) -> None:
     """Raise an error that says what to do instead, where a function reduces over an axis that `jax.pmap` would name."""
     found = re.search(r"unbound axis name: (\w+)", str(error))
     if found:
         raise SporaxValueError(
-            f"For 'plan', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no `jax.vmap` "
-            f"or `jax.shard_map` around it names. A planned function sees the whole batch. jax.vmap(fn, axis_name='{found[1]}', "
-            "axis_size=1, in_axes=None, out_axes=None) in place of `jax.pmap` leaves the function as it is, without a dimension "
-            f"of devices in its arguments; or leave its collectives out: `pmean(x, '{found[1]}')` of a loss is the batch's mean."
+            f"For '{where}', 'fn' must reduce over dimensions, but got a collective over the axis '{found[1]}', which no "
+            "`jax.vmap` or `jax.shard_map` around it names. A planned function sees the whole batch. "
+            f"jax.vmap(fn, axis_name='{found[1]}', axis_size=1, in_axes=None, out_axes=None) in place of `jax.pmap` leaves the "
+            "function as it is, without a dimension of devices in its arguments; or leave its collectives out: "
+            f"`pmean(x, '{found[1]}')` of a loss is the batch's mean."
         ) from error
 
 

@@ -89,9 +89,13 @@ def test_frozen_parameters_are_left_out_where_only_trained_ones_are_wanted(tmp_p
     assert strategy_files.read_strategy_file(path).parallel_layout_item == {}
 
 
-def test_groups_name_the_ranks_that_hold_the_same_weights(tmp_path):
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_groups_name_the_ranks_that_hold_the_same_weights(tmp_path, by_environment, monkeypatch):
     path = tmp_path / "groups.ckpt"
-    strategy_files.save(planned(group_ckpt_save_file=str(path)), lambda mark: True)
+    if by_environment:
+        monkeypatch.setenv("GROUP_INFO_FILE", str(path))
+    settings = {} if by_environment else {"group_ckpt_save_file": str(path)}
+    strategy_files.save(planned(**settings), lambda mark: True)
     groups, alike = strategy_protobuf.decode_groups(path.read_bytes())
     assert (groups, alike) == ({}, [0, 2, 4, 6])  # the columns of the weight are on every second device
 

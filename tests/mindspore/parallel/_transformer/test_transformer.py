@@ -199,3 +199,24 @@ def test_a_stack_is_called_as_any_cell():
     by_name = encoder(hidden_states=x, attention_mask=mask)[0]
     assert np.array_equal(by_name.asnumpy(), encoder(x, mask)[0].asnumpy())
     assert seen == [(2, LENGTH, HIDDEN)] * 2
+
+
+def test_decorators_check_arguments_of_constructors():
+    check = tf._args_type_validator_check
+    kinds = {
+        "act": tf._valid_type_checks([str], "Block"),
+        "dtype": tf._valid_value_checks([ms.float32, ms.float16], "Block"),
+    }
+
+    class Block:
+        @check(size=ms._checkparam.check_positive_int, **kinds)
+        def __init__(self, size, act="gelu", dtype=ms.float32, **kwargs):
+            self.size = size
+
+    assert Block(3, dtype=ms.float16).size == 3
+    with pytest.raises(ValueError, match="size"):
+        Block(0)
+    with pytest.raises(TypeError, match="For 'Block', the 'act' should be str, but got 'int'"):
+        Block(3, act=1)
+    with pytest.raises(TypeError, match="For 'Block', the 'dtype' should be one of"):
+        Block(3, dtype=ms.int32)

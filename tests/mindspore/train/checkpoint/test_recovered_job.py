@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from job_environment import job_environment
 
+from forked_commands import run_forked
 from sporax.cluster import ports
 
 JOB = Path(__file__).with_name("recovered_job.py")
@@ -30,7 +31,7 @@ def launch(folder: Path, kill_at: int, *flags: object, **variables: str) -> subp
     folder.mkdir(exist_ok=True)
     words = ["run", "--worker_num", 2, "--log_dir", folder / "logs", *flags, JOB, folder, kill_at]
     command = [sys.executable, "-m", "sporax", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**job_environment(), **variables})
+    return run_forked(command, timeout=250, env={**job_environment(), **variables})
 
 
 def log_of(folder: Path, rank: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from job_environment import job_environment
 
+from forked_commands import run_forked
 from sporax.runtime.storage.slice_directory import open_directory
 
 JOB = Path(__file__).with_name("resumed_job.py")
@@ -24,7 +25,7 @@ STORES = ("files", "orbax") if importlib.util.find_spec("orbax") else ("files",)
 def start(ranks: int, folder: Path, *ways: str, kill_at: int = 0) -> subprocess.CompletedProcess[str]:
     words = ["run", "--worker_num", ranks, "--log_dir", folder / f"logs_of_{ranks}", JOB, kill_at]
     command = [sys.executable, "-m", "sporax", *map(str, words), *(f"{way}={folder}" for way in ways)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=job_environment())
+    return run_forked(command, timeout=200, env=job_environment())
 
 
 def losses_of(result: subprocess.CompletedProcess[str], way: str) -> dict[int, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from job_environment import job_environment
 
+from forked_commands import run_forked
 from sporax.mindspore.train import load_checkpoint
 
 JOB = Path(__file__).with_name("sliced_job.py")
@@ -20,9 +20,7 @@ W_BYTES, B_BYTES = 64 * 32 * 4, 32 * 4
 @pytest.mark.slow
 def test_slices_of_two_ranks(tmp_path: Path) -> None:
     words = ["-m", "sporax", "run", "--worker_num", "2", "--log_dir", str(tmp_path / "logs"), str(JOB), str(tmp_path)]
-    result = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=250, env=job_environment()
-    )
+    result = run_forked([sys.executable, *words], timeout=250, env=job_environment())
     assert result.returncode == 0, result.stdout + result.stderr
     counts = re.findall(r"read (\d) (\S+) (\S+) (\d+)", result.stdout)
     assert len(counts) == 2 * 4 * 2

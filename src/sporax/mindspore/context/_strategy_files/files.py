@@ -31,6 +31,7 @@ from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import OperatorMark, Shardings
+from sporax.ir.variables import read
 from sporax.mindspore.context._strategy_files import protobuf
 from sporax.mindspore.context._strategy_files.documents import strategy_from_json, strategy_to_json
 from sporax.mindspore.context._strategy_files.layouts import (
@@ -70,8 +71,10 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     """
     config = step.settings.parallel
     # Steps without trained Parameters (evaluation) say nothing about who holds which weight.
-    if config.group_ckpt_save_file and any(argument.trainable for argument in step.arguments):
-        _write_bytes(config.group_ckpt_save_file, _groups(step))
+    trained = {argument.name for argument in step.arguments if argument.trainable}
+    groups = config.group_ckpt_save_file or read(os.environ, "GROUP_INFO_FILE")
+    if groups and trained:
+        _write_bytes(groups, _groups(step))
     operators, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file
     if not operators and not weights:
         return
@@ -86,7 +89,6 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     if operators:
         _write(operators, {STRATEGIES: by_place})
     if weights:
-        trained = {argument.name for argument in step.arguments if argument.trainable}
         only_trained = config.strategy_ckpt_only_trainable_params
         layouts = {
             name: layout_to_json(layout)

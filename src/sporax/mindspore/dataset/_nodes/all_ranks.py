@@ -95,14 +95,18 @@ def _together(batches: Sequence[Row], columns: Sequence[str]) -> Row:
 
 def with_all_shares(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read the shares of all ranks."""
+    count = num_shares(node) if SESSION.by_rank() else 0
+    return node if not count else AllShares(node, count, any(below.makes_batches for below in node.walk()))
+
+
+def num_shares(node: Node) -> int:
+    """How many ranks' shares a pipeline reads for this process; 0 where it reads its own."""
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
-    if not counts or not SESSION.by_rank():
-        return node
     if len(counts) > 1:
         raise SporaxRuntimeError(
             f"For 'num_shards', all sources must have equally many shares, but got {sorted(counts)}."
         )
-    return AllShares(node, counts.pop(), any(below.makes_batches for below in node.walk()))
+    return counts.pop() if counts else 0
 
 
 def _num_shares(sampler: BuiltinSampler | None) -> int:

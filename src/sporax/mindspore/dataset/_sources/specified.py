@@ -18,7 +18,7 @@ from sporax.mindspore.dataset._sources.columns import ArrayTable
 from sporax.mindspore.dataset._sources.file_sampling import FileSampler, Shuffle
 from sporax.mindspore.dataset._sources.format import Rows, SpecifiedDataset, opened
 from sporax.mindspore.dataset._streams import Table
-from sporax.mindspore.dataset._subclasses import MappableDataset
+from sporax.mindspore.dataset._subclasses import MappableDataset, SourceDataset
 from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
 
 
@@ -48,7 +48,7 @@ def label_column(table: Table) -> Any:
     return label if isinstance(label, np.ndarray) and label.ndim == 1 else None
 
 
-class FileDataset(SpecifiedDataset, Dataset):
+class FileDataset(SpecifiedDataset, SourceDataset):
     """Base of data sets in text files: a rank reads neighboring rows, and files can be shuffled as wholes."""
 
     def _open(

@@ -29,8 +29,9 @@ _HOMES = homes_in(
     """,
 )
 
+_UNLISTED = {"PyTensorOperation": "sporax.mindspore.dataset.transforms:PyTensorOperation"}
 _VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
 _NO_VIDEO = "no dependency of Sporax decodes videos. Decode them in a Python function or a GeneratorDataset."
 
 __all__ = [*_HOMES]
-__getattr__, __dir__ = door(__name__, _HOMES, reasons=dict.fromkeys(_VIDEO, _NO_VIDEO))
+__getattr__, __dir__ = door(__name__, _HOMES, _UNLISTED, reasons=dict.fromkeys(_VIDEO, _NO_VIDEO))

@@ -47,7 +47,7 @@ def decode(content: bytes, where: str, row: int | None = None) -> Array:
 
 
 class Decode(OneToOne):
-    """Bytes of an image file, as a 1-D uint8 array, to RGB pixels (H, W, 3) uint8.
+    """Bytes of an image file, as a 1-D array of any numbers, to RGB pixels (H, W, 3) uint8.
 
     Args:
         to_pil: give a Pillow image, which later operations of the same `map` get; what leaves `map` is an array.
@@ -71,9 +71,9 @@ class Decode(OneToOne):
 
     @staticmethod
     def _pixels(value: Array, row: int | None = None) -> Array:
-        if value.ndim != 1 or value.dtype != np.uint8:
+        if value.ndim != 1 or value.dtype.kind in "USO":
             raise SporaxRuntimeError(
-                f"For 'Decode', the input must be a 1-D uint8 array, but got {value.shape} {value.dtype}."
+                f"For 'Decode', the input must be a 1-D array of numbers, but got {value.shape} {value.dtype}."
             )
         return decode(value.tobytes(), "Decode", row)
 

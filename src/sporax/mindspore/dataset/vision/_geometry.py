@@ -7,6 +7,7 @@ so that linear resizing of bytes agrees bit by bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from sporax.mindspore.dataset.vision._images import (
 from sporax.mindspore.dataset.vision.enums import Border, Inter
 
 Padding = tuple[int, int, int, int]
+_MOST_TIMES = 1000  # to which an image is enlarged at most, as in MindSpore
 
 
 def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) -> Array:
@@ -51,6 +53,25 @@ def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) 
         inside = np.pad(np.ones(sides(value), bool), [(top, bottom), (left, right)])
         result[..., ~inside, :] = np.array(fill, value.dtype)
     return result
+
+
+def _check_growth(where: str, what: str, pixels: Sequence[int], most: Sequence[int]) -> None:
+    """Refuse what would make an image huge, as MindSpore does.
+
+    Raises:
+        SporaxRuntimeError: more pixels in a direction than `most`.
+    """
+    if any(count > limit for count, limit in zip(pixels, most, strict=True)):
+        raise SporaxRuntimeError(
+            f"For '{where}', the {what} of an image of this size must be at most {most[0]} x {most[1]}, but got "
+            f"{pixels[0]} x {pixels[1]}."
+        )
+
+
+def _most_border(value: Array) -> tuple[int, int]:
+    """Less than three times the image."""
+    height, width = sides(value)
+    return 3 * height - 1, 3 * width - 1
 
 
 def check_border(where: str, padding_mode: object) -> Border:
@@ -168,6 +189,7 @@ class CenterCrop(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         check_pixels("CenterCrop", value)
         missing = [max(want - have, 0) for want, have in zip(self._size, sides(value), strict=True)]
+        _check_growth("CenterCrop", "border", missing, _most_border(value))
         # The odd pixel goes to the upper left, as in MindSpore.
         top, left = (missing[0] + 1) // 2, (missing[1] + 1) // 2
         enlarged = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
@@ -230,6 +252,9 @@ class RandomCrop(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels("RandomCrop", value)
+        left, top, right, bottom = self._padding
+        borders = max(top, bottom), max(left, right)
+        _check_growth("RandomCrop", "padding", borders, _most_border(value))
         # With borders, since the part may begin in them.
         height, width = self._bordered_size(*sides(value))
         if height < self._size[0] or width < self._size[1]:
@@ -435,6 +460,7 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
         return np.array(image.resize((size[1], size[0]), int(interpolation)))
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
+    _check_growth("Resize", "size", size, [_MOST_TIMES * side for side in sides(value)])
     # OpenCV copies without resampling as well.
     if sides(value) == size:
         return value.copy()

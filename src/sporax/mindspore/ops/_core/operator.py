@@ -79,7 +79,7 @@ class _Hole:
         return "·"
 
 
-_MAY_HOLD_TENSORS = (Tensor, tuple, list)
+_MAY_HOLD_TENSORS = (Tensor, tuple, list, range)
 # A tensor (or number) of the program; several of them in a tuple.
 _ONE = _Hole()
 _MANY = _Hole()

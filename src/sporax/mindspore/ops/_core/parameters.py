@@ -168,10 +168,12 @@ def describe_hint(hint: Any) -> str:
 
 
 def known_ints(value: Any) -> Any:
-    """A Tensor of whole numbers, or a tuple or list with such Tensors, as an int or a tuple of ints; all else as it is.
+    """A Tensor of whole numbers, a range, or a tuple or list with such Tensors, as an int or a tuple of ints; else `value`.
 
     MindSpore takes shapes and sizes in this form. What a compiled step does not know stays a Tensor.
     """
+    if isinstance(value, range):  # in MindSpore's compiled code it is a tuple
+        return tuple(value)
     if isinstance(value, Tensor):
         if value.ndim > 1 or not np.issubdtype(value.array.dtype, np.integer):
             return value

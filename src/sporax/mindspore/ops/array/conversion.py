@@ -67,6 +67,7 @@ def scalar_cast(input_x: Any, input_y: DType) -> Any:
 @operator("TupleToArray()", function="tuple_to_array", composed=True)
 def tuple_to_array(input_x: Any) -> Any:
     """A tuple of numbers of one kind as a vector: int32, float32 for floats."""
+    input_x = tuple(input_x) if isinstance(input_x, range) else input_x
     # By type and not by value: (1, 1.0) mixes kinds.
     if not isinstance(input_x, tuple) or not input_x or len({type(element) for element in input_x}) > 1:
         raise SporaxTypeError.must("TupleToArray", "input_x", "be a tuple of numbers of one type", repr(input_x))

@@ -201,7 +201,7 @@ def broadcast_to(input: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _sizes(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
+    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list | range) else values
 
 
 def _view(self: Tensor, *shape: Any) -> Tensor:

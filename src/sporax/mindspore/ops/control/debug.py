@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, check_type
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
@@ -37,6 +39,50 @@ PRIMITIVES["Print"] = Print
 
 
 export(print_)
+
+
+class TensorDump:
+    """Saves a Tensor as `file`_`dtype`_`number`.npy when the program runs, compiled or not, whole where a plan shards it.
+
+    Args:
+        input_output: ``"out"``; with ``"in"`` the name is `file`_in_`dtype`_`number`.npy, and the values are the same, since
+            values are whole.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, input_output: str = "out") -> None:
+        if input_output not in ("in", "out"):
+            raise SporaxValueError.must("TensorDump", "input_output", "be 'in' or 'out'", repr(input_output))
+        self._mark = "in_" if input_output == "in" else ""
+
+    def __call__(self, file: str, input_x: Tensor) -> None:
+        """Save `input_x`, bfloat16 as float32; numbers go on through the process.
+
+        Raises:
+            SporaxTypeError: `file` is no string, or `input_x` no Tensor.
+        """
+        check_type("TensorDump", "file", file, "a string", str)
+        check_type("TensorDump", "input_x", input_x, "a Tensor", Tensor)
+
+        def save(array: jax.Array) -> None:
+            values = np.asarray(array, np.float32) if array.dtype.name == "bfloat16" else np.asarray(array)
+            path = Path(f"{file.removesuffix('.npy')}_{self._mark}{array.dtype}_{next(self._numbers)}.npy")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, values)
+
+        jax.debug.callback(save, input_x.array)
+
+
+def tensordump(file_name: str, tensor: Tensor, mode: str = "out") -> None:
+    """Functional form of `TensorDump`."""
+    TensorDump(mode)(file_name, tensor)
+
+
+PRIMITIVES["TensorDump"] = TensorDump
+
+
+export(tensordump)
 
 
 # ------------------------------------------------------------------------------------------------------------- assertions

@@ -6,7 +6,8 @@ are sharded; every layer gives its operators the strategies that follow. In othe
 same model runs on one device.
 
 ``_configs``: configurations · ``_layers``: linear layer and layer normalization · ``_attention``, ``_feed_forward``, ``_moe``:
-the parts of a block · ``_blocks``, ``_stacks``: blocks, encoders, decoders · ``_embedding``, ``_loss``: ends of a language model.
+the parts of a block · ``_blocks``, ``_stacks``: blocks, encoders, decoders · ``_embedding``, ``_loss``: ends of a language model
+· ``_checks``: decorators of constructors.
 
 Not offered: ``use_past`` (incremental inference) and `FixedSparseAttention`.
 """
@@ -19,6 +20,7 @@ _HOMES = homes_in(
     """
     _attention: AttentionMask MultiHeadAttention
     _blocks: TransformerDecoderLayer TransformerEncoderLayer
+    _checks: _args_type_validator_check _valid_type_checks _valid_value_checks
     _configs: EmbeddingOpParallelConfig MoEConfig MoEParallelConfig OpParallelConfig TransformerOpParallelConfig
         TransformerRecomputeConfig default_dpmp_config default_embedding_parallel_config default_moe_config
         default_moeparallel_config default_transformer_config default_transformer_recompute_config

@@ -12,6 +12,9 @@ from sporax.mindspore.parallel._transformer._attention import AttentionMask as A
 from sporax.mindspore.parallel._transformer._attention import MultiHeadAttention as MultiHeadAttention
 from sporax.mindspore.parallel._transformer._blocks import TransformerDecoderLayer as TransformerDecoderLayer
 from sporax.mindspore.parallel._transformer._blocks import TransformerEncoderLayer as TransformerEncoderLayer
+from sporax.mindspore.parallel._transformer._checks import _args_type_validator_check as _args_type_validator_check
+from sporax.mindspore.parallel._transformer._checks import _valid_type_checks as _valid_type_checks
+from sporax.mindspore.parallel._transformer._checks import _valid_value_checks as _valid_value_checks
 from sporax.mindspore.parallel._transformer._configs import EmbeddingOpParallelConfig as EmbeddingOpParallelConfig
 from sporax.mindspore.parallel._transformer._configs import MoEConfig as MoEConfig
 from sporax.mindspore.parallel._transformer._configs import MoEParallelConfig as MoEParallelConfig

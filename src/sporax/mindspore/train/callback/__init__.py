@@ -7,7 +7,8 @@ _HOMES = homes_in(
     __name__,
     """
     _backup: BackupAndRestore
-    _callback: Callback RunContext _CallbackManager=CallbackManager _InternalCallbackParam=InternalCallbackParam
+    _callback: Callback RunContext _set_cur_net=set_cur_net
+        _CallbackManager=CallbackManager _InternalCallbackParam=InternalCallbackParam
     _checkpoint_config: CheckpointConfig
     _model_checkpoint: ModelCheckpoint
     _monitors: History LambdaCallback LossMonitor TimeMonitor

@@ -204,6 +204,10 @@ class RunContext:
         return self._stop_requested
 
 
+def set_cur_net(net: Any) -> None:
+    """MindSpore's note of the network that its `Save` operator writes, which is not offered: nothing reads it here."""
+
+
 def as_callbacks(callbacks: Any) -> list[Callback]:
     """One callback, several or None, as a list.
 

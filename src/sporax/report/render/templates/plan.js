@@ -1,4 +1,4 @@
-// Search dims what does not match in the picture and hides it in the table; zoom scales the picture.
+// Search dims what does not match in the picture and hides it in the table; zoom scales the picture; heads of tables sort.
 const search = document.querySelector(".tools input");
 const found = document.querySelector(".tools output");
 const boxes = [...document.querySelectorAll(".graph svg g")].filter((group) => group.querySelector("rect"));
@@ -44,3 +44,22 @@ frame.addEventListener(
   },
   { passive: false },
 );
+
+const units = { s: 1, ms: 1e-3, "µs": 1e-6 };
+const quantity = (row, column) => {
+  const [number, unit] = row.cells[column].textContent.split(" ");
+  return parseFloat(number) * (units[unit] ?? 1);
+};
+for (const head of document.querySelectorAll("th")) {
+  const column = head.cellIndex;
+  head.addEventListener("click", () => {
+    const list = head.closest("tr").parentElement;
+    const sign = (head.dataset.sign = head.dataset.sign === "-1" ? 1 : -1);
+    const sorted = [...list.rows].slice(1).sort((a, b) =>
+      head.classList.contains("number")
+        ? sign * (quantity(a, column) - quantity(b, column))
+        : -sign * a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true }),
+    );
+    list.append(...sorted);
+  });
+}

@@ -1,0 +1,299 @@
+"""The user's function as a program that can be changed and compiled again.
+
+Problem: a collective must be found in the program that XLA compiled and in the one that the user wrote, and a remedy must be
+tried without the user's source. Method: the function is traced, and each equation gets its number as a name scope, which XLA
+hands on to what it makes of it. A constraint is one more equation behind a numbered one; shardings of arguments and results are
+those of `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import reprlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.lowering.rewriter import Atom, JaxprRewriter, bodies_of, flat, runs_backward, with_bodies
+from sporax.runtime.planned.traced_function import raise_if_of_axis
+from sporax.runtime.resharding.meshes import WHERE, concrete_mesh
+
+_TAG = "sporax.eqn"
+_NUMBER = re.compile(rf"{re.escape(_TAG)}(\d+)/?")
+_WITH_BODIES = frozenset(
+    "scan while cond jit pjit closed_call core_call shard_map remat remat2 checkpoint custom_jvp_call custom_vjp_call "
+    "custom_vjp_call_jaxpr".split()
+)
+"""Primitives whose bodies are equations of the same program."""
+_OPTIONS = {
+    "xla_disable_hlo_passes": "cpu-all-reduce-combiner,all-reduce-combiner,all-gather-combiner,reduce-scatter-combiner"
+}
+"""Passes of XLA that make one collective of several, of which only one would have its line, are off."""
+_OPTIONS_OF_CPUS: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Nothing runs, so machine code is made quickly."""
+
+Key = tuple[int, int]
+"""An array in a program: the number of an equation, and the position of its result, or -1 minus that of its operand."""
+_CONSTRAINT = "sharding_constraint"
+
+
+def number_of(op_name: str) -> int | None:
+    """The number of the innermost equation that an instruction comes from."""
+    found = _NUMBER.findall(op_name)
+    return int(found[-1]) if found else None
+
+
+def without_numbers(op_name: str) -> str:
+    """The name scopes as the user knows them."""
+    return _NUMBER.sub("", op_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedProgram:
+    """A function of flat arrays with its shardings.
+
+    Attributes:
+        name: of the function.
+        jaxpr: what it computes.
+        arguments, results: what messages call them.
+        in_shardings, out_shardings: one for each; None leaves it to XLA.
+        donated: positions of arguments whose memory results may use.
+        options: of the compiler, as the user has set them.
+        constraints: that are added.
+    """
+
+    name: str
+    jaxpr: ClosedJaxpr
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    in_shardings: tuple[Any, ...]
+    out_shardings: tuple[Any, ...]
+    donated: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    constraints: Mapping[Key, NamedSharding] = field(default_factory=dict)
+
+    def compiled(self) -> jax.stages.Compiled:
+        """Compile it; each equation has its number in the names of instructions."""
+        function = jaxpr_as_fun(_Numbered(self.jaxpr, self.constraints, count()).run())
+        function.__name__ = self.name
+        pairs = zip(self.jaxpr.in_avals, self.in_shardings, strict=True)
+        avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in pairs]
+        jitted = jax.jit(
+            function,
+            in_shardings=self.in_shardings,
+            out_shardings=list(self.out_shardings),
+            donate_argnums=self.donated,
+            keep_unused=True,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of donated arguments that no result can use; the user's own run says it
+            quick: dict[str, Any] = _OPTIONS_OF_CPUS if jax.default_backend() == "cpu" else {}
+            return jitted.lower(*avals).compile(compiler_options={**_OPTIONS, **quick, **self.options})
+
+    def equations(self) -> dict[int, NumberedEquation]:
+        """The equations by number."""
+        return dict(enumerate(_walk(self.jaxpr.jaxpr)))
+
+    def mesh(self, asked: Mesh | AbstractMesh | None) -> Mesh:
+        """The mesh that is asked for, or that of the first sharding.
+
+        Raises:
+            SporaxValueError: there is none, or the two are not the same.
+        """
+        params = (value for entry in self.equations().values() for value in entry.eqn.params.values())
+        every = [
+            value.mesh if isinstance(value, NamedSharding) else value
+            for value in (*self.in_shardings, *self.out_shardings, *params)
+        ]
+        own = next((mesh for mesh in every if isinstance(mesh, Mesh | AbstractMesh) and not mesh.empty), None)
+        if own is None and asked is None:
+            raise SporaxValueError(
+                f"For '{WHERE}', '{self.name}' must have a mesh, but no argument, result or constraint of it has a sharding. Say "
+                "mesh={'data': 8}, and shardings by in_shardings of jax.jit, or by arguments: jax.ShapeDtypeStruct(shape, dtype, "
+                "sharding=jax.NamedSharding(mesh, P('data')))."
+            )
+        if own is not None and asked is not None and own.shape != asked.shape:
+            raise _of_another_mesh(asked, f"{dict(own.shape)} in '{self.name}'")
+        return concrete_mesh(asked or own)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEquation:
+    """An equation of a program.
+
+    Attributes:
+        eqn: itself.
+        is_manual: whether it is in a `jax.shard_map`, where arrays are slices.
+        is_backward: whether it computes gradients.
+    """
+
+    eqn: JaxprEqn
+    is_manual: bool
+    is_backward: bool
+
+    @property
+    def operands(self) -> list[Var]:
+        """The arrays that it reads."""
+        return [atom for atom in self.eqn.invars if isinstance(atom, Var)]
+
+
+class _Numbered(JaxprRewriter):
+    """Gives equations their numbers, and adds constraints before and behind them."""
+
+    def __init__(self, program: ClosedJaxpr, constraints: Mapping[Key, NamedSharding], numbers: Iterator[int]) -> None:
+        super().__init__(program)
+        self.constraints, self.numbers = constraints, numbers
+
+    def visit(self, eqn: JaxprEqn) -> None:
+        number, info = next(self.numbers), eqn.source_info
+        info = info.replace(name_stack=info.name_stack.extend(f"{_TAG}{number}"))
+        new = with_bodies(eqn, self._changed) if eqn.primitive.name in _WITH_BODIES else eqn
+        new = new.replace(invars=list(map(self.read, eqn.invars)), source_info=info)
+        for place, atom in enumerate(new.invars):
+            if (number, -1 - place) in self.constraints:
+                new.invars[place] = self._constrained(atom, (number, -1 - place))
+        results = {place: (number, place) for place in range(len(eqn.outvars)) if (number, place) in self.constraints}
+        if results and eqn.primitive.name == _CONSTRAINT:
+            self.rename(eqn.outvars, [self._constrained(new.invars[0], (number, 0))])
+            return
+        self.eqns.append(new)
+        for place, key in results.items():
+            self.rename([eqn.outvars[place]], [self._constrained(eqn.outvars[place], key)])
+
+    def _constrained(self, atom: Atom, key: Key) -> Atom:
+        (result,) = self.emit(lambda x: jax.lax.with_sharding_constraint(x, self.constraints[key]), atom)
+        return result
+
+    def _changed(self, body: Any) -> Any:
+        if isinstance(body, ClosedJaxpr):
+            return _Numbered(body, self.constraints, self.numbers).run()
+        return _Numbered(ClosedJaxpr(body, ()), self.constraints, self.numbers).run().jaxpr
+
+
+def _walk(jaxpr: Jaxpr, is_manual: bool = False, is_backward: bool = False) -> Iterator[NumberedEquation]:
+    """The equations in the order in which they are numbered."""
+    for eqn in jaxpr.eqns:
+        entry = NumberedEquation(eqn, is_manual, is_backward or runs_backward(eqn))
+        yield entry
+        for body in bodies_of(eqn) if eqn.primitive.name in _WITH_BODIES else ():
+            yield from _walk(body, is_manual or eqn.primitive.name == "shard_map", entry.is_backward)
+
+
+def sharded_program(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mesh: Mesh | None
+) -> ShardedProgram:
+    """Trace a function, jitted or not, under a mesh.
+
+    Args:
+        fn: the function.
+        args, kwargs: its arguments: arrays, or shapes and dtypes with shardings in their place. All others are constants.
+        mesh: of the context, where one must be set.
+
+    Raises:
+        SporaxTypeError: no function.
+        SporaxValueError: JAX cannot trace it.
+    """
+    if not callable(fn):
+        raise SporaxTypeError.must(WHERE, "fn", "be a function", reprlib.repr(fn))
+    leaves, tree = jax.tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    dynamic = [number for number, (_, leaf) in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
+    structs = [_struct(leaves[number][1], mesh) for number in dynamic]
+
+    def flat_function(*values: Any) -> Any:
+        filled = [leaf for _, leaf in leaves]
+        for number, value in zip(dynamic, values, strict=True):
+            filled[number] = value
+        positional, named = jax.tree.unflatten(tree, filled)
+        return fn(*positional, **named)
+
+    try:
+        jaxpr, made = _traced(flat_function, structs)
+    except ValueError as error:
+        if mesh is None or "context mesh" not in str(error):
+            raise
+        raise _of_another_mesh(mesh, str(error)) from error
+    names = _names_of(fn, [leaves[number][0] for number in dynamic])
+    results = tuple(f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_flatten_with_path(made)[0])
+    shardings = tuple(struct.sharding for struct in structs)
+    program = ShardedProgram(getattr(fn, "__name__", "fn"), jaxpr, names, results, shardings, (None,) * len(results))
+    return _opened(program)
+
+
+def _traced(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[ClosedJaxpr, Any]:
+    try:
+        traced: tuple[ClosedJaxpr, Any] = jax.make_jaxpr(function, return_shape=True)(*structs)
+    except NameError as error:
+        raise_if_of_axis(error, WHERE)
+        raise
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        first = str(error).partition("\n")[0]
+        raise SporaxValueError(
+            f"For '{WHERE}', 'fn' must be a function that jax.jit can trace, but {type(error).__name__}: {first} "
+            "Arguments that decide about Python's control flow must be numbers or texts, and not arrays."
+        ) from error
+    return traced
+
+
+def _of_another_mesh(asked: Mesh | AbstractMesh, own: str) -> SporaxValueError:
+    return SporaxValueError.must(WHERE, "mesh", f"be the mesh of the program's shardings, {own}", dict(asked.shape))
+
+
+def _struct(leaf: Any, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
+    sharding = getattr(leaf, "sharding", None)
+    sharding = sharding if isinstance(sharding, NamedSharding) else None
+    if sharding is not None and not isinstance(sharding.mesh, Mesh):
+        sharding = NamedSharding(mesh or concrete_mesh(sharding.mesh), sharding.spec)
+    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+    return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding, weak_type=getattr(leaf, "weak_type", False))
+
+
+def _names_of(fn: Callable[..., Any], paths: Sequence[Any]) -> tuple[str, ...]:
+    """What the user calls the arrays among the arguments: ``params['w']``."""
+    try:
+        parameters = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+
+    def name(first: Any) -> str:
+        if hasattr(first, "key"):
+            return str(first.key)
+        return parameters[first.idx] if first.idx < len(parameters) else f"args[{first.idx}]"
+
+    return tuple(name(first) + jax.tree_util.keystr(tuple(rest)) for _, first, *rest in paths)
+
+
+def _opened(program: ShardedProgram) -> ShardedProgram:
+    """The program that a jitted function is, with the shardings that `jax.jit` was told. Calls are written out."""
+    jaxpr = program.jaxpr.jaxpr
+    eqn = jaxpr.eqns[0] if len(jaxpr.eqns) == 1 else None
+    if eqn is None or eqn.primitive.name not in ("jit", "pjit") or list(eqn.outvars) != list(jaxpr.outvars):
+        return replace(program, jaxpr=flat(program.jaxpr))
+    outer = dict(zip(jaxpr.invars, zip(program.arguments, program.in_shardings, strict=True), strict=True))
+    for number, (var, value) in enumerate(zip(jaxpr.constvars, program.jaxpr.consts, strict=True)):
+        outer[var] = f"constant {number}", _if_told(getattr(value, "sharding", None))
+    told = eqn.params["in_shardings"]
+    named = [("a number", None) if isinstance(atom, Literal) else outer[atom] for atom in eqn.invars]
+    inner = replace(
+        program,
+        jaxpr=eqn.params["jaxpr"],
+        arguments=tuple(name for name, _ in named),
+        in_shardings=tuple(_if_told(new) or old for new, (_, old) in zip(told, named, strict=True)),
+        out_shardings=tuple(
+            _if_told(new) or old for new, old in zip(eqn.params["out_shardings"], program.out_shardings, strict=True)
+        ),
+        donated=tuple(number for number, donated in enumerate(eqn.params["donated_invars"]) if donated),
+        options=dict(eqn.params.get("compiler_options_kvs", ())),
+    )
+    return _opened(inner)
+
+
+def _if_told(sharding: Any) -> NamedSharding | None:
+    return sharding if isinstance(sharding, NamedSharding) else None

@@ -1,0 +1,64 @@
+"""Inputs of open sizes: programs are compiled for Tensors that stand for their shapes, and run with others."""
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Symbol, Tensor, context, nn, ops
+
+
+@pytest.fixture(autouse=True)
+def _eight_devices():
+    mode = context.get_context("mode")
+    context.set_context(mode=context.GRAPH_MODE)
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    yield
+    context.reset_auto_parallel_context()
+    context.set_context(mode=mode)
+
+
+def open_sizes(*shape):
+    return Tensor(shape=list(shape), dtype=ms.float32)
+
+
+class Net(nn.Cell):
+    def __init__(self, operator, run):
+        super().__init__()
+        self.operator, self.run = operator, run
+        self.weight = ms.Parameter(Tensor(np.ones((16, 16), np.float32)), name="weight")
+        self.bias = ms.Parameter(Tensor(np.ones(16, np.float32)), name="bias")
+
+    def construct(self, *inputs):
+        return self.run(self, *inputs)
+
+
+NETS = {
+    "element by element": (ops.ReLU().shard(((2, 4),)), lambda net, x: net.operator(x), (None, None)),
+    "broadcast": (ops.Add().shard(((8, 1), (1,))), lambda net, x: net.operator(x, net.bias), (None, 16)),
+    "reshape": (
+        ops.ReLU().shard(((8, 1, 1),)),
+        lambda net, x: net.operator(ops.reshape(x, (8, -1, 16))),
+        (None, 16),
+    ),
+    "bias": (ops.BiasAdd().shard(((2, 4), (4,))), lambda net, x: net.operator(ops.matmul(x, net.weight), net.bias), (None, 16)),
+    "symbol": (ops.Softmax().shard(((8, 1),)), lambda net, x: net.operator(x), (Symbol(divisor=8), 16)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_step_is_compiled_for_open_sizes_and_run_with_others(name):
+    operator, run, shape = NETS[name]
+    net = Net(operator, run)
+    net.set_inputs(open_sizes(*shape))
+    net.compile(open_sizes(*shape))
+    values = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
+    actual = net(Tensor(values))
+    context.reset_auto_parallel_context()
+    np.testing.assert_allclose(actual.asnumpy(), net(Tensor(values)).asnumpy(), rtol=1e-5)
+
+
+def test_an_open_size_stands_for_as_many_as_there_are_devices_where_that_is_not_huge():
+    assert open_sizes(None, 3).shape == (8, 3)
+    assert open_sizes(None, 1 << 22).shape == (1, 1 << 22)
+    context.reset_auto_parallel_context()
+    assert open_sizes(None, Symbol(min=3, divisor=4)).shape == (1, 4)

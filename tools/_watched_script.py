@@ -1,0 +1,149 @@
+"""Run a training script as it stands, under whichever MindSpore is imported, and leave what it trained.
+
+    python tools/_watched_script.py SETTINGS.json train.py ARGUMENTS...
+
+Problem: two frameworks draw other first weights, shuffle otherwise and drop other elements, so that their losses say nothing of
+each other. Method: before the script begins, the doors to chance are closed. Sources keep their order, random transforms become
+fixed ones, nothing is dropped, and the weights that an optimizer takes follow from their names. At the end the weights and the
+number of steps of every optimizer go into the file that the settings name. `arguments` of the settings replace arguments of
+classes where a script holds its sizes in its source: `{"src.utils:GPTConfig": {"num_layers": 2}}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import runpy
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mindspore as ms
+from mindspore import dataset, nn
+from mindspore.dataset import vision
+
+Arguments = dict[str, Any]
+
+
+def preset(owner: Any, change: Callable[[Arguments], None], method: str = "__init__") -> None:
+    """Let `change` have the arguments of a class's constructor, or of another method, before they are read."""
+    original = getattr(owner, method)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        change(bound.arguments)
+        return original(*bound.args, **bound.kwargs)
+
+    setattr(owner, method, changed)
+
+
+def in_order(arguments: Arguments) -> None:
+    """A source that does not shuffle."""
+    one_worker(arguments)
+    if arguments.get("sampler") is None:
+        arguments["shuffle"] = False
+
+
+def one_worker(arguments: Arguments) -> None:
+    """As many workers as any machine has: MindSpore refuses more than there are cores."""
+    if "num_parallel_workers" in arguments:
+        arguments["num_parallel_workers"] = 1
+
+
+def keep_all(arguments: Arguments) -> None:
+    """A Dropout that drops nothing."""
+    arguments.pop("keep_prob", None)
+    arguments["p"] = 0.0
+
+
+def same(image: Any) -> Any:
+    """The image as it is."""
+    return image
+
+
+#: Random transform -> what stands in its place.
+FIXED: dict[str, Callable[..., Any]] = {
+    "RandomCrop": lambda size, *_, **__: vision.CenterCrop(size),
+    "RandomResizedCrop": lambda size, *_, **__: vision.Resize((size, size) if isinstance(size, int) else size),
+    "RandomHorizontalFlip": lambda *_, **__: same,
+    "RandomVerticalFlip": lambda *_, **__: same,
+    "RandomColorAdjust": lambda *_, **__: same,
+}
+
+
+def close_the_doors() -> None:
+    """Sources in their order, no random transform, no dropout."""
+    ms.set_seed(1)
+    for name, kind in {"int": int, "float": float, "bool": bool, "object": object}.items():
+        if not hasattr(np, name):  # NumPy's old names, which it has no more
+            setattr(np, name, kind)
+    for name in dir(dataset):
+        source = getattr(dataset, name)
+        if name.endswith("Dataset") and "shuffle" in inspect.signature(source.__init__).parameters:
+            preset(source, in_order)
+    dataset.Dataset.shuffle = lambda self, *_, **__: self
+    for name in ("map", "batch"):
+        preset(dataset.Dataset, one_worker, name)
+    preset(nn.Dropout, keep_all)
+    for place in ("mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms"):
+        for name, fixed in FIXED.items():
+            if place in sys.modules:
+                setattr(sys.modules[place], name, fixed)
+
+
+def named_value(name: str, value: np.ndarray) -> np.ndarray:
+    """A value that follows from a Parameter's name and shape; constants and whole numbers stay."""
+    if not np.issubdtype(value.dtype, np.floating) or value.size == 1 or value.min() == value.max():
+        return value
+    bound = float(np.sqrt(3 / max(1, np.prod(value.shape[1:]))))
+    return np.random.RandomState(zlib.crc32(name.encode())).uniform(-bound, bound, value.shape).astype(value.dtype)
+
+
+def watch_optimizers() -> list[Any]:
+    """The optimizers that the script is going to make, whose weights get values by name."""
+    made: list[Any] = []
+    original = nn.Optimizer.__init__
+
+    @functools.wraps(original)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        made.append(self)
+        for parameter in self.parameters:
+            parameter.set_data(ms.Tensor(named_value(parameter.name, parameter.asnumpy())))
+
+    nn.Optimizer.__init__ = watched
+    return made
+
+
+def main() -> None:
+    """Close the doors, run the script, and write the weights, however it ends."""
+    settings_file, script, *arguments = sys.argv[1:]
+    settings = json.loads(Path(settings_file).read_text())
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).resolve().parent)
+    close_the_doors()
+    for place, values in settings["arguments"].items():
+        module, name = place.split(":")
+        preset(getattr(importlib.import_module(module), name), lambda bound, values=values: bound.update(values))
+    optimizers = watch_optimizers()
+    try:
+        runpy.run_path(script, run_name="__main__")
+    finally:
+        weights = {
+            f"{number}:{parameter.name}": parameter.asnumpy()
+            for number, optimizer in enumerate(optimizers)
+            for parameter in (*optimizer.parameters, optimizer.global_step)
+        }
+        np.savez(settings["weights"], **weights)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Run public training programs of MindSpore from their own scripts for three steps: on one device, on eight, under the wheel.
+
+    python tools/run_public_scripts.py --sources /tmp/sources --folder /tmp/results [--wheel PYTHON] [--only TEXT] [--write FILE]
+
+`--sources` holds a folder for each checkout that `tools/_public_scripts.py` names; nothing in it is changed. Each run is a
+process of its own and starts the script through `tools/_watched_script.py`, which makes it comparable: equal first weights, no
+chance. What counts are the weights after the last step, relative to the largest value of each. `docs/coverage.md` has the
+table, from `tools/public_scripts.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from _public_scripts import PROGRAMS, Program
+
+HERE = Path(__file__).resolve().parent
+RUNS = ("wheel", "one", "eight")
+SECONDS = 900
+Outcome = dict[str, Any]
+
+
+def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str]:
+    """The script and its arguments, after data, a changed configuration and settings were written."""
+    copies = program.copies if run == "eight" else 1
+    data = place.parent / f"data{copies}"
+    if not data.exists():
+        program.data(data, copies)
+    home = sources / program.source / program.folder
+    config = place / "config.yaml"
+    if program.config:
+        first, *others = yaml.safe_load_all((home / program.config).read_text())
+        config.write_text(yaml.safe_dump_all([first | program.entries, *others], sort_keys=False))
+    settings = {"weights": str(place / "weights.npz"), "arguments": program.settings}
+    (place / "settings.json").write_text(json.dumps(settings))
+    text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
+    values = {"data": data, "config": config, "folder": place, "home": home}
+    return [str(home / program.script), *text.format(**values).split()]
+
+
+def run_one(name: str, run: str, options: argparse.Namespace) -> None:
+    """One run of a program, whose output, weights and exit code are files of its folder."""
+    place = options.folder.resolve() / name / run
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    script = prepared(PROGRAMS[name], run, options.sources.resolve(), place)
+    start = [sys.executable, "-m", "sporax", "run", *(["--local_devices", "8"] if run == "eight" else [])]
+    command = [
+        *([options.wheel] if run == "wheel" else start),
+        str(HERE / "_watched_script.py"),
+        "settings.json",
+        *script,
+    ]
+    environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    with (place / "output.txt").open("w") as output:
+        try:
+            code = subprocess.run(
+                command, cwd=place, env=environment, stdout=output, stderr=output, timeout=SECONDS, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    (place / "code").write_text(str(code))
+
+
+def weights_of(folder: Path) -> dict[str, np.ndarray]:
+    """What a run left, if it ended well."""
+    if not (folder / "code").exists() or (folder / "code").read_text() != "0" or not (folder / "weights.npz").exists():
+        return {}
+    with np.load(folder / "weights.npz") as stored:
+        return dict(stored)
+
+
+def steps(weights: dict[str, np.ndarray]) -> int:
+    """How many steps the first optimizer took."""
+    return int(max((value.reshape(-1)[0] for name, value in weights.items() if "global_step" in name), default=0))
+
+
+def difference(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float | None:
+    """Largest difference of a weight, relative to the largest value of it; None where weights or steps are others."""
+    if not mine or mine.keys() != other.keys() or steps(mine) != steps(other):
+        return None
+    pairs = [(mine[name].astype(np.float64), other[name].astype(np.float64)) for name in mine]
+    return float(max(np.abs(a - b).max() / max(np.abs(b).max(), 1e-12) for a, b in pairs))
+
+
+def last_error(folder: Path) -> str:
+    """The line that says why a run failed."""
+    text = (folder / "output.txt").read_text(errors="replace") if (folder / "output.txt").exists() else ""
+    lines = [line.strip() for line in text.splitlines() if "Error" in line]
+    return (lines[-1] if lines else "")[:300]
+
+
+def summary(name: str, folder: Path) -> Outcome:
+    """Steps and differences of a program."""
+    found = {run: weights_of(folder / name / run) for run in RUNS}
+    row: Outcome = {run: steps(found[run]) for run in RUNS}
+    row["to one"] = difference(found["eight"], found["one"])
+    row["to the wheel"] = difference(found["one"], found["wheel"])
+    row["why"] = PROGRAMS[name].why
+    row |= {f"{run} error": last_error(folder / name / run) for run in RUNS if not found[run]}
+    return row
+
+
+def main() -> None:
+    """Run what is asked for, print a line each, and write the summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sources", type=Path, required=True, help="folder of the checkouts")
+    parser.add_argument("--folder", type=Path, required=True, help="where data, outputs and weights go")
+    parser.add_argument(
+        "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
+    )
+    parser.add_argument(
+        "--only", default="", help="programs with one of these texts in their names, separated by commas"
+    )
+    parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
+    parser.add_argument(
+        "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
+    )
+    options = parser.parse_args()
+    rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
+    for name in (name for name in PROGRAMS if any(text in name for text in options.only.split(","))):
+        for run in options.runs.split(","):
+            if run != "wheel" or options.wheel:
+                run_one(name, run, options)
+        rows[name] = summary(name, options.folder)
+        print(name, json.dumps(rows[name]), flush=True)
+    if options.write:
+        options.write.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
