@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from _generated import ROOT, run, table
+from public_jax_programs import PROGRAMS
 
 from sporax.base.text_tables import size_text
 
@@ -45,8 +46,9 @@ def page() -> str:
             ("Program", "Size", "Plan, s", "Step", "Memory of a device", "Line that changes"),
             [_real(name, rows[name]) for name in real],
         ),
-        "## What failed",
-        *(["\n".join(failed)] if failed else ["Nothing that is listed above."]),
+        "## What failed, and what was not run",
+        "\n".join(failed) or "Nothing that is listed above failed.",
+        f"Rows of the tool without a result: {', '.join(name for name in PROGRAMS if name not in rows) or 'none'}.",
         *(["## Notes of the plans", "\n".join(noted)] if noted else []),
     ]
     return "\n\n".join(parts) + "\n"

@@ -58,6 +58,8 @@ Outcome = dict[str, Any]
 class Empty(MagicMock):
     """Has every attribute, those that tests would misspell as well."""
 
+    __version__ = "0"
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"unsafe": True, **options})
 
@@ -73,7 +75,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
         """The empty module."""
-        made = {"Tensor": type("Tensor", (), {}), "__version__": "0", "__file__": None, "__all__": [], "__path__": []}
+        made = {"Tensor": type("Tensor", (), {}), "__file__": None, "__all__": [], "__path__": []}
         return Empty(name=spec.name, __name__=spec.name, __spec__=spec, **made)
 
     def exec_module(self, module: Any) -> None:
