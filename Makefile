@@ -77,6 +77,7 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_operator_docs.py
 	$(BIN)/python tools/make_api_docs.py
 	$(BIN)/python tools/make_coverage_docs.py
+	$(BIN)/python tools/make_jax_coverage_docs.py
 	$(BIN)/python tools/make_rule_docs.py
 	$(BIN)/python tools/make_type_stubs.py
 	$(BIN)/sporax k8s manifests --output deploy --packages

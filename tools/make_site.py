@@ -35,6 +35,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "guides/survive_failures",
         "guides/where_time_goes",
         "guides/choose_a_strategy",
+        "guides/plan_a_jax_program",
         "guides/fit_into_memory",
         "guides/convert_checkpoints",
         "guides/kubernetes",
@@ -64,7 +65,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "profiling",
         "security",
     ),
-    "Reference": ("reference/*", "api", "operators", "coverage", "tutorials", "rules", "glossary"),
+    "Reference": ("reference/*", "api", "operators", "coverage", "coverage_jax", "tutorials", "rules", "glossary"),
     "Figures": ("what_works", "validation", "reliability", "*_measurements", "kubernetes_invalid_specs"),
     "Inside": (
         "architecture",

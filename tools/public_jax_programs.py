@@ -48,6 +48,7 @@ class Program(NamedTuple):
         build: makes the step, at a real size or small.
         real: the real size, in words.
         change: what becomes of the line that compiles it.
+        first: modules that ask what is installed, and are loaded before empty modules stand in.
     """
 
     repository: str
@@ -55,16 +56,19 @@ class Program(NamedTuple):
     build: Callable[[bool], Step]
     real: str
     change: str
+    first: tuple[str, ...] = ()
 
 
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(name: str, repository: str, *folders: str, real: str, change: str = "`jax.jit`") -> Any:
+def program(
+    name: str, repository: str, *folders: str, real: str, change: str = "`jax.jit`", first: tuple[str, ...] = ()
+) -> Any:
     """Put a function that builds a step into the table."""
 
     def noted(build: Callable[[bool], Step]) -> Callable[[bool], Step]:
-        PROGRAMS[name] = Program(repository, folders, build, real, change)
+        PROGRAMS[name] = Program(repository, folders, build, real, change, first)
         return build
 
     return noted
@@ -562,7 +566,7 @@ def equinox_diffusion(is_real: bool) -> Step:
 # -------------------------------------------------------------------------------------------------------------- optax
 
 
-@program("optax nanolm", "optax", "examples", real="the default, batch 16,384")
+@program("optax nanolm", "optax", "examples", real="the default, batch 256")
 def optax_nanolm(is_real: bool) -> Step:
     sizes = {} if is_real else {"BLOCK_SIZE": 16, "NUM_LAYERS": 2, "EMBED_SIZE": 32, "NUM_HEADS": 4, "HEAD_SIZE": 8}
     text = "the quick brown fox jumps over the lazy dog\n" * 100
@@ -570,7 +574,7 @@ def optax_nanolm(is_real: bool) -> Step:
     def run() -> None:
         namespace(
             here("optax") / "examples/nanolm.ipynb", "tfds.load",
-            text_train=text, text_validation=text, **sizes, BATCH_SIZE=16_384 if is_real else 8,
+            text_train=text, text_validation=text, **sizes, BATCH_SIZE=256 if is_real else 8,
         )  # fmt: skip
 
     fn, args = step_of(run, jax, "jit", "step")
@@ -617,8 +621,9 @@ def optax_lbfgs(is_real: bool) -> Step:
 # ------------------------------------------------------------------------------------------------------------ PureJaxRL
 
 
-@program("PureJaxRL ppo", "purejaxrl", "purejaxrl", real="65,536 environments")
+@program("PureJaxRL ppo", "purejaxrl", "purejaxrl", real="65,536 environments", first=("distrax",))
 def purejaxrl(is_real: bool) -> Step:
+    jax.tree_map = jax.tree.map  # as JAX had it in 2024
     import ppo
 
     worlds, steps = (65_536, 128) if is_real else (8, 8)

@@ -59,3 +59,22 @@ def test_loops_of_unknown_length_are_noted():
     graph = builder.graph(result)
     assert "loops of unknown length are counted once" in summarize(graph, replicated_plan(graph, MESH)).notes
     assert not any("loops" in note for note in summarize(scan(), replicated_plan(scan(), MESH)).notes)
+
+
+def test_data_that_every_device_gathers_is_named_at_the_head():
+    """At small sizes sending costs more than computing; users who fix their batch should know of it."""
+    import jax
+
+    import sporax
+    from sporax.report.render.text import plain_text
+
+    def heads(rows, mode):
+        w, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((512, 512), (rows, 512)))
+        step = jax.grad(lambda w, x: ((x @ w) ** 2).mean())
+        planned = sporax.plan(step, w, x, devices=8, hardware="h100", mode=mode, fixed={1: (8, 1)})
+        return plain_text(planned.summary(), 1000)
+
+    for mode in ("dynamic", "recursive"):
+        assert "computed whole" in (small := heads(8, mode))
+        assert "[1]: every device gathers it and computes all that reads it" in small
+        assert "computed whole" not in heads(1 << 20, mode)

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
@@ -91,7 +92,10 @@ class _Summarizer:
         return Summary(
             plan.mesh.num_devices,
             self.axes.sizes,
-            headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
+            replace(
+                headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
+                gathered="" if search is None else self._gathered(),
+            ),
             rows,
             arrows,
             tensors,
@@ -177,6 +181,17 @@ class _Summarizer:
             flops,
             _traffic(collective for row in rows for collective in row.collectives),
         )
+
+    def _gathered(self) -> str:
+        """Of data that is sharded, what is whole wherever it is read."""
+        pairs = zip(self.graph.operators, self.plan.operators, strict=True)
+        reads = [read for entry, planned in pairs for read in zip(entry.operands, planned.operands, strict=True)]
+        whole = {tensor for tensor, _ in reads} - {tensor for tensor, place in reads if not place.is_replicated}
+        inputs = zip(self.graph.inputs, self.plan.inputs, strict=True)
+        data = ((entry, place) for entry, place in inputs if entry.role is Role.DATA and entry.tensor in whole)
+        names = [entry.name for entry, place in data if not place.is_replicated]
+        why = "every device gathers it and computes all that reads it, which takes less time at these sizes"
+        return f"{', '.join(names)}: {why}" if names else ""
 
     def _loops(self) -> Iterable[str]:
         names = {operator.name for operator in self.graph.walk()}

@@ -29,6 +29,7 @@ class Headline:
         compiled_bytes: memory of one device that the compiled plan needs, where the limit had it compiled.
         limit_bytes: what the plan may use of one device: the limit that was set, or the memory that the hardware has.
         remark: what the figures mean, where that needs a word.
+        gathered: which data every device gathers, though it is sharded.
     """
 
     script: str = ""
@@ -45,6 +46,7 @@ class Headline:
     compiled_bytes: int | None = None
     limit_bytes: int | None = None
     remark: str = ""
+    gathered: str = ""
 
 
 @dataclass(frozen=True, slots=True)

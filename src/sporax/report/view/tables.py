@@ -205,6 +205,7 @@ def headline_table(head: Headline) -> Section:
         ("throughput", samples + tokens),
         ("model FLOPs utilization", "" if head.mfu is None else f"{100 * head.mfu:#.3g}%"),
         ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
+        ("computed whole", head.gathered),
         ("what figures mean", head.remark),
     )
     return Section("", ("", ""), tuple(row for row in rows if row[1]))

@@ -89,8 +89,8 @@ class OfOneShape:
         if not any(_is_elsewhere(leaves[place]) for place in self._looked_at):
             return args
         moved = [place for place, leaf in enumerate(leaves) if _is_elsewhere(leaf)]
-        strong = [_strong(leaves[place]) for place in moved]
-        for place, leaf in zip(moved, jax.device_put(strong, [self.shardings[place] for place in moved]), strict=True):
+        there = jax.device_put([_strong(leaves[place]) for place in moved], [self.shardings[place] for place in moved])
+        for place, leaf in zip(moved, there, strict=True):
             leaves[place] = leaf
         return tuple(jax.tree.unflatten(tree, leaves))
 
