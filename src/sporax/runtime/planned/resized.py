@@ -99,7 +99,7 @@ def _is_elsewhere(leaf: Any) -> bool:
     """Whether an array is on no mesh, or has a weak type."""
     if isinstance(leaf, jax.core.Tracer):
         return False
-    return not isinstance(getattr(leaf, "sharding", None), NamedSharding) or bool(leaf.weak_type)
+    return not isinstance(getattr(leaf, "sharding", None), NamedSharding) or jax.typeof(leaf).weak_type
 
 
 def _strong(leaf: Any) -> Any:
