@@ -263,7 +263,7 @@ PROGRAMS = {
         "--device_target Ascend --run_distribute True --device_num 8",
         "config/ssd300_config.yaml",
         {"batch_size": 2, "epoch_size": 1, "warmup_epochs": 0},
-        why="crops and flips by NumPy's own chance; the wheel refuses Less of int64",
+        why="crops and flips by NumPy's own chance; the wheel has no Less of int64",
     ),
     "yolov3": Program(
         "models",
@@ -497,7 +497,7 @@ PROGRAMS = {
         {"runner_config": {"batch_size": 1}}
         | {"parallel_config": {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "micro_batch_num": 2}},
         copies=1,
-        why="on eight: Gather with table and indices sharded in a pipeline is refused",
+        why="on eight: Gather with table and indices sharded in a pipeline is not supported",
     ),
     "mindformers_gpt2": Program(
         "mindformers",

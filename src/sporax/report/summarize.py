@@ -183,12 +183,12 @@ class _Summarizer:
         )
 
     def _gathered(self) -> str:
-        """Of data that is sharded, what is whole wherever it is read."""
+        """Of data that is sharded, what every reader gathers."""
         pairs = zip(self.graph.operators, self.plan.operators, strict=True)
         reads = [read for entry, planned in pairs for read in zip(entry.operands, planned.operands, strict=True)]
-        whole = {tensor for tensor, _ in reads} - {tensor for tensor, place in reads if not place.is_replicated}
+        gathered = {tensor for tensor, _ in reads} - {tensor for tensor, place in reads if not place.is_replicated}
         inputs = zip(self.graph.inputs, self.plan.inputs, strict=True)
-        data = ((entry, place) for entry, place in inputs if entry.role is Role.DATA and entry.tensor in whole)
+        data = ((entry, place) for entry, place in inputs if entry.role is Role.DATA and entry.tensor in gathered)
         names = [entry.name for entry, place in data if not place.is_replicated]
         why = "every device gathers it and computes all that reads it, which takes less time at these sizes"
         return f"{', '.join(names)}: {why}" if names else ""
