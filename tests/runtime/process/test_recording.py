@@ -31,6 +31,8 @@ class Net(nn.Cell):
 @pytest.fixture
 def record(tmp_path, names_of_programs):
     """``record(first, last)``: these steps are recorded."""
+    others = set(SESSION.executables)  # programs of other tests that still exist: they may have the names of this one's
+    SESSION.executables.clear()
 
     def begin(first, last):
         folder = tmp_path / "profile"
@@ -39,6 +41,7 @@ def record(tmp_path, names_of_programs):
 
     yield begin
     SESSION.recording = None
+    SESSION.executables.update(others)
     context.reset_auto_parallel_context()
     context.set_context(mode=context.PYNATIVE_MODE)
 
