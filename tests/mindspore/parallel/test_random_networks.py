@@ -1,5 +1,6 @@
 """Random small networks, planned in every way: no internal error, and the numbers of one device (`tools/fuzz_plans.py`)."""
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +130,12 @@ def test_every_smaller_case_is_a_program():
 
 @pytest.mark.parametrize("number", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (0, 1, 2, 4))])
 def test_no_search_is_slower_than_strategies_by_hand(number):
-    cases = (fuzz_plans.case_of("hand", drawn, 4, 0.0) for drawn in range(40))
-    case = [entry for entry in cases if any(value.strategy for value in entry.values)][number]
-    failure = fuzz_plans.slower_than_by_hand(case, "h100")
-    assert failure is None, f"{failure}\n{text(case)}"
+    for case in (fuzz_plans.case_of("hand", drawn, 4, 0.0) for drawn in range(40)):
+        if any(value.strategy for value in case.values):
+            with contextlib.suppress(fuzz_plans.Refused):  # the strategies do not fit the case
+                failure = fuzz_plans.slower_than_by_hand(case, "h100")
+                assert failure is None, f"{failure}\n{text(case)}"
+                number -= 1
+        if number < 0:
+            return
+    pytest.fail("too few cases have strategies that fit")
