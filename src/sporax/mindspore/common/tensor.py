@@ -483,7 +483,7 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
         return _constant(np.array(value) if target is None else np.asarray(value).astype(target))
     if isinstance(value, _NUMBERS):
         return _constant(np.asarray(value).astype(target or _python_dtype([value])))
-    if isinstance(value, list | tuple) or (isinstance(value, range) and frames.compiling()):  # as in MindSpore, a tuple there
+    if isinstance(value, (list | tuple | range) if frames.compiling() else list | tuple):
         return _from_sequence(value, target)
     raise SporaxTypeError(
         "For 'Tensor', the type of 'input_data' should be one of [Tensor, ndarray, bool, int, float, complex, list, tuple], "
