@@ -114,10 +114,10 @@ def test_unfinished_files_of_compiled_programs_are_removed(tmp_path):
     for name, content in {"good": good, "unfinished": good[:-5], "empty": b"", "other": b"\x28\xb5\x2f\xfd..."}.items():
         (tmp_path / f"{name}-cache").write_bytes(content)
     remove_damaged(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*-cache")) == ["good-cache", "other-cache"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".sound", "good-cache", "other-cache"]
     (tmp_path / "later-cache").write_bytes(good[:-5])  # what is newer than the last look is looked at
     remove_damaged(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*-cache")) == ["good-cache", "other-cache"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".sound", "good-cache", "other-cache"]
     remove_damaged(tmp_path / "missing")
 
 

@@ -14,7 +14,7 @@ from forked_commands import ForkedCommand
 from sporax.cluster import ports
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
-SECONDS = 60
+SECONDS = 15
 
 
 @pytest.mark.sampled(3)
@@ -36,6 +36,7 @@ SECONDS = 60
     ],
 )
 def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variables):
+    started = time.time()
     job = run_ranks("failing.py", 2, how, **variables)
     ended = time.time()
     output = job.stdout + job.stderr
@@ -46,7 +47,8 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
     assert expected in output
     assert "rank 1" in output
     begun = next(float(line.split()[-1]) for line in output.splitlines() if "the end begins at" in line)
-    assert ended - begun < SECONDS, output
+    # On a busy machine, where starting takes long, the end may take as many times as long.
+    assert ended - begun < max(SECONDS, 5 * (begun - started)), output
 
 
 @pytest.mark.sampled(1)

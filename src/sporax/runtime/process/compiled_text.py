@@ -12,8 +12,10 @@ import re
 import sysconfig
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from sporax.base.made_later import dataclass
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 """Opcodes by which devices communicate; "-start" is added where they are asynchronous, and the "-done" half says nothing new."""

@@ -45,11 +45,12 @@ from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.made_later import dataclass
 from sporax.base.progress import activity, reported
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
+from sporax.runtime.process.compiled_text import COLLECTIVES
 from sporax.runtime.session import SESSION
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 # "-start" is the asynchronous form; its "-done" half is not counted.
-_COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+_COLLECTIVE = re.compile(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
 @dataclass

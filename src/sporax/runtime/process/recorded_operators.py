@@ -133,14 +133,9 @@ def _described(opcode: str, scopes: str, program: str) -> CompiledInstruction:
     return CompiledInstruction(opcode, path or purpose, primitive, purpose)
 
 
-def texts_of(executables: Iterable[Any]) -> list[str]:
-    """The texts of compiled programs; several for programs of a pipeline."""
-    return [executable.as_text() for executable in executables]
-
-
 def read_recording(file: Path) -> Recorded:
     """Read a file of JAX's profiler, with the programs that this process has compiled."""
-    known = instructions_of(texts_of(SESSION.executables))
+    known = instructions_of(executable.as_text() for executable in SESSION.executables)
     with warnings.catch_warnings():
         # Python 3.13 warns of the types that JAX makes of a file, within C++: where warnings are errors, the process would abort.
         warnings.simplefilter("ignore", DeprecationWarning)
