@@ -23,7 +23,7 @@ demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show
 test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (about 17 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto -m "not full and not soak" --costs --durations 10
 
-test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several machines, long searches, pages and examples (25 minutes)
+test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several machines, long searches, pages and examples (about 30 minutes)
 	$(BIN)/python -m pytest -n auto -m "not soak" --durations 10
 
 test-changed: $(BIN)/.ready ## Run what `make test` leaves out, of the packages that changed since the last release and of those above them
