@@ -18,8 +18,9 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore import Tensor, context, nn, ops
+from sporax.mindspore import Tensor, context, jit, nn, ops
 from sporax.mindspore.context._strategy_files.layouts import parameter_layouts
+from sporax.mindspore.ops import auto_generate
 from sporax.mindspore.parallel import Layout
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 
@@ -182,3 +183,36 @@ def test_groups_of_optimizer_parallelism_that_do_not_divide_leave_weights_whole(
     with nullcontext() if cut else pytest.warns(UserWarning, match=message):
         layout = parameter_layouts(step.program.plan(Tensor(X), Tensor(Y)))["block.weight"]
     assert layout.shard_shape == ((24 // size, 24) if cut else (24, 24))
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "arguments", "strategies", "refused"),
+    [
+        ("PadV3", (), ([0, 0, 2, 2], 1.0), (((1, 8), (1,), ()), ((1, 4), (1,)), ((1, 2),)), ((2, 1), (1,), ())),
+        ("RepeatInterleaveTensor", (), (Tensor([1, 2, 3, 4] * 2), 1), (((8, 1), (1,)), ((4, 1),)), ((1, 8), (1,))),
+        ("RepeatInterleaveInt", (), (2, 1), (((8, 1),),), ((8, 1), (1,))),
+        ("UniformCandidateSampler", (8, 4, True, 30), (), (((4, 1),), ((1, 8),)), ((8, 2),)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_entries_of_constants(name, attributes, arguments, strategies, refused):
+    def result(strategy, **settings):
+        context.reset_auto_parallel_context()
+        context.set_auto_parallel_context(**settings)
+        primitive = getattr(auto_generate, name)(*attributes)
+        operator = primitive.shard(strategy) if strategy else primitive
+        values = np.arange(64, dtype=np.int32).reshape(8, 8) % 30
+        return jit(lambda x: operator(x, *arguments))(Tensor(values))
+
+    context.set_context(mode=context.GRAPH_MODE)
+    alone = result(None)
+    settings = {"parallel_mode": "semi_auto_parallel", "device_num": 8, "dataset_strategy": "full_batch"}
+    for strategy in strategies:
+        one, other = (
+            value[1] if isinstance(value, tuple) else value for value in (alone, result(strategy, **settings))
+        )
+        assert one.shape == other.shape and (name == "UniformCandidateSampler" or (one == other).all())
+    with pytest.raises(
+        SporaxRuntimeError, match=name if name in ("PadV3", "UniformCandidateSampler") else "strategy|must"
+    ):
+        result(refused, **settings)

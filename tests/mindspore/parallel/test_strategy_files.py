@@ -232,3 +232,33 @@ def test_op_strategy_config_is_a_setting():
 def test_settings_of_strategy_files_that_make_no_sense_are_refused(arguments, error):
     with pytest.raises(error, match="For 'set_op_strategy_config'"):
         set_op_strategy_config(*arguments)
+
+
+def test_the_executor_has_strategies_by_names_of_operators():
+    step = make_step(*BY_HAND)
+    executor = ms.common.api._cell_graph_executor
+    executor.compile(step, Tensor(X), Tensor(Y))
+    found = executor._get_shard_strategy(step)
+    assert found["Default/network._backbone.first/MatMul-op0"] == [[2, 1], [1, 4]]
+    assert found["Default/network._backbone.second/MatMul-op1"] == [[2, 4], [4, 1]]
+    assert executor._get_num_parallel_ops(step) == len(found) > 4
+    context.reset_auto_parallel_context()
+    assert executor._get_shard_strategy(nn.ReLU()) == {}
+
+
+def test_a_virtual_data_set_shards_the_inputs_of_a_network():
+    class Sums(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.data = ms.ops.operations.comm_ops._VirtualDataset().shard(((8, 1), (8, 1)))
+
+        def construct(self, *inputs):
+            return sum(value.sum() for value in self.data(*inputs))
+
+    make_step()  # for its settings
+    net, values = Sums(), (Tensor(X), Tensor(X[:8]))
+    np.testing.assert_allclose(net(*values).asnumpy(), X.sum() + X[:8].sum(), rtol=1e-5)
+    assert ms.common.api._cell_graph_executor._get_shard_strategy(net)["Default/data/_VirtualDataset-op0"] == [
+        [8, 1],
+        [8, 1],
+    ]

@@ -39,7 +39,7 @@ _PATHS_OF = {
         parallel.checkpoint_transform parallel.transform_safetensors
     """,
     "sporax.mindspore.context": "parallel.algo_parameter_config",
-    "sporax.mindspore.parallel": "parallel.parameter_broadcast",
+    "sporax.mindspore.parallel": "parallel.parameter_broadcast parallel.shard",
     "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
     "sporax.mindspore.communication.management": "communication._comm_helper",
     "sporax.mindspore.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",

@@ -29,6 +29,7 @@ from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.context._strategy_files.files import by_operator
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -157,6 +158,15 @@ class _CellGraphExecutor:
         return obj.compile_and_run(*args)
 
     run = __call__
+
+    def _get_shard_strategy(self, obj: Any) -> dict[str, list[list[int]]]:
+        """Numbers of slices of each operator of a compiled Cell, by its name; empty where no plan shards the Cell."""
+        planned = obj.program.planned
+        return {} if planned is None else by_operator(planned)
+
+    def _get_num_parallel_ops(self, obj: Any) -> int:
+        """Number of operators of a compiled Cell that a plan shards."""
+        return len(self._get_shard_strategy(obj))
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse("_cell_graph_executor", name)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,6 +46,7 @@ from sporax.mindspore.context._strategy_files.layouts import (
     PlacedStep,
     parameter_layouts,
     ranks_with_same_slices,
+    refuse_stages,
 )
 
 LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"
@@ -101,6 +103,25 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
             if name in trained or not only_trained
         }
         _write(weights, {LAYOUTS: layouts, STRATEGIES: by_weight})
+
+
+def by_operator(step: SavedStep) -> dict[str, list[list[int]]]:
+    """Numbers of slices of a step's operators, empty where none shards it, by names such as ``"Default/network.fc/MatMul-op0"``.
+
+    As in MindSpore, the class of the outermost Cell is left out, and equal operators are counted over the step.
+
+    Raises:
+        SporaxRuntimeError: it has several pipeline stages.
+    """
+    refuse_stages("_get_shard_strategy", step)
+    counts: Counter[str] = Counter()
+    found = {}
+    for entrance in entrances(step.graph, step.plan):
+        strategy = planned_strategy(entrance, step.plan.mesh, lambda mark: True) or ()
+        place = "/".join(filter(None, ("Default", entrance.mark.path.partition(".")[2], entrance.mark.operator)))
+        found[f"{place}-op{counts[entrance.mark.operator]}"] = strategy_to_json(strategy)["parallel_strategy"]
+        counts[entrance.mark.operator] += 1
+    return found
 
 
 def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:

@@ -149,12 +149,21 @@ def layouts_of_stage(step: Any) -> dict[str, ParameterLayout]:
     Raises:
         SporaxRuntimeError: it has several pipeline stages.
     """
+    refuse_stages("parameter_layout_dict", step)
+    return parameter_layouts(step)
+
+
+def refuse_stages(what: str, step: Any) -> None:
+    """Check that a step has one pipeline stage.
+
+    Raises:
+        SporaxRuntimeError: it has several.
+    """
     if step.settings.parallel.pipeline_stages > 1:
         raise SporaxRuntimeError(
-            "For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet: the arrays of the "
-            "Parameters say how they are sharded."
+            f"For '{what}', a network in several pipeline stages is not offered yet: the arrays of the Parameters say how they "
+            "are sharded."
         )
-    return parameter_layouts(step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from sporax.base.made_later import dataclass
-from sporax.ir.operator_dims import UNSTATED, Call, Dims, NamedDims, Names, OperatorDims, Shapes, numbered
+from sporax.ir.operation import Shape
+from sporax.ir.operator_dims import (
+    UNSTATED,
+    Call,
+    Dims,
+    NamedDims,
+    Names,
+    OperatorDims,
+    Shapes,
+    StrategyEntry,
+    numbered,
+)
 
 Stated = str | NamedDims | OperatorDims | None
 """What may be stated of an operator."""
@@ -69,6 +80,12 @@ LAST = Along("last", -1)
 def position_by_position(call: Call, shapes: Shapes) -> Dims:
     """All inputs have the same dimensions."""
     return Dims(tuple(numbered(len(shape)) for shape in shapes))
+
+
+def with_constants(names: Names, shape: Shape, *sizes: Shape) -> Dims:
+    """The dims of an operator's tensor; a strategy may have entries for what else MindSpore counts as inputs, of these sizes."""
+    others = (StrategyEntry(numbered(len(size), range(len(size)), f"c{at}"), size) for at, size in enumerate(sizes))
+    return Dims((names,), (StrategyEntry(names, shape), *others))
 
 
 def never_sharded(call: Call, shapes: Shapes) -> Dims:

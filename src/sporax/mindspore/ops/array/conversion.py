@@ -16,7 +16,7 @@ from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.dims import FOLLOWS
+from sporax.mindspore.ops._core.dims import FOLLOWS, position_by_position
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator
 
 _NUMBERS = (bool, int, float)
@@ -196,6 +196,12 @@ def deepcopy(input_x: Array) -> Array:
     """A copy."""
     # `copy=True`: JAX may otherwise give the same buffer, which a step could donate.
     return jnp.array(input_x, copy=True)
+
+
+@operator("_VirtualDataset", function="", dims=position_by_position)
+def _virtual_dataset(*args: Array) -> tuple[Array, ...]:
+    """The inputs of a network as they are: a strategy shards them like data."""
+    return args
 
 
 @operator("StopGradient", function="stop_gradient", dims=FOLLOWS)

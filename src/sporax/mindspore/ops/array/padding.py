@@ -15,6 +15,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import with_constants
 from sporax.mindspore.ops._core.operator import Array, operator
 
 Pads = tuple[tuple[int, int], ...]
@@ -63,7 +64,8 @@ def _pad_dims(call: Call, shapes: Shapes) -> Dims:
     """Dims to which cells are added are never sharded; the first pair of numbers is of the last dim."""
     rank, numbers = len(shapes[0]), call.get("padding", ())
     pairs = enumerate(zip(numbers[::2], numbers[1::2], strict=True)) if isinstance(numbers, tuple) else ()
-    return Dims((numbered(rank, [rank - 1 - place for place, pair in pairs if any(pair)]),))
+    names = numbered(rank, [rank - 1 - place for place, pair in pairs if any(pair)])
+    return with_constants(names, shapes[0], (len(numbers),) if isinstance(numbers, tuple) else (), ())
 
 
 @operator(function="", dims=_pad_dims)

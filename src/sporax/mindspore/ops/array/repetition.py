@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.dims import Along
+from sporax.mindspore.ops._core.dims import Along, along, with_constants
 from sporax.mindspore.ops._core.operator import Array, operator
 
 # ------------------------------------------------------------------------------------------------------------ joining
@@ -178,7 +179,14 @@ def repeat_interleave(input: Any, repeats: Any, axis: int | None = None) -> Any:
     return _repeated(input, counts, axis)
 
 
-@operator(function="")
+def _repeated_dims(call: Call, shapes: Shapes) -> Dims:
+    """The dim whose slices are repeated is never sharded; without one, none is."""
+    rank, axis, repeats = len(shapes[0]), call.get("axis"), call.get("repeats")
+    names = numbered(rank, range(rank) if axis is None else along(call, "axis", axis, rank))
+    return with_constants(names, shapes[0], *(((len(repeats),),) if isinstance(repeats, tuple) else ()))
+
+
+@operator(function="", dims=_repeated_dims)
 def _repeated(input: Array, repeats: int | tuple[int, ...], axis: int | None) -> Array:
     """Every slice along `axis` several times in a row."""
     values = input.reshape(-1) if axis is None else input

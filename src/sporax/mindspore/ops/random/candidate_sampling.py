@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.random.distributions import class_form, drawn, stream
@@ -61,6 +62,12 @@ def _one_by_one(key: Array, probability: Array, refused: Array, count: int, uniq
     return classes, tries
 
 
+def _sampler_dims(call: Call, shapes: Shapes) -> Dims:
+    """A strategy shards the true classes, whatever draws."""
+    classes = ("n", "true")
+    return Dims((numbered(len(shapes[0]), range(len(shapes[0]))), classes), (StrategyEntry(classes, shapes[1]),))
+
+
 def _sampler(name: str, falling: bool, doc: str) -> None:
     """Register one sampler's forms; `falling` is whether the probability of a class falls with its number."""
 
@@ -91,7 +98,7 @@ def _sampler(name: str, falling: bool, doc: str) -> None:
         return classes.astype(true_classes.dtype), expected(true_classes), expected(classes)
 
     _forms.__doc__ = doc
-    _KERNELS[name] = operator(function="")(_forms)
+    _KERNELS[name] = operator(function="", dims=_sampler_dims)(_forms)
 
 
 _KERNELS: dict[str, Any] = {}
