@@ -152,7 +152,7 @@ def test_errors():
         data.map(lambda x: x, callbacks=Silent())
     with pytest.raises(TypeError, match="'callbacks' must be DSCallback"):
         data.map(lambda x: x, callbacks=3)
-    with pytest.raises(ValueError, match="'step_size'"):
+    with pytest.raises(ValueError, match="step_size is not within"):
         Recorder(0)
     with pytest.raises(RuntimeError, match="'ds_step_begin' of the callback 'Failing' failed with KeyError"):
         list(data.map(lambda x: x, callbacks=[Failing()]))

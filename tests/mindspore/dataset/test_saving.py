@@ -67,8 +67,8 @@ def test_steps_are_saved_as_they_come(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"num_files": 0}, ValueError, "'num_files' must be"),
-        ({"num_files": 1001}, ValueError, "'num_files' must be"),
+        ({"num_files": 0}, ValueError, "num_files is not within"),
+        ({"num_files": 1001}, ValueError, "num_files is not within"),
         ({"file_type": "tfrecord"}, ValueError, "'file_type' must be 'mindrecord', but got 'tfrecord'"),
         ({"file_name": ""}, ValueError, "the file name must be a str and no folder, but got ''"),
     ],

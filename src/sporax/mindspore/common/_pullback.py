@@ -403,7 +403,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         cotangents = wrap(jnp.asarray(cotangents))
     leaves = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
     if len(leaves) != len(outputs):
-        raise SporaxValueError(
+        raise SporaxTypeError(
             f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(leaves)}."
         )
 

@@ -10,17 +10,19 @@ import numbers
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.session import SESSION
 
-# Largest int32, the C++ type of most of MindSpore's arguments.
+# Largest int32, the C++ type of most of MindSpore's arguments: bounds integers without a limit of their own.
 INT32_MAX = 2**31 - 1
-# Largest int64: bounds integers without a limit of their own.
+# Largest int64, that of counts of rows.
 INT64_MAX = 2**63 - 1
+# Up to here float32 has all integers: MindSpore's limit of numbers without one of their own.
+FLOAT32_MAX = 2**24
 
 
 class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
@@ -34,42 +36,53 @@ def type_error(where: str, name: str, expected: str, value: object) -> SporaxTyp
     )
 
 
-def check_int(where: str, name: str, value: object, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
+def check_type(where: str, name: str, value: object, *types: type[Any], takes_bool: bool = True) -> None:
+    """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
+    if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
+        raise SporaxTypeError(
+            f"For '{where}', Argument {name} with value {value} is not of type {list(types)}, but got {type(value)}."
+        )
+
+
+def range_error(where: str, name: str, interval: str, value: object) -> SporaxValueError:
+    """The error for a number outside of an interval, in MindSpore's words."""
+    return SporaxValueError(
+        f"For '{where}', Input {name} is not within the required interval of {interval}. Got {value}."
+    )
+
+
+def check_int(where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> int:
     """An int (numpy's too, bool not) within [low, high]."""
-    # bool is a subclass of int, but MindSpore refuses it.
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise type_error(where, name, "int", value)
+    if not isinstance(value, np.integer):
+        check_type(where, name, value, int, takes_bool=False)
     if not low <= value <= high:
-        raise SporaxValueError(f"For '{where}', the argument '{name}' must be in [{low}, {high}], but got {value}.")
+        raise range_error(where, name, f"[{low}, {high}]", value)
     return int(value)
 
 
 def check_bool(where: str, name: str, value: object) -> bool:
     """A bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise type_error(where, name, "bool", value)
+    if not isinstance(value, np.bool_):
+        check_type(where, name, value, bool)
     return bool(value)
 
 
 def check_number(
     where: str,
     name: str,
-    value: object,
-    low: float = -float("inf"),
-    high: float = float("inf"),
+    value: Any,
+    low: float = -FLOAT32_MAX,
+    high: float = FLOAT32_MAX,
     *,
     open_low: bool = False,
+    open_high: bool = False,
 ) -> float:
-    """A real number within [low, high], or (low, high] with `open_low`."""
+    """A real number within [low, high], without an end that is open."""
     # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise type_error(where, name, "a number", value)
-    real = cast(Any, value)  # the type checker does not order a Real and a float
-    if not low <= real <= high or (open_low and real == low):
-        left = "(" if open_low else "["
-        raise SporaxValueError(
-            f"For '{where}', the argument '{name}' must be in {left}{low}, {high}], but got {value}."
-        )
+        check_type(where, name, value, float, int, takes_bool=False)
+    if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
+        raise range_error(where, name, f"{'[('[open_low]}{low}, {high}{'])'[open_high]}", value)
     return float(value)
 
 
@@ -78,10 +91,9 @@ def check_probability(where: str, name: str, value: object) -> float:
     return check_number(where, name, value, 0.0, 1.0)
 
 
-def check_str(where: str, name: str, value: object) -> str:
+def check_str(where: str, name: str, value: Any) -> str:
     """A string."""
-    if not isinstance(value, str):
-        raise type_error(where, name, "str", value)
+    check_type(where, name, value, str)
     return value
 
 
@@ -127,7 +139,7 @@ def check_workers(where: str, value: object) -> int | None:
 def check_num_samples(where: str, value: object) -> int | None:
     """A cap on the number of rows; None and 0 mean no cap."""
     # 0 means all rows in MindSpore.
-    return None if value is None else check_int(where, "num_samples", value, 0) or None
+    return None if value is None else check_int(where, "num_samples", value, 0, INT64_MAX) or None
 
 
 class SharesOfAll(tuple[int, int]):

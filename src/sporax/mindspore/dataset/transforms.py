@@ -10,7 +10,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import check_int, check_probability, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import check_int, check_probability, check_type, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
@@ -185,8 +185,7 @@ class Mask(Elementwise):
     """
 
     def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
-        if not isinstance(operator, Relational):
-            raise type_error("Mask", "operator", "a Relational", operator)
+        check_type("Mask", "operator", operator, Relational)
         if not isinstance(constant, (str, bytes, bool, int, float)):
             raise type_error("Mask", "constant", "a number or string", constant)
         self.operator = operator

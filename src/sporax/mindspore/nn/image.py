@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -156,6 +156,21 @@ class ImageGradients(Cell):
         return ops.pad(down, (0, 0, 0, 1)), ops.pad(right, (0, 1, 0, 0))
 
 
+def check_equal_images(name: str, img1: Tensor, img2: Tensor) -> None:
+    """Check that two images have one dtype and one shape (N, C, H, W).
+
+    Raises:
+        SporaxTypeError: the dtypes differ.
+        SporaxValueError: the shapes differ, or have not 4 dimensions.
+    """
+    if img1.dtype != img2.dtype:
+        raise SporaxTypeError(f"For '{name}', both images must have one dtype, but got {img1.dtype} and {img2.dtype}.")
+    if img1.shape != img2.shape or img1.ndim != 4:
+        raise SporaxValueError(
+            f"For '{name}', both images must have one shape (N, C, H, W), but got {img1.shape} and {img2.shape}."
+        )
+
+
 class PSNR(Cell):
     """Peak signal-to-noise ratio of two batches of images, one number per image.
 
@@ -169,10 +184,7 @@ class PSNR(Cell):
 
     def construct(self, img1: Tensor, img2: Tensor) -> Tensor:
         """`img1`, `img2`: (N, C, H, W)."""
-        if img1.shape != img2.shape or img1.ndim != 4:
-            raise SporaxValueError(
-                f"For 'PSNR', both images must have one shape (N, C, H, W), but got {img1.shape} and {img2.shape}."
-            )
+        check_equal_images("PSNR", img1, img2)
         error = ops.reduce_mean(ops.square(img1 - img2), (1, 2, 3))
         return 10 * ops.log(self.max_val**2 / error) / math.log(10)
 

@@ -16,6 +16,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.convolution import Conv2d
+from sporax.mindspore.nn.image import check_equal_images
 
 
 def _window(size: int, sigma: float) -> Conv2d:
@@ -45,11 +46,7 @@ class _Similarity(Cell):
         """The largest value and both images as float32 channels (N·C, 1, H, W); uint8 pixels become shares of 255."""
         name = type(self).__name__
         first, second = images.values()
-        if first.ndim != 4 or first.shape != second.shape or first.dtype != second.dtype:
-            raise SporaxValueError(
-                f"For '{name}', 'img1' and 'img2' must have one dtype and one shape (N, C, H, W), but got "
-                f"{first.dtype}{list(first.shape)} and {second.dtype}{list(second.shape)}."
-            )
+        check_equal_images(name, first, second)
         if min(first.shape[2:]) < self.filter_size:
             raise SporaxValueError(
                 f"For '{name}', height and width must be >= 'filter_size' = {self.filter_size}, but got {first.shape[2:]}."

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_number, range_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 
@@ -94,7 +94,7 @@ class _Biquad(WaveTransform):
         """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments."""
         rate = check_int(self.name, "sample_rate", sample_rate)
         if not rate:
-            raise SporaxValueError(f"For '{self.name}', 'sample_rate' must not be 0.")
+            raise range_error(self.name, "sample_rate", f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", rate)
         place = check_number(self.name, name, frequency)
         width = check_number(self.name, "Q", quality, 0, 1, open_low=True)
         angle = 2 * math.pi * place / rate

@@ -16,6 +16,7 @@ from sporax.mindspore.dataset._checks import (
     check_int,
     check_names,
     check_str,
+    check_type,
     numpy_dtype,
     type_error,
 )
@@ -178,8 +179,7 @@ class Lookup(OneToOne):
     """
 
     def __init__(self, vocab: Vocab, unknown_token: str | None = None, data_type: Any = np.int32) -> None:
-        if not isinstance(vocab, Vocab):
-            raise type_error("Lookup", "vocab", "a Vocab", vocab)
+        check_type("Lookup", "vocab", vocab, Vocab)
         self._ids = vocab.vocab()
         self._dtype = numpy_dtype("Lookup", "data_type", data_type)
         self._unknown: int | None = None

@@ -287,10 +287,7 @@ class AutoContrast(OneToOne):
     """
 
     def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
-        self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50)
-        # The check above includes its upper end, MindSpore's range does not.
-        if self._cutoff == 50:
-            raise SporaxValueError("For 'AutoContrast', the argument 'cutoff' must be in [0, 50), but got 50.")
+        self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True)
         values = [] if ignore is None else ignore if isinstance(ignore, (list, tuple)) else [ignore]
         self._ignore = [check_int("AutoContrast", "ignore", value, 0, 255) for value in values]
 

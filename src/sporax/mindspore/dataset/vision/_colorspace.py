@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_probability, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_int, check_probability, check_type
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import gray
@@ -128,8 +128,7 @@ class ConvertColor(OneToOne):
     """
 
     def __init__(self, convert_mode: ConvertMode) -> None:
-        if not isinstance(convert_mode, ConvertMode):
-            raise type_error("ConvertColor", "convert_mode", "a ConvertMode", convert_mode)
+        check_type("ConvertColor", "convert_mode", convert_mode, ConvertMode)
         # "COLOR_RGB2BGRA": the names of the modes say both sides.
         self._source, self._target = convert_mode.name.removeprefix("COLOR_").split("2")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_int, check_str, type_error
+from sporax.mindspore.dataset._checks import check_int, check_str, check_type, type_error
 from sporax.mindspore.dataset._rows import Array, as_value
 from sporax.mindspore.dataset.vision._images import pillow, sides
 from sporax.mindspore.dataset.vision.enums import ImageReadMode
@@ -56,8 +56,7 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: the file cannot be read or is no image.
     """
-    if not isinstance(mode, ImageReadMode):
-        raise type_error("read_image", "mode", "an ImageReadMode", mode)
+    check_type("read_image", "mode", mode, ImageReadMode)
     image_module = pillow("read_image")
     try:
         with image_module.open(check_str("read_image", "filename", filename)) as image:

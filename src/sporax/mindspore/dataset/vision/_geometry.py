@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_probability, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_probability, check_type
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -74,10 +74,9 @@ def _most_border(value: Array) -> tuple[int, int]:
     return 3 * height - 1, 3 * width - 1
 
 
-def check_border(where: str, padding_mode: object) -> Border:
+def check_border(where: str, padding_mode: Any) -> Border:
     """A Border."""
-    if not isinstance(padding_mode, Border):
-        raise type_error(where, "padding_mode", "a Border", padding_mode)
+    check_type(where, "padding_mode", padding_mode, Border)
     return padding_mode
 
 
@@ -433,10 +432,9 @@ class Resize(ByPillow, OneToOne):
         return (side, side * width // height) if height < width else (side * height // width, side)
 
 
-def check_interpolation(where: str, interpolation: object) -> Inter:
+def check_interpolation(where: str, interpolation: Any) -> Inter:
     """A supported Inter."""
-    if not isinstance(interpolation, Inter):
-        raise type_error(where, "interpolation", "an Inter", interpolation)
+    check_type(where, "interpolation", interpolation, Inter)
     if interpolation is Inter.PILCUBIC:
         raise SporaxNotImplementedError(
             f"For '{where}', 'interpolation' must be NEAREST, LINEAR, CUBIC, AREA or ANTIALIAS, but got PILCUBIC."

@@ -11,7 +11,7 @@ from sporax.mindspore.dataset._checks import (
     check_int,
     check_number,
     check_probability,
-    type_error,
+    check_type,
 )
 from sporax.mindspore.dataset._operations import Transform, Values
 from sporax.mindspore.dataset._rows import Array
@@ -120,8 +120,7 @@ class CutMixBatch(Transform):
         return True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
-        if not isinstance(image_batch_format, ImageBatchFormat):
-            raise type_error("CutMixBatch", "image_batch_format", "an ImageBatchFormat", image_batch_format)
+        check_type("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
         self._planes_first = image_batch_format is ImageBatchFormat.NCHW
         self._alpha = check_number("CutMixBatch", "alpha", alpha, 0, open_low=True)
         self._prob = check_probability("CutMixBatch", "prob", prob)

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_choice, check_int, check_number, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_number,
+    check_type,
+    numpy_dtype,
+    type_error,
+)
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array, is_pillow
 from sporax.mindspore.dataset.vision._images import check_fill, check_image, check_pixels
@@ -200,8 +208,7 @@ class SlicePatches(Transform):
     ) -> None:
         self._num_height = check_int("SlicePatches", "num_height", num_height, 1)
         self._num_width = check_int("SlicePatches", "num_width", num_width, 1)
-        if not isinstance(slice_mode, SliceMode):
-            raise type_error("SlicePatches", "slice_mode", "a SliceMode", slice_mode)
+        check_type("SlicePatches", "slice_mode", slice_mode, SliceMode)
         self._pad = slice_mode is SliceMode.PAD
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 

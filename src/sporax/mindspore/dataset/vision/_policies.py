@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_probability, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_probability, check_type, type_error
 from sporax.mindspore.dataset._operations import (
     Operation,
     RandomTransform,
@@ -224,8 +224,7 @@ class AutoAugment(_Policy):
         interpolation: Inter = Inter.NEAREST,
         fill_value: Any = 0,
     ) -> None:
-        if not isinstance(policy, AutoAugmentPolicy):
-            raise type_error("AutoAugment", "policy", "an AutoAugmentPolicy", policy)
+        check_type("AutoAugment", "policy", policy, AutoAugmentPolicy)
         super().__init__(interpolation, fill_value)
         self._pairs = LEARNT[policy]
 

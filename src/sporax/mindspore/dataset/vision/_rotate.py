@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_number, check_probability, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_number, check_probability, check_type, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, pillow, sides
@@ -103,10 +103,9 @@ def rotated(
     return warp(value, back, size, interpolation, fill)
 
 
-def check_warp(where: str, interpolation: object, name: str = "resample") -> Inter:
+def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
     """NEAREST or LINEAR."""
-    if not isinstance(interpolation, Inter):
-        raise type_error(where, name, "an Inter", interpolation)
+    check_type(where, name, interpolation, Inter)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR):
         raise SporaxNotImplementedError.must(where, name, "be NEAREST or LINEAR", interpolation.name)
     return interpolation
@@ -408,8 +407,7 @@ class RandomPerspective(RandomTransform):
     def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
         self._scale = check_probability("RandomPerspective", "distortion_scale", distortion_scale)
         self._prob = check_probability("RandomPerspective", "prob", prob)
-        if not isinstance(interpolation, Inter):
-            raise type_error("RandomPerspective", "interpolation", "an Inter", interpolation)
+        check_type("RandomPerspective", "interpolation", interpolation, Inter)
         if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
             raise SporaxValueError(
                 f"For 'RandomPerspective', 'interpolation' must be NEAREST, LINEAR or CUBIC, but got {interpolation.name}."

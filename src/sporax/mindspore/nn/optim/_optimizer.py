@@ -457,7 +457,9 @@ def _groups(name: str, parameters: Any) -> list[Any]:
         )
     groups = list(parameters)
     if not groups:
-        raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
+        raise SporaxValueError(
+            f"For 'Optimizer', the argument parameters must not be empty, but 'params' of '{name}' is."
+        )
     for entry in groups:
         # Either all dicts or all Parameters.
         if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):

@@ -44,6 +44,7 @@ class Bijector(Cell):
         param: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        check_type(type(self).__name__, "name", name, "a str", str | None)
         self._name = type(self).__name__ if name is None else name
         self._dtype, self._is_constant_jacobian, self._is_injective = dtype, is_constant_jacobian, is_injective
         # `locals()` is a usual argument, which has `self` in it.
