@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore.dataset as ds
-from sporax.mindspore.dataset import _dataset
+from sporax.mindspore.dataset import _dataset, vision
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.format import (
     REQUIRED,
@@ -93,9 +93,11 @@ def test_files_without_rows_are_an_error_when_they_are_read():
 def test_values_are_checked_against_one_another(tmp_path):
     with pytest.raises(ValueError, match="'scale' must be among"):
         ds.DIV2KDataset(str(tmp_path), "train", "mild", 2)
-    with pytest.raises(ValueError, match="'usage' must be one of 'train', 'train_extra', 'val', 'all', but got 'test'"):
+    with pytest.raises(
+        ValueError, match=r"usage is not within the valid set of \['train', 'train_extra', 'val', 'all'\]. Got 'test'"
+    ):
         ds.CityscapesDataset(str(tmp_path), "test", "coarse")
-    with pytest.raises(ValueError, match="'usage' must be one of 'all', but got 'train'"):
+    with pytest.raises(ValueError, match=r"usage is not within the valid set of \['all'\]. Got 'train'"):
         ds.TedliumDataset(str(tmp_path), "release3", "train")
     (tmp_path / "a.csv").write_text("1,2\n")
     with pytest.raises(ValueError, match="'column_defaults' must have one value per column"):
@@ -139,3 +141,61 @@ def test_classes_are_found_by_their_names(kind):
     assert kind.__init__.__qualname__ == f"{kind.__name__}.__init__"
     assert kind.__init__.__module__ == kind.__module__
     assert kind.__doc__.count("Args:") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda data: ds.NumpySlicesDataset(data, num_shards=2), RuntimeError, "currently requires shard_id as well"),
+        (
+            lambda data: ds.NumpySlicesDataset(data, shard_id=0),
+            RuntimeError,
+            "shard_id is specified but num_shards is not",
+        ),
+        (
+            lambda data: ds.NumpySlicesDataset(data, sampler=ds.RandomSampler(), shuffle=True),
+            RuntimeError,
+            "sampler and shuffle cannot be specified at the same time",
+        ),
+        (
+            lambda data: ds.NumpySlicesDataset(data, sampler=[0], num_shards=2, shard_id=0),
+            RuntimeError,
+            "sampler and sharding cannot be specified at the same time",
+        ),
+        (
+            lambda data: ds.NumpySlicesDataset(data, num_parallel_workers=0),
+            ValueError,
+            "num_parallel_workers exceeds the",
+        ),
+        (
+            lambda data: ds.NumpySlicesDataset(data, num_samples=-1),
+            ValueError,
+            "num_samples exceeds the boundary between 0 and",
+        ),
+        (lambda data: ds.ImageFolderDataset("none"), ValueError, "is not a directory or permission denied!"),
+        (
+            lambda data: list(ds.GeneratorDataset(lambda: iter([(1, 2)]), ["a"])),
+            RuntimeError,
+            "specified in column_names .* is:1 and number of returned NumPy array is:2",
+        ),
+        (
+            lambda data: vision.AutoContrast(50),
+            ValueError,
+            r"Input cutoff is not within the required interval of \[0, 50\)\.",
+        ),
+        (lambda data: vision.Rescale(2**24 + 1, 0), ValueError, r"interval of \[-16777216, 16777216\]\."),
+        (
+            lambda data: vision.Resize(4, interpolation="x"),
+            TypeError,
+            "Argument interpolation with value x is not of type .<enum 'Inter'>., but got <class 'str'>",
+        ),
+        (
+            lambda data: vision.Rescale("1", 0),
+            TypeError,
+            r"Argument rescale with value 1 is not of type \[<class 'float'>, <class 'int'>\], but got <class 'str'>",
+        ),
+    ],
+)
+def test_errors_have_the_words_that_scripts_look_for(call, error, words):
+    with pytest.raises(error, match=words):
+        call([1, 2, 3])

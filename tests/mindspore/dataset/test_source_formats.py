@@ -1,6 +1,7 @@
 """Data sets in published formats give what MindSpore gives of the same files (`tools/golden/make_sources.py`)."""
 
 import json
+import re
 import wave
 from pathlib import Path
 
@@ -298,7 +299,7 @@ def test_files_of_records_are_shared_as_wholes(root):
         shard(0, 3)
     assert ds.TFRecordDataset(paths, num_shards=2, shard_id=0).batch(2).is_sharded()
     assert not ds.TFRecordDataset(paths).is_sharded()
-    with pytest.raises(ValueError, match="'compression_type' must be one of"):
+    with pytest.raises(ValueError, match="compression_type is not within the valid set"):
         ds.TFRecordDataset(paths, compression_type="LZ4")
     with pytest.raises(RuntimeError, match=r"a\.tfrecord' cannot be read"):
         ds.TFRecordDataset(paths, compression_type="GZIP")
@@ -440,9 +441,9 @@ FLAGS = {row[0][2] for row in GOLDEN["ImageFolderDataset('{d}')"]["rows"] if row
     ],
 )
 def test_a_row_that_an_operation_refuses_is_named(tmp_path, make, place):
-    with pytest.raises(RuntimeError, match=rf"The row is \S*{place}\.$") as caught:
+    with pytest.raises(RuntimeError, match=rf"(The row is|The corresponding data file is:) \S*{place}\.$") as caught:
         list(make(tmp_path))
-    assert str(caught.value).count("The row is") == 1
+    assert len(re.findall("The row is|data file is", str(caught.value))) == 1
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,17 @@ def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(positive(1, 1, 5, 5))
     with pytest.raises(ValueError, match="must be >= 'filter_size' = 11"):
         nn.SSIM()(x, x)
+    for layer in (nn.SSIM(), nn.PSNR()):
+        with pytest.raises(TypeError, match="both images must have one dtype, but got Float32 and Float16"):
+            layer(x, x.astype(ms.float16))
+        with pytest.raises(ValueError, match="both images must have one shape"):
+            layer(x, x[..., :4])
+    with pytest.raises(TypeError, match="'name' must be a str"):
+        nn.probability.bijector.Exp(name=0.1)
+    with pytest.raises(
+        ValueError, match="For 'Optimizer', the argument parameters must not be empty, but 'params' of 'SGD'"
+    ):
+        nn.SGD([], 0.1)
     with pytest.raises(TypeError, match="'power_factors' must be a tuple or list"):
         nn.MSSSIM(power_factors=0.5)
     with pytest.raises(ValueError, match="give either 'output_size' or 'output_ratio'"):

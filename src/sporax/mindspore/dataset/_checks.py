@@ -102,7 +102,7 @@ def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -
     text = check_str(where, name, value)
     if text not in choices:
         raise SporaxValueError(
-            f"For '{where}', the argument '{name}' must be one of {', '.join(map(repr, choices))}, but got {text!r}."
+            f"For '{where}', Input {name} is not within the valid set of {list(choices)}. Got {text!r}."
         )
     return text
 
@@ -133,13 +133,21 @@ def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str])
 
 def check_workers(where: str, value: object) -> int | None:
     """A number of parallel workers, or None."""
-    return None if value is None else check_int(where, "num_parallel_workers", value, 1, INT32_MAX)
+    return None if value is None else _bounded(where, "num_parallel_workers", value, 1, INT32_MAX)
 
 
 def check_num_samples(where: str, value: object) -> int | None:
     """A cap on the number of rows; None and 0 mean no cap."""
     # 0 means all rows in MindSpore.
-    return None if value is None else check_int(where, "num_samples", value, 0, INT64_MAX) or None
+    return None if value is None else _bounded(where, "num_samples", value, 0, INT64_MAX) or None
+
+
+def _bounded(where: str, name: str, value: Any, low: int, high: int) -> int:
+    check_type(where, name, value, int, np.integer, takes_bool=False)
+    if not low <= value <= high:
+        bound = f"{high}(INT64_MAX)" if high == INT64_MAX else high
+        raise SporaxValueError(f"For '{where}', {name} exceeds the boundary between {low} and {bound}! Got {value}.")
+    return int(value)
 
 
 class SharesOfAll(tuple[int, int]):
@@ -170,10 +178,10 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     if num_shards is None and shard_id is None:
         return None
     if num_shards is None or shard_id is None:
-        present, missing = ("shard_id", "num_shards") if num_shards is None else ("num_shards", "shard_id")
-        raise ConflictingArgumentsError(
-            f"For '{where}', '{present}' is given and requires '{missing}' as well: pass both or neither."
-        )
+        which = "shard_id is specified but num_shards is not"
+        if shard_id is None:
+            which = "num_shards is specified and currently requires shard_id as well"
+        raise ConflictingArgumentsError(f"For '{where}', {which}: pass both or neither.")
     context = parallel_context()
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
@@ -228,7 +236,9 @@ def check_directory(where: str, value: object) -> Path:
     """An existing directory."""
     path = Path(check_str(where, "dataset_dir", value))
     if not path.is_dir():
-        raise SporaxValueError(f"For '{where}', the folder {str(path)!r} does not exist or is not a directory.")
+        raise SporaxValueError(
+            f"For '{where}', the folder {str(path)!r} does not exist or is not a directory or permission denied!"
+        )
     return path
 
 
@@ -236,7 +246,7 @@ def check_file(where: str, name: str, value: object) -> Path:
     """An existing file."""
     path = Path(check_str(where, name, value))
     if not path.is_file():
-        raise SporaxValueError(f"For '{where}', the file {str(path)!r} does not exist.")
+        raise SporaxValueError(f"For '{where}', the file {str(path)!r} does not exist or permission denied!")
     return path
 
 

@@ -259,7 +259,8 @@ class PythonFunction(Operation):
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}"
+                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}; "
+                "map operation: [PyFunc] failed."
             ) from error
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 

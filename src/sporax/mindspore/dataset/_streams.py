@@ -14,6 +14,7 @@ import abc
 import collections
 import dataclasses
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -245,7 +246,8 @@ def add_place(error: SporaxError, place: str) -> None:
     # The innermost table that knows the file wins.
     if place and not vars(error).get("place"):
         vars(error)["place"] = place
-        error.message = f"{error.message.rstrip('.')}. The row is {place}."
+        what = "The corresponding data file is:" if os.sep in place else "The row is"
+        error.message = f"{error.message.rstrip('.')}. {what} {place}."
 
 
 class Batched(Table):

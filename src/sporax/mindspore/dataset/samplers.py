@@ -452,9 +452,10 @@ def select_sampler(
             # Row numbers may be combined with `num_samples`, sampler objects may not.
             isinstance(sampler, BuiltinSampler) and not (shuffle is None and num_samples is None)
         ):
+            other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
             raise ConflictingArgumentsError(
-                f"For '{where}', 'sampler' must not be combined with 'num_samples', 'shuffle' or sharding, but got "
-                f"num_samples={num_samples}, shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
+                f"For '{where}', sampler and {other} cannot be specified at the same time, but got num_samples={num_samples}, "
+                f"shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
             )
         return _checked_sampler(where, sampler, count)
     if shards is not None:

@@ -233,8 +233,9 @@ class _RowForm:
         values = [item] if _is_value(item) else list(item) if isinstance(item, Iterable) else [item]
         if len(values) != len(self.names):
             raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', a row must have one value per column {list(self.names)}, "
-                f"but the source gave {len(values)}."
+                "For 'GeneratorDataset', the 'source' of 'GeneratorDataset' should return same number of NumPy arrays as "
+                f"specified in column_names {list(self.names)}, the size of column_names is:{len(self.names)} and number of "
+                f"returned NumPy array is:{len(values)}."
             )
         row = {name: as_value(value) for name, value in zip(self.names, values, strict=True)}
         for i, (name, value) in enumerate(row.items()):

@@ -69,7 +69,7 @@ def check_size(where: str, size: Any) -> tuple[int, int]:
         return side, side
     if len(size) != 2:
         raise SporaxTypeError(
-            f"For '{where}', the argument 'size' must be an int or (height, width), but got {size!r}."
+            f"For '{where}', Size should be a single integer or a list/tuple (h, w) of length 2. Got {size!r}."
         )
     return check_int(where, "size[0]", size[0], 1, INT32_MAX), check_int(where, "size[1]", size[1], 1, INT32_MAX)
 
@@ -83,7 +83,7 @@ def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
     numbers = [check_int(where, "padding", n, 0, INT32_MAX) for n in padding]
     if len(numbers) not in (2, 4):
         raise SporaxValueError(
-            f"For '{where}', the argument 'padding' must have 2 or 4 numbers, but got {len(numbers)}."
+            f"For '{where}', The size of the padding list or tuple should be 2 or 4. Got {len(numbers)}."
         )
     # Two numbers: left-and-right, top-and-bottom.
     left, top, *rest = numbers
@@ -95,9 +95,7 @@ def check_fill(where: str, fill_value: Any) -> tuple[int, ...]:
     """One fill value, or one per channel of an RGB image."""
     values = fill_value if isinstance(fill_value, (list, tuple)) else [fill_value]
     if len(values) not in (1, 3):
-        raise SporaxTypeError(
-            f"For '{where}', the argument 'fill_value' must be an int or three, but got {fill_value!r}."
-        )
+        raise SporaxTypeError(f"For '{where}', fill_value should be a single integer or a 3-tuple. Got {fill_value!r}.")
     return tuple(check_int(where, "fill_value", value, 0, 255) for value in values)
 
 
