@@ -65,6 +65,7 @@ _ENUMS: dict[str, type[enum.Enum]] = {
     "shuffle": Shuffle,
     "stype": audio.ScaleType,
     "gain_type": audio.GainType,
+    "resample_method": audio.ResampleMethod,
     "fade_shape": audio.FadeShape,
     "window": audio.WindowType,
     "norm": audio.NormType,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_number, range_error
+from sporax.mindspore.dataset._checks import INT32_MAX, INT64_MAX, check_bool, check_int, check_number, range_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 
@@ -92,8 +92,8 @@ class _Biquad(WaveTransform):
 
     def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
         """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments."""
-        rate = check_int(self.name, "sample_rate", sample_rate)
-        if not rate:
+        rate = check_int(self.name, "sample_rate", sample_rate, -INT64_MAX, INT64_MAX)
+        if not rate or not -INT32_MAX - 1 <= rate <= INT32_MAX:
             raise range_error(self.name, "sample_rate", f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", rate)
         place = check_number(self.name, name, frequency)
         width = check_number(self.name, "Q", quality, 0, 1, open_low=True)

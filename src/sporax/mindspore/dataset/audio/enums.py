@@ -51,6 +51,13 @@ class NormType(enum.StrEnum):
     NONE = "none"
 
 
+class ResampleMethod(enum.StrEnum):
+    """The window of the filter that resamples."""
+
+    SINC_INTERPOLATION = "sinc_interpolation"
+    KAISER_WINDOW = "kaiser_window"
+
+
 class ScaleType(enum.StrEnum):
     """What is turned into decibels."""
 
