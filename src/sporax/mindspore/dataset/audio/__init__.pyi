@@ -14,14 +14,19 @@ from sporax.mindspore.dataset.audio._filters import BandpassBiquad as BandpassBi
 from sporax.mindspore.dataset.audio._filters import BandrejectBiquad as BandrejectBiquad
 from sporax.mindspore.dataset.audio._filters import BassBiquad as BassBiquad
 from sporax.mindspore.dataset.audio._filters import Biquad as Biquad
+from sporax.mindspore.dataset.audio._filters import DeemphBiquad as DeemphBiquad
 from sporax.mindspore.dataset.audio._filters import EqualizerBiquad as EqualizerBiquad
+from sporax.mindspore.dataset.audio._filters import Filtfilt as Filtfilt
 from sporax.mindspore.dataset.audio._filters import HighpassBiquad as HighpassBiquad
 from sporax.mindspore.dataset.audio._filters import LFilter as LFilter
 from sporax.mindspore.dataset.audio._filters import LowpassBiquad as LowpassBiquad
+from sporax.mindspore.dataset.audio._filters import Resample as Resample
+from sporax.mindspore.dataset.audio._filters import RiaaBiquad as RiaaBiquad
 from sporax.mindspore.dataset.audio._filters import TrebleBiquad as TrebleBiquad
 from sporax.mindspore.dataset.audio._levels import AmplitudeToDB as AmplitudeToDB
 from sporax.mindspore.dataset.audio._levels import Contrast as Contrast
 from sporax.mindspore.dataset.audio._levels import DBToAmplitude as DBToAmplitude
+from sporax.mindspore.dataset.audio._levels import DCShift as DCShift
 from sporax.mindspore.dataset.audio._levels import Fade as Fade
 from sporax.mindspore.dataset.audio._levels import Gain as Gain
 from sporax.mindspore.dataset.audio._levels import MFCC as MFCC
@@ -47,6 +52,7 @@ from sporax.mindspore.dataset.audio.enums import GainType as GainType
 from sporax.mindspore.dataset.audio.enums import MelType as MelType
 from sporax.mindspore.dataset.audio.enums import NormMode as NormMode
 from sporax.mindspore.dataset.audio.enums import NormType as NormType
+from sporax.mindspore.dataset.audio.enums import ResampleMethod as ResampleMethod
 from sporax.mindspore.dataset.audio.enums import ScaleType as ScaleType
 from sporax.mindspore.dataset.audio.enums import WindowType as WindowType
 

@@ -10,15 +10,24 @@ Base of the transforms of sound: arrays (…, time) of samples, float32 unless t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, INT64_MAX, check_bool, check_int, check_number, range_error
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    INT64_MAX,
+    check_bool,
+    check_int,
+    check_number,
+    check_type,
+    range_error,
+)
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.audio.enums import ResampleMethod
 
 
 class WaveTransform(OneToOne):
@@ -84,8 +93,8 @@ def _coefficients(where: str, name: str, value: Any) -> list[float]:
 class _Biquad(WaveTransform):
     """Base of filters with two poles; `_b` and `_a` have their coefficients."""
 
-    _b: tuple[float, float, float]
-    _a: tuple[float, float, float]
+    _b: tuple[float, ...]
+    _a: tuple[float, ...]
 
     def _of_wave(self, wave: Array) -> Array:
         return filtered(wave, self._b, self._a, clamp=True)
@@ -221,3 +230,102 @@ class BandBiquad(_Biquad):
             b0 *= math.sqrt(((1 + a2) ** 2 - a1 * a1) * (1 - a2) / (1 + a2)) / b0
         self._b = (b0, 0, 0)
         self._a = (1, a1, a2)
+
+
+# --------------------------------------------------------------------------------------------------- records and sample rates
+
+_DEEMPHASIS = {44100: (5283, 0.4845, -9.477), 48000: (5356, 0.479, -9.62)}
+"""Sample rate -> frequency in Hz, slope and gain in dB of the shelf (SoX, ``deemph``)."""
+_RIAA = {
+    44100: ((-0.2014898, 0.9233820), (0.7083149, 0.9924091)),
+    48000: ((-0.1766069, 0.9321590), (0.7396325, 0.9931330)),
+    88200: ((-0.1168735, 0.9648312), (0.8590646, 0.9964002)),
+    96000: ((-0.1141486, 0.9676817), (0.8699137, 0.9966946)),
+}
+"""Sample rate -> zeros and poles (SoX, ``riaa``)."""
+
+
+def _of_rate(name: str, sample_rate: object, table: Mapping[int, Any]) -> Any:
+    if check_int(name, "sample_rate", sample_rate) not in table:
+        raise SporaxValueError(f"For '{name}', Argument sample_rate should be one of {list(table)}. Got {sample_rate}.")
+    return table[cast(int, sample_rate)]
+
+
+class DeemphBiquad(_Biquad):
+    """Undoes the emphasis of high frequencies on compact discs, of 44100 or 48000 Hz (ISO 908)."""
+
+    def __init__(self, sample_rate: int) -> None:
+        frequency, slope, gain = _of_rate(self.name, sample_rate, _DEEMPHASIS)
+        level, angle = 10 ** (gain / 40), 2 * math.pi * frequency / sample_rate
+        wide = math.sqrt(level) * math.sin(angle) * math.sqrt((level + 1 / level) * (1 / slope - 1) + 2)
+        more, less, cosine = level + 1, level - 1, math.cos(angle)
+        self._b = tuple(
+            level * part
+            for part in (more + less * cosine + wide, -2 * (less + more * cosine), more + less * cosine - wide)
+        )
+        self._a = more - less * cosine + wide, 2 * (less - more * cosine), more - less * cosine - wide
+
+
+class RiaaBiquad(_Biquad):
+    """Undoes the equalization of vinyl records (RIAA), at 44100, 48000, 88200 or 96000 Hz; 1 kHz stays as loud."""
+
+    def __init__(self, sample_rate: int) -> None:
+        b, self._a = ((1.0, -sum(roots), math.prod(roots)) for roots in _of_rate(self.name, sample_rate, _RIAA))
+        turn = np.exp(-2j * math.pi * 1000 / sample_rate) ** np.arange(3)
+        self._b = tuple(np.array(b) * abs(self._a @ turn) / abs(b @ turn))
+
+
+class Resample(WaveTransform):
+    """A wave at another sample rate, by windowed sinc functions (J. O. Smith, Digital Audio Resampling, CCRMA).
+
+    Args:
+        orig_freq, new_freq: sample rates, >= 1; integer parts count.
+        resample_method: the window.
+        lowpass_filter_width: zeros of the sinc function on either side, > 0.
+        rolloff: where the filter ends, as a share of the Nyquist frequency, in (0, 1].
+        beta: shape of the Kaiser window; None for MindSpore's.
+    """
+
+    def __init__(
+        self,
+        orig_freq: float = 16000,
+        new_freq: float = 16000,
+        resample_method: ResampleMethod = ResampleMethod.SINC_INTERPOLATION,
+        lowpass_filter_width: int = 6,
+        rolloff: float = 0.99,
+        beta: float | None = None,
+    ) -> None:
+        settings = {"orig_freq": orig_freq, "new_freq": new_freq}
+        rates = [int(check_number("Resample", name, rate, 0, open_low=True)) for name, rate in settings.items()]
+        check_type("Resample", "resample_method", resample_method, ResampleMethod)
+        zeros = check_int("Resample", "lowpass_filter_width", lowpass_filter_width, 1)
+        share = check_number("Resample", "rolloff", rolloff, 0, 1.0, open_low=True)
+        shape = 14.769656459379492 if beta is None else check_number("Resample", "beta", beta)
+        if not min(rates):
+            raise SporaxValueError(f"For 'Resample', sample rates must be >= 1, but got {orig_freq} and {new_freq}.")
+        self._old, self._new = (rate // math.gcd(*rates) for rate in rates)
+        # A row of the kernel for each new sample of a period of both rates.
+        cutoff = min(self._old, self._new) * share
+        self._width = math.ceil(zeros * self._old / cutoff)
+        taps = np.arange(-self._width, self._width + self._old) / self._old
+        times = np.clip((taps - np.arange(self._new)[:, None] / self._new) * cutoff, -zeros, zeros)
+        window = np.cos(times * math.pi / zeros / 2) ** 2
+        if resample_method is ResampleMethod.KAISER_WINDOW:
+            window = np.i0(shape * np.sqrt(1 - (times / zeros) ** 2)) / np.i0(shape)
+        self._kernel = np.sinc(times) * window * cutoff / self._old
+
+    def _of_wave(self, wave: Array) -> Array:
+        if self._old == self._new:
+            return wave
+        padded = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(self._width, self._width + self._old)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self._kernel.shape[1], -1)[..., :: self._old, :]
+        result: Array = (windows @ self._kernel.T).reshape(*wave.shape[:-1], -1)
+        return result[..., : math.ceil(self._new * wave.shape[-1] / self._old)]
+
+
+class Filtfilt(LFilter):
+    """`LFilter` forwards and backwards in time, so that nothing is delayed."""
+
+    def _of_wave(self, wave: Array) -> Array:
+        ahead = filtered(wave, self._b, self._a, clamp=False)
+        return filtered(ahead[..., ::-1], self._b, self._a, clamp=self._clamp)[..., ::-1]
