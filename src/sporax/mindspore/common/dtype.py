@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, check_type
 
 
 class DType:
@@ -247,8 +247,7 @@ def type_size_in_bytes(dtype: DType) -> int:
     Raises:
         SporaxTypeError: `dtype` is none.
     """
-    if not isinstance(dtype, DType):
-        raise SporaxTypeError(f"For 'type_size_in_bytes', 'dtype' must be a dtype, but got {type(dtype).__name__}.")
+    check_type("type_size_in_bytes", "dtype", dtype, "a dtype", DType)
     return dtype.np_dtype.itemsize
 
 

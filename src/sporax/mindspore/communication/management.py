@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.variables import VARIABLES, without_effect
 from sporax.mindspore import context
 from sporax.mindspore.ops._collectives import told_ranks
@@ -249,8 +249,7 @@ def destroy_group(group: str) -> None:
 
 
 def _find(function: str, group: Any) -> groups.Group:
-    if not isinstance(group, str):
-        raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")
+    check_type(function, "group", group, "a string", str)
     return groups.find(group, function)
 
 

@@ -92,8 +92,7 @@ def deserialize(input_dict: Document | None = None, json_filepath: str | None = 
             raise SporaxRuntimeError(f"For 'deserialize', {json_filepath!r} is no JSON: {error}") from error
     if not document:
         return None
-    if not isinstance(document, dict):
-        raise _checks.type_error("deserialize", "input_dict", "a dict", document)
+    _checks.check_type("deserialize", "input_dict", document, dict)
     return _decoded(document)
 
 

@@ -141,8 +141,7 @@ class Fill(Elementwise):
     """Every element becomes `fill_value`, cast to the array's dtype."""
 
     def __init__(self, fill_value: Any) -> None:
-        if not isinstance(fill_value, (str, bytes, bool, int, float)):
-            raise type_error("Fill", "fill_value", "a number or string", fill_value)
+        check_type("Fill", "fill_value", fill_value, str, bytes, bool, int, float)
         self.fill_value = fill_value
 
     def _one(self, value: Array) -> Array:
@@ -186,8 +185,7 @@ class Mask(Elementwise):
 
     def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
         check_type("Mask", "operator", operator, Relational)
-        if not isinstance(constant, (str, bytes, bool, int, float)):
-            raise type_error("Mask", "constant", "a number or string", constant)
+        check_type("Mask", "constant", constant, str, bytes, bool, int, float)
         self.operator = operator
         self.constant = constant
         self.dtype = numpy_dtype("Mask", "dtype", dtype)
@@ -208,8 +206,7 @@ class PadEnd(OneToOne):
     """
 
     def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
-        if not isinstance(pad_shape, (list, tuple)):
-            raise type_error("PadEnd", "pad_shape", "a list of int", pad_shape)
+        check_type("PadEnd", "pad_shape", pad_shape, list, tuple)
         self.pad_shape = [None if n is None else check_int("PadEnd", "pad_shape", n, 1) for n in pad_shape]
         if pad_value is not None and not isinstance(pad_value, (str, bytes, bool, int, float)):
             raise type_error("PadEnd", "pad_value", "a number or string", pad_value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 
 
 def check_bool(where: str, what: str, value: Any) -> bool:
@@ -13,8 +13,7 @@ def check_bool(where: str, what: str, value: Any) -> bool:
     Raises:
         SporaxTypeError: it is not.
     """
-    if not isinstance(value, bool):
-        raise SporaxTypeError(f"For '{where}', '{what}' must be a bool, but got {type(value).__name__}.")
+    check_type(where, what, value, "a bool", bool)
     return value
 
 
@@ -60,8 +59,7 @@ def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ())
         SporaxTypeError: not a string.
         SporaxValueError: not one of the choices.
     """
-    if not isinstance(value, str):
-        raise SporaxTypeError(f"For '{where}', '{what}' must be a string, but got {type(value).__name__}.")
+    check_type(where, what, value, "a string", str)
     if choices and value not in choices:
         raise SporaxValueError(f"For '{where}', '{what}' must be one of {list(choices)}, but got '{value}'.")
     return value

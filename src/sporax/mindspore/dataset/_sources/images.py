@@ -194,8 +194,7 @@ def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, 
 
 
 def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise _checks.type_error(where, name, "a list of str", value)
+    _checks.check_type(where, name, value, list)
     return _checks.check_names(where, name, value)
 
 

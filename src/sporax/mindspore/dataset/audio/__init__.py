@@ -6,9 +6,9 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad DeemphBiquad EqualizerBiquad
-        Filtfilt HighpassBiquad LFilter LowpassBiquad Resample RiaaBiquad TrebleBiquad
-    _levels: AmplitudeToDB Contrast DBToAmplitude DCShift Fade Gain MuLawDecoding MuLawEncoding Vol MFCC
+    _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad EqualizerBiquad
+        Filtfilt HighpassBiquad LFilter LowpassBiquad Resample TrebleBiquad
+    _levels: AmplitudeToDB Contrast DBToAmplitude Fade Gain MuLawDecoding MuLawEncoding Vol MFCC
     _masks: FrequencyMasking MaskAlongAxis TimeMasking
     _spectra: Angle ComplexNorm ComputeDeltas MelScale MelSpectrogram SpectralCentroid Spectrogram create_dct
         linear_fbanks melscale_fbanks

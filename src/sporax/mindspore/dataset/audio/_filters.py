@@ -10,8 +10,8 @@ Base of the transforms of sound: arrays (…, time) of samples, float32 unless t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,8 +93,8 @@ def _coefficients(where: str, name: str, value: Any) -> list[float]:
 class _Biquad(WaveTransform):
     """Base of filters with two poles; `_b` and `_a` have their coefficients."""
 
-    _b: tuple[float, ...]
-    _a: tuple[float, ...]
+    _b: tuple[float, float, float]
+    _a: tuple[float, float, float]
 
     def _of_wave(self, wave: Array) -> Array:
         return filtered(wave, self._b, self._a, clamp=True)
@@ -232,47 +232,7 @@ class BandBiquad(_Biquad):
         self._a = (1, a1, a2)
 
 
-# --------------------------------------------------------------------------------------------------- records and sample rates
-
-_DEEMPHASIS = {44100: (5283, 0.4845, -9.477), 48000: (5356, 0.479, -9.62)}
-"""Sample rate -> frequency in Hz, slope and gain in dB of the shelf (SoX, ``deemph``)."""
-_RIAA = {
-    44100: ((-0.2014898, 0.9233820), (0.7083149, 0.9924091)),
-    48000: ((-0.1766069, 0.9321590), (0.7396325, 0.9931330)),
-    88200: ((-0.1168735, 0.9648312), (0.8590646, 0.9964002)),
-    96000: ((-0.1141486, 0.9676817), (0.8699137, 0.9966946)),
-}
-"""Sample rate -> zeros and poles (SoX, ``riaa``)."""
-
-
-def _of_rate(name: str, sample_rate: object, table: Mapping[int, Any]) -> Any:
-    if check_int(name, "sample_rate", sample_rate) not in table:
-        raise SporaxValueError(f"For '{name}', Argument sample_rate should be one of {list(table)}. Got {sample_rate}.")
-    return table[cast(int, sample_rate)]
-
-
-class DeemphBiquad(_Biquad):
-    """Undoes the emphasis of high frequencies on compact discs, of 44100 or 48000 Hz (ISO 908)."""
-
-    def __init__(self, sample_rate: int) -> None:
-        frequency, slope, gain = _of_rate(self.name, sample_rate, _DEEMPHASIS)
-        level, angle = 10 ** (gain / 40), 2 * math.pi * frequency / sample_rate
-        wide = math.sqrt(level) * math.sin(angle) * math.sqrt((level + 1 / level) * (1 / slope - 1) + 2)
-        more, less, cosine = level + 1, level - 1, math.cos(angle)
-        self._b = tuple(
-            level * part
-            for part in (more + less * cosine + wide, -2 * (less + more * cosine), more + less * cosine - wide)
-        )
-        self._a = more - less * cosine + wide, 2 * (less - more * cosine), more - less * cosine - wide
-
-
-class RiaaBiquad(_Biquad):
-    """Undoes the equalization of vinyl records (RIAA), at 44100, 48000, 88200 or 96000 Hz; 1 kHz stays as loud."""
-
-    def __init__(self, sample_rate: int) -> None:
-        b, self._a = ((1.0, -sum(roots), math.prod(roots)) for roots in _of_rate(self.name, sample_rate, _RIAA))
-        turn = np.exp(-2j * math.pi * 1000 / sample_rate) ** np.arange(3)
-        self._b = tuple(np.array(b) * abs(self._a @ turn) / abs(b @ turn))
+# ------------------------------------------------------------------------------------------------------- sample rates
 
 
 class Resample(WaveTransform):

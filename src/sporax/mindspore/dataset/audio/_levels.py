@@ -212,26 +212,3 @@ class MFCC(WaveTransform):
         mels = self._spectrogram._of_wave(wave)
         levels = np.log(mels + _LOG_OFFSET) if self._log else self._decibels._of_wave(mels)
         return np.swapaxes(np.swapaxes(levels, -1, -2) @ self._cosines, -1, -2)
-
-
-class DCShift(WaveTransform):
-    """`shift` added to a wave, within [-1, 1].
-
-    Args:
-        shift: in [-2, 2].
-        limiter_gain: how much of what comes near the limit is left, so that it stays below; None for `shift`.
-    """
-
-    def __init__(self, shift: float, limiter_gain: float | None = None) -> None:
-        self._shift = check_number("DCShift", "shift", shift, -2.0, 2.0)
-        self._gain = self._shift if limiter_gain is None else check_number("DCShift", "limiter_gain", limiter_gain)
-
-    def _of_wave(self, wave: Array) -> Array:
-        shifted = np.clip(wave + self._shift, -1, 1)
-        limit = 1 - (abs(self._shift) - self._gain)
-        if self._gain == self._shift or limit == 1:
-            return shifted
-        sign = math.copysign(1, self._shift)
-        # As in MindSpore, `limit` is added for both signs.
-        near = (wave - sign * limit) * self._gain / (1 - limit) + limit + self._shift
-        return np.where(sign * wave > limit, np.clip(near, -limit, limit), shifted)

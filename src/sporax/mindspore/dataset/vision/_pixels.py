@@ -73,8 +73,7 @@ class Normalize(OneToOne):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], is_hwc: bool = True) -> None:
         for name, value in (("mean", mean), ("std", std)):
-            if not isinstance(value, (list, tuple)):
-                raise type_error("Normalize", name, "a list or tuple of numbers", value)
+            check_type("Normalize", name, value, list, tuple)
         if len(mean) != len(std) or not mean:
             raise SporaxValueError(
                 f"For 'Normalize', 'mean' and 'std' must be equally long and not empty, but got {len(mean)} and {len(std)}."

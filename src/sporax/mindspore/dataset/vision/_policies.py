@@ -300,8 +300,7 @@ class UniformAugment(Transform):
         return True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
-        if not isinstance(transforms, (list, tuple)):
-            raise type_error("UniformAugment", "transforms", "a list of transforms", transforms)
+        check_type("UniformAugment", "transforms", transforms, list, tuple)
         self.operations = as_operations("UniformAugment", transforms)
         self._count = check_int("UniformAugment", "num_ops", num_ops, 1, INT32_MAX)
         if self._count > len(self.operations):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.operator import PRIMITIVES
 from sporax.mindspore.ops.control import summary
@@ -46,8 +46,7 @@ class _Summary:
         if not name:
             raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
         # Arrays of numpy are refused, as in MindSpore.
-        if not isinstance(value, Tensor | int | float):
-            raise SporaxTypeError(f"For '{kind}', 'value' must be a Tensor, but got {type(value).__name__}.")
+        check_type(kind, "value", value, "a Tensor", Tensor | int | float)
         array = value.array if isinstance(value, Tensor) else jnp.asarray(value)
         self._check_dims(kind, array)
         # No gradient flows through: looking must not change what is computed.

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from sporax.base.errors import SporaxAttributeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxAttributeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 
 _EVENTS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
@@ -217,10 +217,7 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     # A single callback may be given without a list.
     items = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     for callback in items:
-        if not isinstance(callback, Callback):
-            raise SporaxTypeError(
-                f"For 'Model', 'callbacks' must be a Callback or a list of Callbacks, but got {type(callback).__name__}."
-            )
+        check_type("Model", "callbacks", callback, "a Callback or a list of Callbacks", Callback)
     return items
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.made_later import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
@@ -114,8 +114,7 @@ def _refuse(name: str, value: Any) -> None:
 def _check_append_info(info: Any) -> None:
     if info is None:
         return
-    if not isinstance(info, list):
-        raise SporaxTypeError(f"For 'CheckpointConfig', 'append_info' must be a list, but got {type(info).__name__}.")
+    check_type("CheckpointConfig", "append_info", info, "a list", list)
     for item in info:
         if isinstance(item, str) and item not in COUNTERS:
             raise SporaxValueError(f"For 'CheckpointConfig', 'append_info' may name {COUNTERS}, but got '{item}'.")
