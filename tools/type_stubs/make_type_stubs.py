@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import sporax.mindspore.ops  # gives Tensors their operators
+import sporax.mindspore.ops  # noqa: F401 - gives Tensors their operators
 from sporax.mindspore._names.missing import LISTED
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core.operator import Operator
