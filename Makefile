@@ -67,7 +67,8 @@ lint: $(BIN)/.ready ## Style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(BIN)/.ready ## Strict types of the layers below the facade
+types: $(BIN)/.ready ## Write the type stubs, and check strict types
+	$(BIN)/python tools/type_stubs/make_type_stubs.py
 	$(BIN)/mypy
 
 contracts: $(BIN)/.ready ## A layer imports only layers below it
@@ -79,7 +80,6 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_coverage_docs.py
 	$(BIN)/python tools/make_jax_coverage_docs.py
 	$(BIN)/python tools/make_rule_docs.py
-	$(BIN)/python tools/make_type_stubs.py
 	$(BIN)/sporax k8s manifests --output deploy --packages
 
 $(BIN)/.site-ready: $(BIN)/.ready

@@ -5,6 +5,7 @@ FROM python:3.11-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
+COPY tools/type_stubs tools/type_stubs
 RUN pip install --no-cache-dir --prefix=/install '.[ps,orbax]'
 
 FROM python:3.11-slim

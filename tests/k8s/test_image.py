@@ -75,6 +75,7 @@ def test_the_package_builds_from_the_copied_files_alone_and_has_the_operator(tmp
     source.mkdir()
     for line in values("COPY", 0):
         *sources, target = line.split()
+        (source / target).parent.mkdir(exist_ok=True)
         for name in sources:
             subprocess.run(["cp", "-r", ROOT / name, source / (target if target != "./" else name)], check=True)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheel")]

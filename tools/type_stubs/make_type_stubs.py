@@ -2,14 +2,13 @@
 
 Problem: operators get their function and class forms from tables, and top-level names are loaded when they are first used.
 Type checkers and editors see neither. Method: import each module, and write a stub (``.pyi``) beside it that gives every
-public name the signature it really has. `tests/docs/test_type_stubs.py` holds the stubs to the code.
+public name the signature it really has. Git ignores the stubs; a build of a wheel writes them (`build_hook.py`).
 
-Run: python tools/make_type_stubs.py [--check]
+Run: python tools/type_stubs/make_type_stubs.py
 """
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import importlib
 import inspect
@@ -21,13 +20,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import sporax.mindspore.ops  # gives Tensors their operators
+import sporax.mindspore.ops  # noqa: F401 - gives Tensors their operators
 from sporax.mindspore._names.missing import LISTED
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.mindspore.ops._core.primitive import Primitive
 
-SOURCE = Path(sporax.mindspore.ops.__file__).parents[3]
 MODULES = (
     "sporax.mindspore",
     "sporax.mindspore.amp",
@@ -56,7 +54,7 @@ MODULES = (
 )
 TENSOR = "sporax.mindspore.common.tensor"
 
-_HEAD = '''"""Made by tools/make_type_stubs.py; do not edit."""
+_HEAD = '''"""Made by tools/type_stubs/make_type_stubs.py; do not edit."""
 # Operators and Tensors say more precisely than their bases what they take.
 # mypy: disable-error-code="override"
 
@@ -71,30 +69,17 @@ _KNOWN = {"Tensor", "DType", "Any", "Literal", "Callable", "Sequence"}
 _WORD = re.compile(r"'[^']*'|[A-Za-z_][\w.]*")
 
 
-def main() -> int:
-    """Write the stubs, or with ``--check`` say whether they are what would be written."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a stub is out of date")
-    check = parser.parse_args().check
-    stale = [path for path, text in stubs().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in stale:
-        if check:
-            print(f"{path.relative_to(SOURCE)} is out of date: run python tools/make_type_stubs.py", file=sys.stderr)
-        else:
-            path.write_text(stubs()[path], encoding="utf-8")
-    return int(check and bool(stale))
+def main() -> None:
+    """Write the stubs that are not there or out of date."""
+    for name, text in stubs().items():
+        path = Path(str(sys.modules[name].__file__)).with_suffix(".pyi")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
-def stubs() -> dict[Path, str]:
-    """The text of every stub by its path."""
-    texts = {_path(name): module_stub(importlib.import_module(name)) for name in MODULES}
-    texts[_path(TENSOR)] = tensor_stub()
-    return texts
-
-
-def _path(name: str) -> Path:
-    module = importlib.import_module(name)
-    return Path(str(module.__file__)).with_suffix(".pyi")
+def stubs() -> dict[str, str]:
+    """The text of every stub by the name of its module."""
+    return {name: module_stub(importlib.import_module(name)) for name in MODULES} | {TENSOR: tensor_stub()}
 
 
 def module_stub(module: ModuleType) -> str:
@@ -291,4 +276,4 @@ def tensor_stub() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
