@@ -730,7 +730,9 @@ def llama3(is_real: bool) -> Step:
 
     names, sizes = ("x", "y", "z"), (8, 2, 4) if is_real else (2, 2, 2)
     mesh = AbstractMesh(sizes, names, axis_types=(AxisType.Explicit,) * 3)
-    if not is_real:
+    if is_real:
+        jax.sharding.use_abstract_mesh(mesh).__enter__()
+    else:
         mesh = jax.make_mesh(sizes, names, axis_types=mesh.axis_types)
         jax.set_mesh(mesh)
     batch, length = (256, 2048) if is_real else (8, 16)
@@ -745,6 +747,50 @@ def llama3(is_real: bool) -> Step:
         return weights, numbers(config.vocab_size, batch, length), jnp.ones((batch, length), jnp.int32)
 
     return Step(lambda weights, tokens, segments: model.forward(tokens, segments, weights, config)[0], make, (), mesh)
+
+
+@program(
+    "levanter llama",
+    "levanter",
+    "src",
+    "../haliax/src",
+    real="7B by scan, 128 × 2,048 tokens, its constraints over 8 × 8",
+    change=FILTER,
+)
+def levanter_llama(is_real: bool) -> Step:
+    mean = jnp.mean  # as JAX had it in 2025, with masks of floats
+    jnp.mean = lambda *a, where=None, **k: mean(*a, where=None if where is None else where.astype(bool), **k)
+    import haliax as hax
+    import jmp
+    import levanter.tracker
+    import optax
+    from levanter.layers.attention import AttentionBackend, AttentionMask
+    from levanter.models.llama import LlamaConfig, LlamaLMHeadModel
+    from levanter.models.lm_model import LmExample, compute_next_token_loss
+    from levanter.trainer import Trainer, TrainerConfig, TrainerState
+
+    size, batch, vocabulary = ({}, 128, 32_000) if is_real else (
+        {"seq_len": 16, "hidden_dim": 32, "intermediate_dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2}, 8, 64
+    )  # fmt: skip
+    config = LlamaConfig(**size, attn_backend=AttentionBackend.VANILLA)
+    policy = jmp.get_policy("p=f32,c=bf16" if is_real else "f32")
+    options = TrainerConfig(
+        id="made", tracker=levanter.tracker.NoopConfig(), mp=policy, train_batch_size=batch, fsdp_axis="embed",
+        tensor_parallel_axes=["mlp", "heads"],
+    )  # fmt: skip
+    optimizer = optax.adamw(1e-4)
+    trainer = Trainer(options, optimizer, compute_next_token_loss, add_default_hooks=False)
+
+    def make() -> Args:
+        rows, words = hax.Axis("batch", batch), hax.Axis("vocab", vocabulary)
+        model = LlamaLMHeadModel.init(words, config, key=key())
+        state = TrainerState.init(optimizer, model, key=key(), mp=policy)
+        tokens = hax.named(numbers(vocabulary, batch, config.seq_len), (rows, config.Pos))
+        return state, LmExample(tokens, hax.ones(tokens.axes), AttentionMask.causal())
+
+    step = of_equinox(lambda state, example: trainer._train_step(state, (example,), {}, _no_hooks=True), make, (0,))
+    axes = {"replica": 1, "data": 8, "model": 8} if is_real else {"replica": 1, "data": 4, "model": 2}
+    return step._replace(axes=axes)
 
 
 @program("gemma", "gemma", ".", real="Gemma 3 1B, 512 × 1,024 tokens")
