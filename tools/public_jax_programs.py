@@ -618,6 +618,213 @@ def optax_lbfgs(is_real: bool) -> Step:
     return Step(step, lambda: (jnp.zeros(width), floats(rows, width), jnp.sign(floats(rows))))
 
 
+# --------------------------------------------------------------------------------------- language and vision models
+
+
+def updating(loss: Callable[..., Any], optimizer: Any) -> Callable[..., Any]:
+    """The step of a program that brings a model, a loss and an optimizer: gradients, and the optimizer's update."""
+    import optax
+
+    def step(params: Any, state: Any, *data: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(params, *data)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    return step
+
+
+@program("big_vision vit", "big_vision", ".", real="ViT-L/16 by scan, batch 4,096")
+def big_vision(is_real: bool) -> Step:
+    import big_vision.optax
+    import big_vision.utils
+    from big_vision.models import vit
+    from ml_collections import ConfigDict
+
+    size, batch, classes = (224, 4096, 1000) if is_real else (16, 8, 10)
+    kind = {"variant": "L/16"} if is_real else {"width": 32, "depth": 2, "num_heads": 2, "patch_size": (8, 8)}
+    dtype = "bfloat16" if is_real else "float32"
+    model = vit.Model(classes, **kind, scan=True, pool_type="gap", rep_size=True, dtype_mm=dtype)
+    schedule = {"decay_type": "cosine", "warmup_steps": 10}
+    config = ConfigDict(
+        {"optax_name": "scale_by_adam", "grad_clip_norm": 1.0, "lr": 1e-3, "wd": 1e-4, "schedule": schedule}
+    )
+
+    def init() -> Any:
+        return model.init(key(), jnp.zeros((2, size, size, 3)))["params"]
+
+    keywords = {"total_steps": 100, "batch_size": batch, "data_size": 1000}
+    optimizer, _ = big_vision.optax.make(config, jax.eval_shape(init), sched_kw=keywords)
+
+    def loss(params: Any, image: Any, labels: Any, rng: Any) -> Any:
+        logits, _ = model.apply({"params": params}, image, train=True, rngs={"dropout": rng})
+        return big_vision.utils.sigmoid_xent(logits=logits, labels=labels)
+
+    def make() -> Args:
+        params = init()
+        labels = jax.nn.one_hot(numbers(classes, batch), classes)
+        return params, optimizer.init(params), floats(batch, size, size, 3), labels, key()
+
+    return Step(updating(loss, optimizer), make, (0, 1))
+
+
+@program("EasyLM llama", "EasyLM", ".", real="7B, 512 × 2,048 tokens, its constraints over 8 × 8")
+def easylm(is_real: bool) -> Step:
+    from types import SimpleNamespace
+
+    from jax.interpreters import pxla
+
+    class Resources:  # as JAX had it in 2024
+        physical_mesh = property(lambda self: jax.sharding.get_abstract_mesh())
+
+    pxla.thread_resources, clip = SimpleNamespace(env=Resources()), jnp.clip
+    jnp.clip = lambda a, min=None, max=None, a_min=None, a_max=None: clip(
+        a, a_min if min is None else min, a_max if max is None else max
+    )
+    from EasyLM.jax_utils import JaxRNG, cross_entropy_loss_and_accuracy, with_sharding_constraint
+    from EasyLM.models.llama.llama_model import FlaxLLaMAForCausalLMModule, LLaMAConfigurator
+    from EasyLM.optimizers import OptimizerFactory
+    from flax.training.train_state import TrainState
+
+    batch, length = (512, 2048) if is_real else (8, 16)
+    small = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 64, "max_position_embeddings": 32}
+    config = LLaMAConfigurator.get_default_config(
+        {"base_model": "llama_7b"} if is_real else {"base_model": "debug", **small}
+    )
+    config = LLaMAConfigurator.finalize_config(config)
+    dtype = jnp.bfloat16 if is_real else jnp.float32
+    model = FlaxLLaMAForCausalLMModule(config, dtype=dtype, param_dtype=jnp.float32)
+    optimizer, _ = OptimizerFactory.get_optimizer(OptimizerFactory.get_default_config())
+
+    def step(state: Any, rng: Any, batch: Any) -> Any:
+        keys = JaxRNG(rng)
+        batch = with_sharding_constraint(batch, jax.sharding.PartitionSpec(("dp", "fsdp")))
+
+        def loss(params: Any) -> Any:
+            rngs = keys(LLaMAConfigurator.rng_keys())
+            logits = model.apply(params, batch["input_tokens"], deterministic=False, rngs=rngs).logits
+            return cross_entropy_loss_and_accuracy(logits, batch["target_tokens"], batch["loss_masks"])
+
+        (value, accuracy), gradients = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return state.apply_gradients(grads=gradients), keys(), {"loss": value, "accuracy": accuracy}
+
+    def make() -> Args:
+        ones = jnp.ones((4, length), jnp.int32)
+        rngs = JaxRNG(key())(LLaMAConfigurator.rng_keys())
+        params = model.init(input_ids=ones, position_ids=ones, attention_mask=ones, rngs=rngs)
+        tokens = numbers(config.vocab_size, batch, length)
+        data = {"input_tokens": tokens, "target_tokens": tokens, "loss_masks": jnp.ones((batch, length))}
+        return TrainState.create(params=params, tx=optimizer, apply_fn=None), key(), data
+
+    return Step(step, make, (0, 1), {"dp": 1, "fsdp": 8, "mp": 8} if is_real else {"dp": 2, "fsdp": 2, "mp": 2})
+
+
+@program(
+    "jax-llm-examples llama3",
+    "jax-llm-examples",
+    "llama3",
+    real="8B, prefill of 256 × 2,048 tokens, explicit axes of 8 × 2 × 4",
+)
+def llama3(is_real: bool) -> Step:
+    from jax.sharding import AbstractMesh, AxisType
+    from llama3_jax import model
+
+    names, sizes = ("x", "y", "z"), (8, 2, 4) if is_real else (2, 2, 2)
+    mesh = AbstractMesh(sizes, names, axis_types=(AxisType.Explicit,) * 3)
+    if is_real:
+        jax.sharding.use_abstract_mesh(mesh).__enter__()
+    else:
+        mesh = jax.make_mesh(sizes, names, axis_types=mesh.axis_types)
+        jax.set_mesh(mesh)
+    batch, length = (256, 2048) if is_real else (8, 16)
+    widths = (4096, 14_336, 32, 8, 32, 128, 128_256, 8192) if is_real else (32, 64, 4, 2, 2, 8, 64, 32)
+    config = model.Config(
+        *widths, True, False, False, mesh=mesh, dtype=jnp.bfloat16 if is_real else jnp.float32, quant_layer=False,
+        quant_cache=False,
+    )  # fmt: skip
+
+    def make() -> Args:
+        weights = model.Weights.init(key(), config)
+        return weights, numbers(config.vocab_size, batch, length), jnp.ones((batch, length), jnp.int32)
+
+    return Step(lambda weights, tokens, segments: model.forward(tokens, segments, weights, config)[0], make, (), mesh)
+
+
+@program(
+    "levanter llama",
+    "levanter",
+    "src",
+    "../haliax/src",
+    real="7B by scan, 128 × 2,048 tokens, its constraints over 8 × 8",
+    change=FILTER,
+)
+def levanter_llama(is_real: bool) -> Step:
+    mean = jnp.mean  # as JAX had it in 2025, with masks of floats
+    jnp.mean = lambda *a, where=None, **k: mean(*a, where=None if where is None else where.astype(bool), **k)
+    import haliax as hax
+    import jmp
+    import levanter.tracker
+    import optax
+    from levanter.layers.attention import AttentionBackend, AttentionMask
+    from levanter.models.llama import LlamaConfig, LlamaLMHeadModel
+    from levanter.models.lm_model import LmExample, compute_next_token_loss
+    from levanter.trainer import Trainer, TrainerConfig, TrainerState
+
+    size, batch, vocabulary = ({}, 128, 32_000) if is_real else (
+        {"seq_len": 16, "hidden_dim": 32, "intermediate_dim": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2}, 8, 64
+    )  # fmt: skip
+    config = LlamaConfig(**size, attn_backend=AttentionBackend.VANILLA)
+    policy = jmp.get_policy("p=f32,c=bf16" if is_real else "f32")
+    options = TrainerConfig(
+        id="made", tracker=levanter.tracker.NoopConfig(), mp=policy, train_batch_size=batch, fsdp_axis="embed",
+        tensor_parallel_axes=["mlp", "heads"],
+    )  # fmt: skip
+    optimizer = optax.adamw(1e-4)
+    trainer = Trainer(options, optimizer, compute_next_token_loss, add_default_hooks=False)
+
+    def make() -> Args:
+        rows, words = hax.Axis("batch", batch), hax.Axis("vocab", vocabulary)
+        model = LlamaLMHeadModel.init(words, config, key=key())
+        state = TrainerState.init(optimizer, model, key=key(), mp=policy)
+        tokens = hax.named(numbers(vocabulary, batch, config.seq_len), (rows, config.Pos))
+        return state, LmExample(tokens, hax.ones(tokens.axes), AttentionMask.causal())
+
+    step = of_equinox(lambda state, example: trainer._train_step(state, (example,), {}, _no_hooks=True), make, (0,))
+    axes = {"replica": 1, "data": 8, "model": 8} if is_real else {"replica": 1, "data": 4, "model": 2}
+    return step._replace(axes=axes)
+
+
+@program("gemma", "gemma", ".", real="Gemma 3 1B, 512 × 1,024 tokens")
+def gemma(is_real: bool) -> Step:
+    import dataclasses
+
+    import optax
+    from gemma import gm
+    from gemma.gm.nn import _config, _modules
+
+    batch, length = (512, 1024) if is_real else (8, 16)
+    local, everywhere = _modules.AttentionType.LOCAL_SLIDING, _modules.AttentionType.GLOBAL
+    small = _config.TransformerConfig(
+        num_embed=64, embed_dim=32, hidden_dim=64, num_heads=4, head_dim=16, num_kv_heads=2, final_logit_softcap=None,
+        use_post_attn_norm=True, use_post_ffw_norm=True, attention_types=(local, everywhere), sliding_window_size=8,
+        use_qk_norm=True,
+    )  # fmt: skip
+    own = gm.nn.Gemma3_1B(tokens="batch.input")
+    model = own if is_real else dataclasses.replace(own, config=small, dtype=jnp.float32)
+    optimizer = optax.adafactor(learning_rate=1e-3)
+
+    def loss(params: Any, tokens: Any, targets: Any, mask: Any) -> Any:
+        logits = model.apply({"params": params}, tokens).logits
+        each = optax.softmax_cross_entropy_with_integer_labels(logits.astype("float32"), targets)
+        return (each * mask).sum() / mask.sum()
+
+    def make() -> Args:
+        params = model.init(key(), jnp.ones((2, length), jnp.int32))["params"]
+        tokens = numbers(model.config.num_embed, batch, length)
+        return params, optimizer.init(params), tokens, tokens, jnp.ones((batch, length))
+
+    return Step(updating(loss, optimizer), make, (0, 1))
+
+
 # ------------------------------------------------------------------------------------------------------------ PureJaxRL
 
 

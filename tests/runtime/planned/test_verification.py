@@ -1,11 +1,14 @@
 """A planned step next to the step on one device."""
 
 import re
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import sporax
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -134,3 +137,19 @@ def test_an_island_is_compared_with_jit_on_all_devices():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, planned.alone(PARAMS, BATCH.reshape(8, 2, 16))
     )
+
+
+@pytest.mark.parametrize("where", ["in the context", "outside"])
+def test_programs_on_explicit_axes_are_verified(where):
+    typed = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    w, x = jnp.linspace(-1, 1, 64).reshape(8, 8), jnp.linspace(0, 1, 128).reshape(16, 8)
+    w, x = jax.device_put((w, x), (NamedSharding(typed, P()), NamedSharding(typed, P("data"))))
+
+    def step(w, x):
+        y = jnp.einsum("bd,df->bf", x, w, out_sharding=NamedSharding(typed, P("data", "model")))
+        few = (y < 0.3).astype(jnp.float32)
+        return jnp.cumsum(jax.sharding.reshard(jnp.tanh(y) + few, NamedSharding(typed, P("data", None))), axis=1)
+
+    with jax.set_mesh(typed) if where == "in the context" else nullcontext():
+        done = sporax.plan(step, w, x, devices=typed).verify(w, x)
+    assert done and len(done.leaves) == 1

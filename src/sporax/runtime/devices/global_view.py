@@ -164,11 +164,16 @@ def device_program(
         check_vma=False,
     )
 
-    @wraps(program)
+    # This program names the axes of its own mesh.
+    return wraps(program)(outside_of_meshes(mapped))
+
+
+def outside_of_meshes(program: Callable[..., Any]) -> Callable[..., Any]:
+    """A program that runs without the mesh that the user may have set around its call."""
+
     def outside(*args: Any) -> Any:
-        # Users may have set a mesh of their own; this program names the axes of its mesh.
         with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-            return mapped(*args)
+            return program(*args)
 
     return outside
 

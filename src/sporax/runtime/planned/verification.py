@@ -25,11 +25,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_PLAN
-from sporax.ir.graph import LITERAL
+from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.ir.variables import read
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.runtime.devices.global_view import device_program, jax_mesh, partition_spec
+from sporax.runtime.devices.global_view import device_program, jax_mesh, outside_of_meshes, partition_spec
+from sporax.runtime.planned.user_mesh import mesh_around
 from sporax.runtime.session import SESSION
 
 _SPREADS = 64
@@ -165,7 +166,7 @@ def verified_step(
             f"For 'verify', all devices must be of this process, but there are {jax.process_count()} processes."
         )
     with activity("verifying a plan"):
-        values, leaves = _compared(step, plan, arguments, names, alone or _ingested(step))
+        values, leaves = _compared(step, plan, arguments, names, alone or _ingested(step, plan, arguments))
         wrong = [leaf for leaf in leaves if not leaf.is_equal]
         if not wrong:
             return values, leaves
@@ -181,12 +182,12 @@ def _compared(
     step: Ingested, plan: Plan, arguments: Sequence[Any], names: Sequence[str], alone: Alone
 ) -> tuple[list[Any], tuple[VerifiedLeaf, ...]]:
     mesh = jax_mesh(plan.mesh)
-    # An island names devices, which one device is not: it runs on all of them, with all that is around it on each.
-    has_island = any(operator.name == "shard_map" for operator in step.graph.walk())
-    one = NamedSharding(mesh, PartitionSpec()) if has_island else jax.devices()[0]
+    # An island and a mesh around the call name devices, which one device is not: all of them run the program of one.
+    on_all = mesh_around(arguments) is not None or _has_island(step.graph)
+    one = NamedSharding(mesh, PartitionSpec()) if on_all else jax.devices()[0]
     here = jax.device_put(list(arguments), one)
     single = jax.jit(alone)
-    expected, moved = single(*here), single(*map(_moved, here))
+    expected, moved = single(*here), single(*map(outside_of_meshes(_moved), here))
     placements = plan.inputs[len(step.constants) :]
     shardings = [NamedSharding(mesh, partition_spec(place, plan.mesh)) for place in placements]
     found = jax.jit(device_program(step, plan, "verified"))(*jax.device_put(list(arguments), shardings))
@@ -195,12 +196,16 @@ def _compared(
     return expected, tuple(leaves)
 
 
-def _ingested(step: Ingested) -> Alone:
+def _has_island(graph: OperatorGraph) -> bool:
+    return any(operator.name == "shard_map" for operator in graph.walk())
+
+
+def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
     """The program as it was read, for one device."""
     graph = step.graph
 
-    def run(*arguments: Any) -> list[Any]:
-        values = dict(zip((entry.tensor for entry in graph.inputs), [*step.constants, *arguments], strict=True))
+    def run(*leaves: Any) -> list[Any]:
+        values = dict(zip((entry.tensor for entry in graph.inputs), [*step.constants, *leaves], strict=True))
         for operator, equation in zip(graph.operators, step.equations, strict=True):
             operands = [
                 equation.literals[place] if tensor == LITERAL else values[tensor]
@@ -214,7 +219,13 @@ def _ingested(step: Ingested) -> Alone:
             for place, tensor in enumerate(graph.outputs)
         ]
 
-    return run
+    if mesh_around(arguments) is None or _has_island(graph):
+        return run
+    # Operators do not say any more how they are typed on explicit axes, as the user's mesh may have them.
+    whole = PartitionSpec()
+    return outside_of_meshes(
+        jax.shard_map(run, mesh=jax_mesh(plan.mesh), in_specs=whole, out_specs=whole, check_vma=False)
+    )
 
 
 def _first_operator(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> str:
@@ -231,7 +242,7 @@ def _first_operator(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> str
     watched = replace(step, graph=replace(graph, outputs=tensors, aliases=()), literal_outputs={})
     outputs = replace(plan, outputs=complete, graph=watched.graph.fingerprint())
     names = [f"'{graph.operators[number]}'" for number in numbers]
-    _, values = _compared(watched, outputs, arguments, names, _ingested(watched))
+    _, values = _compared(watched, outputs, arguments, names, _ingested(watched, outputs, arguments))
     wrong = next(((number, leaf) for number, leaf in zip(numbers, values, strict=True) if not leaf.is_equal), None)
     if wrong is None:
         return "No operator differs by itself: the compiled program does, or what was read is not the function."
