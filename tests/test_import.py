@@ -171,6 +171,7 @@ print(*(f"{kind.__module__}.{kind.__qualname__}" for kind in written))
         ("dataset.NumpySlicesDataset([1])", "jax"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_name_loads_no_module_of_its_neighbours(line, module):
     assert run(f"import sys, sporax.mindspore as ms; ms.{line}; print('{module}' in sys.modules)").strip() == "False"
 

@@ -24,7 +24,7 @@ def usual_types():
         yield
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_searches_plan_it_for_all_kinds_of_devices(name):
     """Three of twenty pairs of search and profile for each program, so that each pair has several."""
@@ -40,7 +40,7 @@ def test_searches_plan_it_for_all_kinds_of_devices(name):
 LIMITED = ("recurrent", "state space", "graph", "low rank", "contrastive", "scaled loss")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LIMITED)
 def test_a_limit_is_kept_or_refused(name):
     program = PROGRAMS[name]

@@ -15,6 +15,7 @@ COMMAND = [sys.executable, "-m", "sporax", "run"]
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
     command = [*COMMAND, "--local_devices", "8", str(EXAMPLE), "--out", str(tmp_path), "--epochs", "10"]
     done = run_forked(command, timeout=400)

@@ -28,7 +28,7 @@ def planned(script: str, hardware: str, folder: Path) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, check=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("hardware", known_profiles())
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_examples_are_planned_for_every_profile(script, hardware, tmp_path):

@@ -42,6 +42,7 @@ async def operators() -> AsyncIterator[Callable[[str], OperatorProcess]]:
             await each.kill()
 
 
+@pytest.mark.full
 def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_path, monkeypatch):
     async def story():
         async with cluster(tmp_path, monkeypatch) as (api, playground), operators() as start:

@@ -123,6 +123,7 @@ async def live_with_kills(tmp_path, monkeypatch, kills):
         return len(kills) - len(left)
 
 
+@pytest.mark.full
 def test_an_operator_that_is_killed_at_changes_counts_and_creates_nothing_twice(tmp_path, monkeypatch):
     assert asyncio.run(live_with_kills(tmp_path, monkeypatch, [4, 5, 6])) == 3
 
@@ -141,6 +142,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("why", list(ENDS))
+@pytest.mark.sampled(1)
 def test_what_ends_a_job_while_watches_are_held_back_never_hits_the_next_job_of_its_name(tmp_path, monkeypatch, why):
     async def story():
         spec, then = ENDS[why]

@@ -190,6 +190,7 @@ Model(net, optimizer=nn.SGD(net.trainable_params())).train(1, data.batch(2))
 
 
 @pytest.mark.parametrize("name", FAILING)
+@pytest.mark.sampled(1)
 def test_mistakes_of_a_first_training_take_six_lines(run, write, name):
     body, expected = FAILING[name]
     script = write("script.py", TRAINING.replace("BODY", body))

@@ -85,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str])
     return train(run_job, tmp_path_factory.mktemp("whole"), 200, "functional", servers=1)[0]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["model", "functional"])
 def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(

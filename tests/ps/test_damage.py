@@ -172,6 +172,7 @@ def test_a_damaged_last_record_is_noticed_by_what_was_acknowledged(tmp_path: Pat
 
 
 @pytest.mark.parametrize("staleness", ["-1", "0"])
+@pytest.mark.sampled(1)
 def test_after_a_torn_tail_a_job_goes_on(tmp_path: Path, staleness: str) -> None:
     variables = {"MS_PS_SLOTS": str(SLOTS), "MS_PS_STALENESS": staleness, "MS_PS_DURABILITY": "process"}
     with background(1, 1, tmp_path, **variables) as cluster:

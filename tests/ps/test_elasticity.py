@@ -294,6 +294,7 @@ def calm_curve() -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
     alone = calm_curve()
     changing = curve({3: 4, 15: 2}, 24)
@@ -303,5 +304,6 @@ def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_servers_join_and_leave_and_the_losses_have_the_same_bits() -> None:
     assert curve({}, servers={3: 3, 14: 2}) == calm_curve()

@@ -26,6 +26,7 @@ IDS = np.arange(20)
 
 
 @pytest.mark.parametrize("staleness", [0, -1])
+@pytest.mark.sampled(1)
 def test_every_push_counts_once_through_a_faulty_network(monkeypatch, staleness):
     # What was lost is sent again sooner than users want: a dozen messages are lost, each of which everybody waits for.
     monkeypatch.setattr(client_state, "_LONGEST_WAIT_SECONDS", 0.5)

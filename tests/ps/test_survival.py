@@ -150,6 +150,7 @@ def synchronous_run(kill_at: dict[int, tuple[str, int]], servers: int = 2, steps
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_synchronous_run_with_kills_equals_the_run_without() -> None:
     calm = synchronous_run({}, servers=1)  # their number changes no bit
     killed = synchronous_run({5: ("server", 0), 12: ("scheduler", 0), 20: ("server", 1)})
@@ -180,6 +181,7 @@ store.close()
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_worker_killed_in_the_middle_of_its_push_changes_nothing() -> None:
     results = []
     for die_at in (-1, 4):

@@ -142,7 +142,7 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(("sink", "workers"), [("", 1), ("sink", 2)])
 def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(

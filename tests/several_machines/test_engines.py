@@ -62,7 +62,7 @@ def expected(tmp_path_factory) -> list[str]:
     )
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [mpirun, srun])
 def test_ranks_of_two_machines_meet_without_a_flag(make_machines, tmp_path, expected, engine):

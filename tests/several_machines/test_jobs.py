@@ -18,6 +18,7 @@ def losses(output: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_pulled_cable_changes_no_number(make_machines, start_job):
     """Of four seconds; the same job on one machine has the same losses."""
     alone = start_job(make_machines(1), 2, STEPS, 12, 0, -1)

@@ -18,6 +18,7 @@ RAISE = "raise ValueError", 1, "ended with an exception", "ended with exit code 
 
 
 @pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.sampled(1)
 def test_labels_and_logs_have_the_ranks_of_the_job(make_machines, start_job, tmp_path, numbered):
     """Without `--node_rank`, too: the scheduler's numbers are used as soon as they are known."""
     made = make_machines(2)

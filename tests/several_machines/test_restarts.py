@@ -19,6 +19,7 @@ def losses(lines: list[str]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["each its own", pytest.param("shared", marks=pytest.mark.soak)])
+@pytest.mark.full
 def test_all_machines_start_again_from_the_newest_checkpoint(make_machines, start_job, tmp_path, folder):
     """The rank of the second machine is killed; checkpoints are in a folder of each machine or in one of all."""
     (tmp_path / "alone").mkdir()

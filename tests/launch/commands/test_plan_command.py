@@ -279,6 +279,7 @@ print("trained")
 
 
 @pytest.mark.parametrize("flags", [[], ["--graph"], ["--loop"]])
+@pytest.mark.sampled(1)
 def test_a_script_without_a_parallel_mode_is_planned_at_its_first_training_step(plan, write, tmp_path, flags):
     write("script.py", TRAINING)
     done = plan("--devices", "8", "script.py", *flags)
@@ -363,6 +364,7 @@ MOMENTS = "of 263 kB"  # two for each of the (256 + 1) * 128 numbers
 
 
 @pytest.mark.parametrize("way", ["pynative step", "pynative", "graph", "graph cell", "pynative clip"])
+@pytest.mark.sampled(2)
 def test_the_optimizer_is_part_of_the_plan_in_both_modes(plan, write, way):
     write("script.py", IN_TWO_CALLS)
     done = plan("--devices", "8", "--hardware", "h100", "script.py", *way.split())
@@ -432,6 +434,7 @@ step(Tensor(np.ones((64, 256), np.float32)))
 
 
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+@pytest.mark.sampled(1)
 def test_pipelines_that_need_more_than_the_memory_are_an_error(plan, write, mode):
     script = write("pipeline.py", PIPELINE)
     done = plan("--devices", "8", "--hardware", "h100", "--memory", "100KB", script, mode)
@@ -468,6 +471,7 @@ step(x, x)
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "h100", "tpu-v5p"])
+@pytest.mark.sampled(1)
 def test_a_data_parallel_script_divides_its_batch(plan, write, hardware):
     done = plan("--devices", "8", "--hardware", hardware, write("data_parallel.py", DATA_PARALLEL))
     assert done.returncode == 0, done.stderr
@@ -512,6 +516,7 @@ def test_a_script_for_one_device_is_planned_for_those_asked_in_its_own_mode_and_
         assert float(note[1]) < float(time.split()[0])
 
 
+@pytest.mark.full
 def test_pipelines_are_compared(plan, write):
     script = write("pipeline.py", PIPELINE)
     done = plan("--compare", "h100,h200", "--devices", "8", script, "semi_auto_parallel")

@@ -29,6 +29,7 @@ def compared(run, write, tmp_path):
     return done.stdout, tmp_path / "plans.json"
 
 
+@pytest.mark.full
 def test_one_table_has_a_row_for_each_and_saved_plans_are_shown_again(compared, run, tmp_path):
     text, file = compared
     plans = json.loads(file.read_text())
@@ -96,6 +97,7 @@ def test_a_number_of_devices_that_is_refused_is_a_row_of_the_table(run, write, t
     assert json.loads((tmp_path / "plans.json").read_text())["num_devices"] == 4
 
 
+@pytest.mark.full
 def test_a_comparison_without_any_plan_says_what_each_would_need(run, write):
     write("script.py", SCRIPT)
     done = run("plan", "--compare", "h100,h200", "--devices", "4", "--memory", "100KB", "script.py")

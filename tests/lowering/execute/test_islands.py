@@ -101,6 +101,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("devices", [GRID, 8, {"x": 8}, {"model": 4, "data": 2}], ids=["grid", "8", "ring", "turned"])
+@pytest.mark.sampled(12)
 def test_an_island_gives_what_it_gives_alone(name, devices):
     function = FUNCTIONS[name]
     planned = sporax.plan(function, W, X, devices=devices)

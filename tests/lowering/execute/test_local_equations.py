@@ -96,6 +96,7 @@ def run_on_devices(devices, sample, assignment):
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
+@pytest.mark.sampled(8)
 def test_operations_that_fetch_borders_equal_one_device(devices, name):
     """Every way to cut a dimension along which ranks talk."""
     sample = example(*NEIGHBOURS[name])

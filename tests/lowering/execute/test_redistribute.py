@@ -79,6 +79,7 @@ def check_pairs(devices, everywhere, pairs, alltoall):
 
 @pytest.mark.parametrize("third", range(3))
 @pytest.mark.parametrize("alltoall", [True, False])
+@pytest.mark.sampled(3)
 def test_every_pair_up_to_names(devices, everywhere, alltoall, third):
     check_pairs(devices, everywhere, up_to_names()[third::3], alltoall)
 
@@ -105,6 +106,7 @@ def test_axes_of_other_sizes(devices, everywhere, shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.sampled(1)
 def test_partial_values_become_complete_and_move(devices, dtype):
     """Parts become complete, move as parts, and are made from copies, for every reduction."""
     check_partial_values(devices, dtype, DEFAULT_COSTS)

@@ -41,6 +41,7 @@ def test_modules_are_the_same_objects(write, run):
         ("import mindspore; mindspore.no_such_name", "AttributeError"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_what_is_missing_says_so(write, run, statement: str, kind: str):
     script = f"try:\n    {statement}\nexcept {kind} as error:\n    print(type(error).__mro__[-4:], error)\n"
     said = run("run", write("script.py", script)).stdout

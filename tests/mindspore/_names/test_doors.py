@@ -94,7 +94,7 @@ def test_every_name_is_the_one_of_its_module(name):
     assert set(package.__all__) <= set(stars)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "line",
     [

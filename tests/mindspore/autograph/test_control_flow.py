@@ -236,7 +236,7 @@ def try_and_with_around(x):
     return x
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("function", "inputs"), CASES)
 def test_compiled_equals_python(function, inputs):
     assert_same(ms.jit(function)(*inputs), function(*inputs))
@@ -428,6 +428,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("function", "kind", "message"), ERRORS)
+@pytest.mark.sampled(4)
 def test_arguments_that_do_not_fit_are_refused(function, kind, message):
     with pytest.raises(kind, match=message):
         ms.jit(function)(X)

@@ -123,6 +123,7 @@ WRITES_THROUGH_MASKS = [
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 @pytest.mark.parametrize(("index", "value"), WRITES_THROUGH_MASKS, ids=str)
+@pytest.mark.sampled(16)
 def test_writes_through_masks_that_are_computed_in_a_step(index, value, mode):
     expected, hit = VALUES.copy(), np.zeros(SHAPE, bool)
     expected[index], hit[index] = value, True

@@ -67,6 +67,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.sampled(42)
 def test_gradient_is_that_of_the_wheel(case: str, compiled: bool) -> None:
     function, inputs, expected = CASES[case]
     gradient = ms.grad(function, tuple(range(len(inputs))))

@@ -21,6 +21,7 @@ def test_loss_curves_are_those_of_mindspore(check_in_turn):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_shared_statistics_and_sparse_gradients(check_in_turn):
     check_in_turn("layers.py")
 

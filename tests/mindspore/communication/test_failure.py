@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 SECONDS = 15
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "expected", "variables"),

@@ -200,6 +200,7 @@ def check(folder: Path, wanted: Sequence[str], num: int = 2) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_some_pairs_train_as_one_device_or_are_refused(tmp_path: Path) -> None:
     draw = random.Random(3)
     check(tmp_path, [draw.choice(pairs(mode)) for mode in ("data_parallel", "semi_auto", "recursive") for _ in (1, 2)])

@@ -226,6 +226,7 @@ def train():
 
 
 @pytest.mark.parametrize(("group", "key"), KEYS)
+@pytest.mark.sampled(60)
 def test_a_setting_without_effect_is_told_or_refused(group, key):
     change, settings = GROUPS[group]
     current = settings.current.config if group == "set_auto_parallel_context" else settings.current

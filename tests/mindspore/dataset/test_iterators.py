@@ -309,6 +309,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_processes_on_sequential_pipelines(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SEQUENTIAL_PROCESSES)

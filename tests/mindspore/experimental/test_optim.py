@@ -22,6 +22,7 @@ def weights(*values):
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE], ids=["pynative", "graph"])
 @pytest.mark.parametrize("name", recipes.OPTIMIZERS)
+@pytest.mark.sampled(26)
 def test_ten_steps_are_as_in_mindspore(name, mode):
     ms.set_context(mode=mode)
     trained = recipes.train(ms, recipes.OPTIMIZERS[name], optimizer_recipes.start(), optimizer_recipes.gradients)

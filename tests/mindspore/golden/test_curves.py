@@ -29,7 +29,7 @@ def test_every_recipe_has_a_curve_that_falls():
         assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize(
     "name",

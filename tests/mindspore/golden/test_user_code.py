@@ -16,7 +16,7 @@ def test_every_recipe_was_recorded():
     assert list(GOLDEN) == [recipe.__name__ for recipe in user_code_recipes.RECIPES]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("recipe", user_code_recipes.RECIPES, ids=lambda recipe: recipe.__name__)
 def test_losses_are_those_of_mindspore(recipe, mode):
     assert recipe(ms) == pytest.approx(GOLDEN[recipe.__name__], rel=RELATIVE_ERROR)
@@ -32,6 +32,7 @@ CUT = [
 
 
 @pytest.mark.parametrize("recipe", CUT, ids=lambda recipe: recipe.__name__)
+@pytest.mark.sampled(5)
 def test_losses_are_the_same_on_eight_devices(recipe, mode, monkeypatch):
     if mode == "pynative":  # in which only what `jit` compiles is cut
         losses = user_code_recipes.losses

@@ -201,6 +201,7 @@ def automatically(limit_bytes):
 
 
 @pytest.mark.parametrize(("missing", "count"), [(-1000, 0), (1000, 1), (ROWS * WIDTH * 4 + 1000, 2)])
+@pytest.mark.sampled(1)
 def test_automatic_offload_moves_what_does_not_fit(missing, count, predicted):
     """The largest variables go first, and no more than the predicted peak of the step asks for."""
     automatically(2**40)
@@ -283,6 +284,7 @@ def train_deep():
 
 
 @pytest.mark.parametrize("place", ["disk", "cpu"])
+@pytest.mark.sampled(1)
 def test_what_recomputed_cells_keep_is_sent_away(tmp_path, place):
     """What enters the second and the third block goes away once and comes back once, and losses are equal."""
     losses, plain_program = train_deep()

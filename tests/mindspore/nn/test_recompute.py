@@ -58,6 +58,7 @@ def plain_run(mode):
 
 
 @pytest.mark.parametrize("where", [one_block, every_block, whole_net])
+@pytest.mark.sampled(3)
 def test_losses_masks_and_statistics_are_the_same(mode, where):
     """Dropout draws the same masks, and moving statistics are updated once a step."""
     plain_losses, plain = plain_run(mode)

@@ -143,7 +143,7 @@ def alone(name):
     return results
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_losses_are_those_of_one_device(name, monkeypatch):
     """A plan that several searches find is trained once."""
@@ -168,7 +168,7 @@ SHARDED = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "mode", "prices", "settings"),
     [

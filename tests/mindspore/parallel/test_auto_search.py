@@ -87,6 +87,7 @@ def alone():
 
 
 @pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])
+@pytest.mark.sampled(1)
 def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
     monkeypatch.setenv("SPORAX_PLAN_MODE", mode)
     context.set_algo_parameters(fully_use_devices=True)
@@ -100,6 +101,7 @@ def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
 @pytest.mark.parametrize("sharded_optimizer", [False, True])
+@pytest.mark.sampled(2)
 def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
     context.set_algo_parameters(fully_use_devices=True)
     settings = {
@@ -140,6 +142,7 @@ def test_moments_are_sharded_as_their_parameters_are_stored(search_mode):
 
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
+@pytest.mark.sampled(1)
 def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode):
     lost = search_mode == "recursive_programming"
     with pytest.warns(UserWarning, match="the strategy of MatMul in .* is replaced") if lost else nullcontext():
@@ -159,6 +162,7 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
 
 @pytest.mark.parametrize("strategy", [((2, 1), (1, 4)), ((2, 4), (4, 1))])
 @pytest.mark.parametrize("search_mode", SEARCHES)
+@pytest.mark.sampled(2)
 def test_the_users_cuts_are_priced_as_they_run(strategy, search_mode):
     """Cut alike in the plan that was searched and in the one that runs, which costs what was searched for."""
     # Other searches keep them anyway.
@@ -196,6 +200,7 @@ def products(actual):
     ids=["out_strategy", "reduce_scatter", "nd_tp", "self_define_shard"],
 )
 @pytest.mark.parametrize("search_mode", SEARCHES[1:])
+@pytest.mark.sampled(2)
 def test_results_lie_where_the_user_wants_them(alone, strategy, asked, lies, search_mode):
     losses, step = train(strategy, steps=2, search_mode=search_mode, asked=asked)
     np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
@@ -221,6 +226,7 @@ def test_recursive_programming_can_be_asked_to_keep_them():
     assert placed["weight"].parts(actual.plan.mesh) == (1, 4)
 
 
+@pytest.mark.full
 def test_a_plan_fits_the_memory_that_there_is(alone, few_plans):
     actual = plan_only(search_mode="dynamic_programming")
     assert actual.search.method == "dynamic"
@@ -312,6 +318,7 @@ def test_what_one_search_found_is_taken_up_from_a_file(tmp_path):
         assert loaded.plan.inputs == saved.plan.inputs
 
 
+@pytest.mark.full
 def test_other_plans_of_a_step_can_be_asked_for(few_plans):
     actual = plan_only(search_mode="dynamic_programming")
     others, sizes = actual.alternatives(2), actual.trade_offs(3)

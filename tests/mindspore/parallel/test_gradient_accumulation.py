@@ -57,6 +57,7 @@ def temporary_bytes(step):
 
 
 @pytest.mark.parametrize("wrap", [nn.GradAccumulationCell, PipelineCell])
+@pytest.mark.sampled(1)
 def test_sums_in_slices_take_less_memory(wrap):
     _, expected, alone = trained(wrap, mode="")
     whole, *of_whole = trained(wrap)

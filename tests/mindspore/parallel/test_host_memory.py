@@ -94,6 +94,7 @@ def test_ids_and_rows_travel_and_no_table():
 
 
 @pytest.mark.parametrize("slice_mode", ["table_row_slice", "table_column_slice"])
+@pytest.mark.sampled(1)
 def test_tables_in_slices_are_updated_where_they_are(slice_mode):
     """Strategies of a table hold on the host as well, and values are equal to those of a run on the devices."""
 

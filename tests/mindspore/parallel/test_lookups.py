@@ -108,6 +108,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(7)
 def test_a_cut_table_finds_what_a_whole_one_does(name):
     make, combined = CASES[name]
     value, gradient, _ = slopes(lambda table, ids: ops.gather(table, ids, 0))
@@ -508,6 +509,7 @@ SLICES = {
 
 @pytest.mark.parametrize("target", ["CPU", "DEVICE"])
 @pytest.mark.parametrize("mode", SLICES)
+@pytest.mark.sampled(4)
 def test_layers_are_cut_by_their_slice_mode(mode, target):
     alone, _, _ = train(lambda: Layer(target=target))
     on_devices()
@@ -549,6 +551,7 @@ def test_uneven_parts_of_a_host_table_stay_in_host_memory_between_steps():
 
 @pytest.mark.parametrize("mode", ["batch_slice", "table_row_slice", "table_column_slice"])
 @pytest.mark.parametrize("operator", ["SUM", "MEAN", "MAX"])
+@pytest.mark.sampled(4)
 def test_merged_fields_are_cut_by_the_slice_mode(mode, operator):
     weights = RNG.uniform(0.5, 1.5, (BATCH, FIELDS)).astype(np.float32)
     fields = np.tile(np.arange(FIELDS) // 4, (BATCH, 1)).astype(np.int32)

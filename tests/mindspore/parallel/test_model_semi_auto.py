@@ -99,6 +99,7 @@ def assert_alike(actual, expected, rtol):
         {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}},
     ],
 )
+@pytest.mark.sampled(2)
 def test_training_evaluation_and_prediction_are_those_of_one_device(sink, settings):
     expected = alone(sink)
     model = make(**settings)
@@ -127,6 +128,7 @@ def test_groups_of_steps_are_cut_like_single_steps():
 
 @pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")  # which replaces strategies, and says so
 @pytest.mark.parametrize("mode", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
+@pytest.mark.sampled(1)
 def test_groups_of_steps_keep_shards_of_parameters_where_a_search_plans(mode):
     """The rounds of a group end with every Parameter where it is stored, which the searches do not decide."""
     sharded = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
@@ -141,6 +143,7 @@ def test_groups_of_steps_keep_shards_of_parameters_where_a_search_plans(mode):
 
 
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
+@pytest.mark.sampled(1)
 def test_mixed_precision(level):
     manager = None if level != "O3" else lambda: FixedLossScaleManager(128.0)
     expected = run(make(semi_auto=False, level=level, manager=manager))
@@ -148,6 +151,7 @@ def test_mixed_precision(level):
 
 
 @pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.sampled(1)
 def test_overflow_of_one_device_is_known_to_all(sink):
     hot = X.copy()
     hot[3, 2] = np.inf  # in one device's slice of the first batch

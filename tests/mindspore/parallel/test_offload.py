@@ -86,6 +86,7 @@ def notes(step, x):
 
 
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+@pytest.mark.sampled(1)
 def test_parameters_and_state_are_on_the_hosts(mode):
     losses, _ = trained(mode=mode)
     host_losses, step = trained(offload={"offload_param": "cpu", "auto_offload": False}, mode=mode)
@@ -122,6 +123,7 @@ def test_parts_of_parameters_are_on_the_hosts():
     ],
     ids=["Cell.offload", "Primitive._offload", "offload_checkpoint"],
 )
+@pytest.mark.sampled(1)
 def test_activations_go_to_the_hosts_and_come_back(prepare, offload, count):
     """Each device sends its part of each value once, and the plan says how much that is."""
     losses, _ = trained()

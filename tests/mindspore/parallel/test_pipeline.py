@@ -72,6 +72,7 @@ def test_tied_embedding_and_dropout_in_two_stages(two_stages):
         pytest.param(4, 8, "gpipe", marks=SOAK),
     ],
 )
+@pytest.mark.full
 def test_tied_embedding_and_dropout(stages, micro, schedule):
     assert_as_on_one_device(straight(stages), stages, micro, schedule)
 
@@ -79,12 +80,14 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 @pytest.mark.parametrize(
     ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*item, marks=SOAK) for item in [(2, 8), (4, 8)])]
 )
+@pytest.mark.sampled(1)
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
 
 
 @pytest.mark.parametrize("more", [{"interleave": True}, {"pipeline_segments": 2}], ids=str)
+@pytest.mark.sampled(1)
 def test_segments_that_only_the_order_of_stages_says(more):
     in_turn = [(stage, 0) for stage, _ in interleaved(2, 2)]
     assert_as_on_one_device(in_turn, 2, 4, settings_=more)
@@ -112,6 +115,7 @@ def scaled(cell, optimizer):
 
 
 @pytest.mark.parametrize("loss", [Loss, RowLoss])
+@pytest.mark.sampled(1)
 def test_dynamic_loss_scale(loss):
     assert_as_on_one_device(straight(2), 2, 4, make=scaled, optimizer=nn.SGD, loss=loss)
 

@@ -41,6 +41,7 @@ def trained(slice_mode, stages):
 
 
 @pytest.mark.parametrize("slice_mode", ["batch_slice", "table_row_slice", "table_column_slice"])
+@pytest.mark.sampled(1)
 def test_a_lookup_is_sharded_over_the_devices_of_its_stage(slice_mode):
     losses, net = trained(slice_mode, 2)
     np.testing.assert_allclose(losses, trained(slice_mode, 1)[0], rtol=1e-5)

@@ -114,6 +114,7 @@ def sent(step, chunk):
 
 
 @pytest.mark.parametrize("sharding", [{}, {"net": {"sharded": True}, **OPTIMIZER_PARALLEL}], ids=["whole", "sharded"])
+@pytest.mark.sampled(1)
 def test_parameters_and_state_are_on_the_hosts_between_steps(sharding):
     result = trained(offload=ALL, **sharding)
     assert_same(result)
@@ -156,6 +157,7 @@ def test_an_optimizer_of_the_host_updates_there():
 
 
 @pytest.mark.parametrize(("optimizer", "target"), [(nn.LazyAdam, "CPU"), (nn.LazyAdam, None), (nn.Adam, "CPU")])
+@pytest.mark.sampled(1)
 def test_a_table_of_the_host_trains_like_one_of_a_device(optimizer, target):
     result = trained(net={"target": "CPU"}, optimizer=optimizer, target=target)
     assert_same(result, optimizer)
@@ -164,6 +166,7 @@ def test_a_table_of_the_host_trains_like_one_of_a_device(optimizer, target):
 
 
 @pytest.mark.parametrize("slice_mode", ["table_row_slice", "table_column_slice"])
+@pytest.mark.sampled(1)
 def test_each_host_has_its_part_of_a_table_in_slices(slice_mode):
     result = trained(
         net={"target": "CPU", "slice_mode": slice_mode, "sharded": True}, target="CPU", optimizer=nn.LazyAdam
@@ -297,6 +300,7 @@ def test_checkpoints_of_such_a_step_go_on_where_they_were(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["a table in parts", "a whole table"])
+@pytest.mark.sampled(1)
 def test_all_five_features_in_one_program(cut):
     """Operator parallelism, pipeline, optimizer parallelism, recomputation and host-device training, like one device."""
 

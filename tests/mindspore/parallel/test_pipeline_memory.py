@@ -60,6 +60,7 @@ def peaks(schedule, micro, recompute=False):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_memory_is_as_simulated():
     context.set_context(mode=context.GRAPH_MODE)
     actual = {case: peaks(*case) for case in [("1f1b", 4), ("1f1b", 8), ("gpipe", 4), ("gpipe", 8)]}

@@ -94,6 +94,7 @@ def check_same_training(mark, optimizer_parallel=False):
 
 
 @pytest.mark.parametrize("mark", ["recompute", "no comm", "slices"])
+@pytest.mark.sampled(1)
 def test_training_is_the_same(mark):
     check_same_training(mark)
 

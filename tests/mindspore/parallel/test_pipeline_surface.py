@@ -67,6 +67,7 @@ def functional_on_one_device():
 
 
 @pytest.mark.parametrize("level", [None, "sharded"])
+@pytest.mark.sampled(1)
 def test_functional_training(level):
     got, net = functional(2, level)
     assert_same_training((got, values(net)), functional_on_one_device())
@@ -74,6 +75,7 @@ def test_functional_training(level):
 
 
 @pytest.mark.parametrize("scheduler", ["1f1b", "gpipe"])
+@pytest.mark.sampled(1)
 def test_auto_parallel_around_the_step(scheduler):
     def around(cell, optimizer):
         context.set_auto_parallel_context(device_num=8)
@@ -95,6 +97,7 @@ def test_auto_parallel_around_the_step(scheduler):
     ],
     ids=["Pipeline", "MicroBatchInterleaved", "GradAccumulation"],
 )
+@pytest.mark.sampled(1)
 def test_other_cells_of_micro_batches(cell):
     """Dropout draws other masks where a batch is divided otherwise, so it is left out."""
 

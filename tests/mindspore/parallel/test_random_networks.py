@@ -53,6 +53,7 @@ def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refu
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=pytest.mark.soak) if part in SOAKED else part for part in range(PARTS)]
 )
+@pytest.mark.full
 def test_plans_have_no_internal_errors(part):
     assert not found(range(part, PLANNED, PARTS), runs=False)
 

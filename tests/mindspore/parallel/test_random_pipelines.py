@@ -28,7 +28,7 @@ def test_a_product_in_no_stage_with_a_strategy():
     assert_as_on_one_device(Case(1, 4, 4, blocks, "squares", "", False, 2, "both", "SGD"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [0, 3, 7, 9, 13, 18])
 def test_a_few(number):
     assert_as_on_one_device(draw(number))

@@ -104,6 +104,7 @@ def count(text, kind):
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["one device", "semi-auto"])
 @pytest.mark.parametrize("mark", ["recompute", "no comm", "slices", "gelu"])
+@pytest.mark.sampled(4)
 def test_parameters_are_equal_to_the_last_digits(mark, parallel):
     """Tests compile with few optimizations, so products and sums are contracted in one kernel and not in another."""
     losses, parameters, *_ = trained(mark, parallel, dropout=False)
@@ -114,6 +115,7 @@ def test_parameters_are_equal_to_the_last_digits(mark, parallel):
 
 
 @pytest.mark.parametrize("mark", ["recompute", "output", "all but gelu"])
+@pytest.mark.sampled(1)
 def test_masks_of_dropout_are_replayed(mark):
     """Other masks would differ in the first digits."""
     losses, parameters, *_ = trained(mark)

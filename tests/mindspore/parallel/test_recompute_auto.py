@@ -104,7 +104,7 @@ def test_a_step_of_one_device_is_made_to_fit(decisions):
         np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 def test_plans_are_made_with_what_is_computed_again(mode, decisions, monkeypatch):
     """The plan says why; it is never predicted to be slower than a uniform choice that fits."""
@@ -143,6 +143,7 @@ def test_the_setting_is_checked():
 
 
 @pytest.mark.parametrize("level", [Level.NOTHING, Level.ATTENTION, Level.EVERYTHING])
+@pytest.mark.sampled(1)
 def test_every_level_needs_what_was_predicted(level, monkeypatch):
     """Within a tenth of what XLA says of the whole step."""
     outcomes = []

@@ -129,6 +129,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("sharded_optimizer", [False, True])
+@pytest.mark.sampled(3)
 def test_losses_are_those_of_one_device(name, sharded_optimizer):
     build, batch = MODELS[name]
     alone, _, _ = train(build, batch)
@@ -144,6 +145,7 @@ def test_losses_are_those_of_one_device(name, sharded_optimizer):
     "strategy",
     ["full_batch", ((8, 1), (8,)), ((1, 4), (1,)), (Layout((2, 4), ("a", "b"))("a", "b"), Layout((8,), ("a",))("a"))],
 )
+@pytest.mark.sampled(2)
 def test_every_way_to_bring_data_gives_the_same_losses(strategy):
     build, batch = MODELS["mlp"]
     alone, _, _ = train(build, batch, steps=2)
@@ -190,6 +192,7 @@ def test_small_parameters_and_those_marked_stay_whole():
 
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
 @pytest.mark.parametrize("level", ["level1", "level3"])
+@pytest.mark.sampled(2)
 def test_frozen_weights_are_stored_in_shards_too(mode, level):
     def build():
         net = Mlp(None)

@@ -113,7 +113,7 @@ OTHERS = [member for member in MEMBERS if not member[0].merges]
 STEPS = [MERGED, *(OTHERS[start : start + PER_STEP] for start in range(0, len(OTHERS), PER_STEP))]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("members", STEPS, ids=lambda members: f"{members[0][0].name}-{members[-1][0].name}")
 def test_cut_operators_equal_whole_ones(members):
     cases = list(dict.fromkeys(case for case, _ in members))

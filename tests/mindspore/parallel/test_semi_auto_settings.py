@@ -176,6 +176,7 @@ def gradient_moves(planned):
         ("level2", {"reduce_scatter": 4 * 5}),  # the sum is kept in shards
     ],
 )
+@pytest.mark.sampled(1)
 def test_accumulated_gradients_are_those_of_one_device(level, moves):
     def accumulating(**settings):
         step = make_step(**settings)

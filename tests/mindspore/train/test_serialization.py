@@ -209,6 +209,7 @@ def test_a_cut_file_is_never_taken_for_a_whole_one(
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
+@pytest.mark.sampled(1)
 def test_a_flipped_bit_is_found_by_the_checksum(
     tmp_path_factory: pytest.TempPathFactory, format: str, data: st.DataObject
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
+@pytest.mark.sampled(1)
 def test_changed_bytes_raise_nothing_but_valueerror(
     tmp_path_factory: pytest.TempPathFactory, format: str, data: st.DataObject
 ) -> None:
@@ -346,6 +348,7 @@ WRITER = """
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("where", ["write", "fsync"])
+@pytest.mark.sampled(1)
 def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path, where: str, format: str) -> None:
     path = tmp_path / f"x.{format}"
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), where]

@@ -107,6 +107,7 @@ def attention_of(implementation):
 
 
 @pytest.mark.parametrize("slices", [(8, 1, 1, 1), (2, 1, 2, 1)], ids=["batch", "heads"])
+@pytest.mark.sampled(1)
 def test_attention_of_cudnn_is_planned_without_a_gpu_and_is_that_of_xla(slices):
     args = floats(8, 8, 4, 16), floats(8, 8, 2, 16), floats(8, 8, 2, 16), floats(1, 4, 8, 8)
     planned = sporax.plan(attention_of("cudnn"), *args, devices=8, fixed={0: slices})

@@ -86,6 +86,7 @@ def test_without_time_nothing_is_proven():
     assert min(costs) >= dynamic(GRAPH, MESH, MODEL).cost_seconds * (1 - 1e-9)
 
 
+@pytest.mark.full
 def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     """The best plan and what messages leave open are solved; the bounds of all others are above what was found."""
     graph = networks.transformer(2, 8, 16, 64, 4).graph
@@ -111,6 +112,7 @@ def test_a_plan_says_which_choice_it_was_made_of():
     assert _choice_of(problem, moved) is None
 
 
+@pytest.mark.full
 def test_a_known_plan_is_the_first_under_a_memory_limit():
     limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
     options = SearchOptions(memory_bytes=limit)

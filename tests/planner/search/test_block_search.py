@@ -166,6 +166,7 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
     assert asked[0] == asked[1] == counted["choose"]
 
 
+@pytest.mark.full
 def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch):
     monkeypatch.setattr("sporax.planner.search.limit.limit._LARGE", 0)
     problem = ProblemBuilder(
@@ -178,6 +179,7 @@ def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch)
 
 
 @pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
+@pytest.mark.sampled(1)
 def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
     """Messages that look at every decision by itself take minutes where there are thousands."""
     monkeypatch.setattr("sporax.planner.search.limit.limit._LARGE", 0)

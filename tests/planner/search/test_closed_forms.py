@@ -98,6 +98,7 @@ def check(make, sizes, mesh, betas, stated, moved):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(6)
 def test_costs_are_met_and_compiled(case):
     check(*CASES[case])
 

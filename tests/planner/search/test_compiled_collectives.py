@@ -36,6 +36,7 @@ PLANS = {}
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.sampled(8)
 def test_compiled_programs_send_what_plans_say(name, mode):
     step = NETWORKS[name]
     plan = search(step.graph, EIGHT, MODEL, mode, SearchOptions(fully_use_devices=True)).plan

@@ -61,7 +61,7 @@ LIMITED = {
 MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", LIMITED)
 def test_labels_say_of_a_limit_what_the_integer_program_says(name, mesh):

@@ -40,7 +40,7 @@ def model(mesh, hardware="cpu"):
     return Roofline(load_profile(hardware), link_costs(load_profile(hardware), mesh))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("hardware", ["cpu", "h200"])
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("search", SEARCHES)
@@ -70,6 +70,7 @@ def test_plans_for_any_number_of_devices_run_as_on_one(search, mesh):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.sampled(1)
 def test_a_transformers_plan_runs_as_on_one_device(search):
     step = networks.transformer(1, 8, 8, 32, 4)
     plan = search(step.graph, EIGHT, model(EIGHT), SearchOptions(fully_use_devices=True)).plan

@@ -119,6 +119,7 @@ def test_attention_needs_no_gather():
     ("attention", networks.attention(8, 16, 64, 8)),
     ("control flow", networks.looped()),
 ])  # fmt: skip
+@pytest.mark.sampled(4)
 def test_plans_run_as_on_one_device(name, step, busy):
     model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
     result = ilp(step.graph, EIGHT, model, SearchOptions(fully_use_devices=busy))
@@ -130,6 +131,7 @@ def test_plans_run_as_on_one_device(name, step, busy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [networks.transformer(1, 8, 8, 32, 4), networks.convolutional()])
+@pytest.mark.sampled(1)
 def test_larger_plans_run_as_on_one_device(step):
     model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
     result = ilp(step.graph, EIGHT, model, SearchOptions(fully_use_devices=True))

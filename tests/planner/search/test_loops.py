@@ -61,6 +61,7 @@ def megabytes(step, plan):
 
 
 @pytest.mark.parametrize(("sizes", "again"), [(FEW_TOKENS, True), (MANY_TOKENS, False)])
+@pytest.mark.sampled(1)
 def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
     looped, materialization = best(sizes, True, again), best(sizes, False, again)
 
@@ -75,6 +76,7 @@ def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
     check_plan(looped[0].graph, looped[1].plan)
 
 
+@pytest.mark.full
 def test_few_tokens_are_combined_twice_a_round_and_many_once_a_step():
     step, actual = best(FEW_TOKENS, True)
     rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, actual.plan)]
@@ -88,6 +90,7 @@ def test_few_tokens_are_combined_twice_a_round_and_many_once_a_step():
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.sampled(2)
 def test_every_search_looks_inside(mode):
     step, least = best((16, 64, 512), True)  # somewhere between: rows in some products, columns in others
     actual = search(step.graph, EIGHT, MODEL, mode)

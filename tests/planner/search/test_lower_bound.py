@@ -29,6 +29,7 @@ def found_in(costs, edges):
 @pytest.mark.parametrize("readers", [0, 1])
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(12)
 def test_no_choice_is_below_the_bound(seed, kinds, readers):
     costs, edges = row_of_blocks(seed, 16, kinds=kinds, readers=readers)
     graph = graph_of(costs, edges)

@@ -51,6 +51,7 @@ def compiled_bytes(step, plan):
         pytest.param(networks.transformer(1, 16, 32, 64, 4), marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sampled(2)
 def test_prediction_is_near_the_compiled_program(step):
     cut = ilp(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True)).plan
     for plan in (replicated_plan(step.graph, MESH), cut):

@@ -38,7 +38,7 @@ def optimum(name, mesh, limit=None):
     return ilp(NETWORKS[name].graph, mesh, model(mesh), options, budget=Budget.of(120))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mesh", MESHES, ids=["8", "2x4"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_searches_come_near_the_proven_optimum(name, mesh):
@@ -56,7 +56,7 @@ def test_searches_come_near_the_proven_optimum(name, mesh):
         assert actual.bound_seconds is None
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
 def test_gaps_with_less_memory(name):
     mesh, graph = MESHES[0], NETWORKS[name].graph
@@ -74,6 +74,7 @@ def test_gaps_with_less_memory(name):
 
 
 @pytest.mark.parametrize("search", [*QUICK, dynamic, repeated])
+@pytest.mark.sampled(1)
 def test_a_limit_that_nothing_fits_names_the_least_budget_and_what_helps(search):
     graph = networks.mlp(2, 64, 64).graph
     with pytest.raises(SporaxRuntimeError, match=r"1 kB per device, but .* is the smallest plan .* more devices share"):

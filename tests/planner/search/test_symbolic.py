@@ -24,7 +24,7 @@ def strategies(graph, plan):
     return [tuple(where.parts(MESH) for where in plan.operators[n].operands) for n in products(graph)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("search", [pytest.param(dynamic, marks=pytest.mark.slow), recursive, propagation])
 @pytest.mark.parametrize(("sizes", "recorded"), [
     ((64, 128, 64, 64), [((1, 1), (1, 1)), ((1, 1), (1, 1))]),

@@ -67,6 +67,7 @@ def test_a_slot_beyond_the_clock_makes_the_round_begin_again_later() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

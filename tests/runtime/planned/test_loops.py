@@ -137,7 +137,7 @@ def profiles(tmp_path_factory):
     return [*PROFILES[:-1], str(path)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_search_plans_loops_for_every_profile(program, profiles, tmp_path):
     function, *args = PROGRAMS[program]

@@ -51,6 +51,7 @@ def assert_as_eight_ranks(case, actual):
         (ms.PYNATIVE_MODE, recipes.scaled, "loss scale"),
     ],
 )
+@pytest.mark.sampled(5)
 def test_numbers_are_those_of_eight_ranks(ranks, mode, way, case):
     ms.set_context(mode=mode)
     ms.set_auto_parallel_context(**recipes.CASES[case])

@@ -172,6 +172,7 @@ if ending == "exception":
         ("full", 1, "'offload_path' must have room for 400000 bytes of 'w', but"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_nothing_stays_however_a_process_ends(tmp_path, ending, code, error):
     """The system removes the files; the folder goes unless the process was killed."""
     folder = tmp_path / "offload"

@@ -110,6 +110,7 @@ def test_parameters_and_moments_of_all_blocks_are_rows(both):
 
 
 @pytest.mark.parametrize("optimizer", [adam_by_group, momentum, lamb])
+@pytest.mark.sampled(1)
 def test_every_optimizer_gives_the_same(both, optimizer):
     stacked, plain = both(optimizer)
     assert stacked[2]

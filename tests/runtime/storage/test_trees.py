@@ -288,6 +288,7 @@ sporax.save(sys.argv[1], {"w": np.ones((4, 4), np.float32)})
     [("os", "fsync", 0, 0), ("os", "replace", 0, 0), ("trees", "write_marker", 0, 0), ("os", "replace", 1, 0),
      ("trees", "_remove_others", 0, 1)],
 )  # fmt: skip
+@pytest.mark.sampled(2)
 def test_a_killed_save(tmp_path: Path, owner: str, name: str, calls: int, value: float) -> None:
     zeros = np.zeros((4, 4), np.float32)
     sporax.save(tmp_path, {"w": zeros})

@@ -236,6 +236,7 @@ def semi_auto():
         ("BSND", ((2, 1, 4, 1), (2, 1, 1, 1), (2, 1, 1, 1), (1, 1)), 0),
     ],
 )
+@pytest.mark.sampled(5)
 def test_batch_heads_and_queries_may_be_sharded(layout, strategy, sparse_mode):
     query, key, value = some(4, HEADS, 8, 4), some(4, KEY_HEADS, 8, 4, step=1.1), some(4, KEY_HEADS, 8, 2, step=0.7)
     mask = np.triu(np.ones((2048, 2048) if sparse_mode else (8, 8), np.uint8), 1)

@@ -66,7 +66,7 @@ def trained_on_one_device(experts, layers):
     return trained(tf.TransformerOpParallelConfig(4, 2), experts, layers)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("data", "model", "parts", "experts", "whole_table", "layers"),
     [(2, 4, 1, 1, True, 2), (4, 2, 1, 1, False, 1), (4, 2, 4, 4, True, 2), (4, 2, 2, 4, False, 1)],

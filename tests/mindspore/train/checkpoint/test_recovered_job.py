@@ -48,6 +48,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -> None:
     assert set(losses(expected)) == set(range(1, 13))
     once = launch(tmp_path / "killed", 7, "--max_restarts", 2)

@@ -69,7 +69,7 @@ def shares_of(problem, count):
     ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", [item for item in NETWORKS if item != "layers"])
 def test_no_plan_needs_less_than_it_surely_does(name, mesh):

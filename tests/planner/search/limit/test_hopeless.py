@@ -48,6 +48,7 @@ def test_the_error_names_a_plan_that_would_fit(graph):
     refused(graph, parse_bytes(re.search(r"but (\S+ k?B)", str(caught.value)).group(1), "the limit"))
 
 
+@pytest.mark.full
 def test_limits_that_may_be_kept_are_left_to_the_search():
     for graph in (layers(3), networks.mlp(3, 128, 64).graph):
         assert not is_refused(graph, smallest(problem_of(graph, MESH)).peak_bytes)
@@ -113,6 +114,7 @@ def test_limits_that_a_plan_keeps_are_not_refused_on_gpus(graph, mesh, hardware,
         )
 
 
+@pytest.mark.full
 def test_a_transformer_of_eight_layers_is_refused_soon():
     """106 s before. CPU time: the machine of the tests may be busy."""
     graph = networks.transformer(8, 8, 64, 128, 4).graph

@@ -58,6 +58,7 @@ def test_all_searches_end_at_plans_that_cost_nearly_the_same(problem):
     assert max(costs) < 1.05 * min(costs)
 
 
+@pytest.mark.full
 def test_with_a_penalty_on_bytes_a_region_is_found_that_fits():
     """Those of least cost are too large; others cost less than those that there are, and fit."""
     mesh = DeviceMatrix((2, 4))

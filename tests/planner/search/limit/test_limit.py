@@ -120,6 +120,7 @@ def test_the_loop_finds_what_tensors_alone_do_not_show():
     assert fit(problem, limit) is fit(problem, limit)
 
 
+@pytest.mark.full
 def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_one_fits():
     mesh = DeviceMatrix((2, 4))
     model = Roofline(RATES, link_costs(RATES, mesh))

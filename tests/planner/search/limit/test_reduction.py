@@ -62,6 +62,7 @@ def test_a_plan_gets_cheaper_within_its_limit(problem, fastest, least):
     assert improved(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
 
 
+@pytest.mark.full
 def test_other_costs_lead_to_other_plans(problem):
     dear = problem.with_costs(
         [
@@ -73,6 +74,7 @@ def test_other_costs_lead_to_other_plans(problem):
     assert resident_usage(dear) is resident_usage(problem)
 
 
+@pytest.mark.full
 def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
     least = smallest(problem)
     assert least.peak_bytes < 0.2 * fastest.peak_bytes  # a third is what messages come to
@@ -82,7 +84,7 @@ def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
     assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes <= limit
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_what_is_there_at_the_peak_leads_to_smaller_plans(platform):
     """Without it the search ended at 0.80 MB: most of what was changed was not there at the peak."""
@@ -167,6 +169,7 @@ def test_buffers_are_assigned_only_of_plans_that_may_be_small_enough(layers, cal
     assert calls["heap_offsets"] < calls["measured_within"] / 2
 
 
+@pytest.mark.full
 def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
     least = smallest(layers)
     limit = least.peak_bytes * 11 // 10

@@ -32,6 +32,7 @@ def test_tiny_graphs_are_solved_to_proven_optimality(seed, limited, tiny_graph, 
 
 
 @pytest.mark.parametrize(("name", "least_cost"), [("G", 217_039), ("B", 532_843)])
+@pytest.mark.sampled(1)
 def test_contest_graphs_are_solved_to_proven_optimality(name, least_cost):
     graph = read_graph(DATA / f"{name}.json.gz")
     solution = solve(graph, seconds=120)
