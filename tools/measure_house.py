@@ -129,7 +129,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 def _by_name(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Call(func=function, args=[ast.Constant(value=str() as name), *_]):
-            if ast.unparse(function).endswith("import_module"):
+            if getattr(function, "attr", getattr(function, "id", "")) == "import_module":
                 yield name
 
 

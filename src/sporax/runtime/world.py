@@ -286,7 +286,10 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
         if kind not in has_slot:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
         if has_slot[kind] and not getattr(holder, "has_init", False):  # a lazy tensor has no array yet
-            array = holder.raw
+            try:
+                array = kind.raw.__get__(holder, kind)  # by the slot: an empty one may be filled by `__getattr__`
+            except AttributeError:
+                continue
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
                 yield holder, array
 

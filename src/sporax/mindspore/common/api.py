@@ -25,11 +25,10 @@ from sporax.base.errors import (
     SporaxValueError,
     check_type,
 )
-from sporax.mindspore._names.missing import answer_missing_names
+from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.context._strategy_files.files import by_operator
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -162,7 +161,7 @@ class _CellGraphExecutor:
     def _get_shard_strategy(self, obj: Any) -> dict[str, list[list[int]]]:
         """Numbers of slices of each operator of a compiled Cell, by its name; empty where no plan shards the Cell."""
         planned = obj.program.planned
-        return {} if planned is None else by_operator(planned)
+        return {} if planned is None else _by_operator(planned)
 
     def _get_num_parallel_ops(self, obj: Any) -> int:
         """Number of operators of a compiled Cell that a plan shards."""
@@ -194,6 +193,9 @@ class _PyNativeExecutor:
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse("_pynative_executor", name)
+
+
+_by_operator = late("sporax.mindspore.context._strategy_files.files:by_operator")
 
 
 def _refuse(executor: str, name: str) -> NoReturn:
