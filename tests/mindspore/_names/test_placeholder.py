@@ -58,3 +58,12 @@ def test_a_derived_class_can_be_made_and_has_no_objects(gone: Placeholder):
     assert not issubclass(int, gone)
     with pytest.raises(NotImplementedError, match="there is no 'gone'"):
         Derived()
+
+
+def test_operators_of_missing_classes_can_be_made_and_raise_when_they_are_called():
+    made = Placeholder("mindspore.ops.operations.sparse_ops.FooSet", "no FooSet")(kind="a-b")
+    with pytest.raises(NotImplementedError, match="no FooSet"):
+        made(1)
+    for path in ("mindspore.ops.foo", "mindspore.nn.Foo"):
+        with pytest.raises(NotImplementedError, match="none"):
+            Placeholder(path, "none")()

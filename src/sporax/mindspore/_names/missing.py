@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -43,12 +44,15 @@ from typing import Any, NoReturn
 from sporax.base.errors import SporaxAttributeError, SporaxImportError, SporaxNotImplementedError
 
 _USES = (
-    *("call", "getitem", "setitem", "delitem", "iter", "next", "len", "bool", "contains", "enter", "exit"),
+    *("getitem", "setitem", "delitem", "iter", "next", "len", "bool", "contains", "enter", "exit"),
     *("lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "int", "float", "index"),
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "xor", "lshift", "rshift"),
     *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rand", "rxor", "rlshift", "rrshift"),
 )
 """Special methods that are uses. Python looks them up on the class, so `__getattr__` would not catch them."""
+
+_OPERATOR = re.compile(r"\bops\.(\w+\.)*[A-Z]\w*$")
+"""Paths of classes of operators."""
 
 
 class Placeholder:
@@ -59,11 +63,11 @@ class Placeholder:
         message: text of the error that its uses raise.
     """
 
-    __slots__ = ("_base", "_message", "_path")
+    __slots__ = ("_base", "_made", "_message", "_path")
     __hash__ = object.__hash__
 
     def __init__(self, path: str, message: str) -> None:
-        self._path, self._message = path, message
+        self._path, self._message, self._made = path, message, False
         self._base: type | None = None
 
     def __repr__(self) -> str:
@@ -92,6 +96,14 @@ class Placeholder:
 
     def __ror__(self, other: Any) -> Any:
         return typing.Union[other, self]  # noqa: UP007 - `|` would call this method again
+
+    def __call__(self, *arguments: object, **keywords: object) -> Placeholder:
+        """Raise; but an operator of a missing class can be made, as files make many in tables: its call is the use."""
+        if self._made or not _OPERATOR.search(self._path):
+            raise SporaxNotImplementedError(self._message)
+        made = Placeholder(self._path, self._message)
+        made._made = True
+        return made
 
     def _as_base(self) -> type:
         if self._base is None:

@@ -52,6 +52,9 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
+    "sporax.mindspore.ops.control.declared": """
+        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base
+    """,
     "sporax.mindspore.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.mindspore.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.mindspore.ops.operations": """

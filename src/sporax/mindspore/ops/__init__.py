@@ -23,6 +23,7 @@ from sporax.mindspore.ops import method_overloads  # isort: skip
 from sporax.mindspore.ops import auto_generate, composite, functional, operations  # isort: skip
 
 from sporax.mindspore.ops.composite import add_flags, core  # isort: skip
+from sporax.mindspore.ops.control.declared import PrimitiveWithInfer, prim_attr_register  # isort: skip
 
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
@@ -41,6 +42,8 @@ _OTHERS = (
     "vjp",
     "vmap",
     "Primitive",
+    "PrimitiveWithInfer",
+    "prim_attr_register",
 )
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]

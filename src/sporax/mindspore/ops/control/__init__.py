@@ -5,6 +5,7 @@ from sporax.mindspore.ops.control import (
     composition,
     custom,
     debug,
+    declared,
     float_status,
     flow,
     python_values,

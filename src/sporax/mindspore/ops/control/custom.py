@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import (
@@ -25,14 +24,15 @@ from sporax.base.errors import (
 )
 from sporax.mindspore.common.dtype import DType, from_numpy
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Composition, Primitive
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
+from sporax.mindspore.ops.control.declared import PrimitiveWithInfer, own_gradient
 
 # MindSpore's kinds, so that a wrong word is told from one that is not offered.
 _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
 _Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
 
 
-class Custom(Primitive):
+class Custom(PrimitiveWithInfer):
     """An operator made of a Python function of numpy arrays.
 
     Args:
@@ -74,36 +74,35 @@ class Custom(Primitive):
         if not callable(func):
             raise SporaxTypeError(f"For 'Custom', 'func' must be callable, but got {type(func).__name__}.")
         # A primitive without attributes in the usual sense: they are set below.
-        super().__init__()
+        super().__init__("Custom")
         self.func, self.func_type, self.bprop, self.reg_info = func, func_type, bprop, reg_info
         self.out_shape, self.out_dtype = out_shape, out_dtype
-        # Made per object: the function is part of it.
-        self.operator = Composition("Custom", self._compute)
 
     def get_bprop(self) -> Callable[..., Any] | None:
         """The function that computes gradients."""
         return self.bprop
 
+    def _no_bprop(self, *inputs: Any) -> Any:
+        raise SporaxRuntimeError("For 'Custom', 'bprop' must be given where a gradient is needed, but it is None.")
+
     def _compute(self, *inputs: Any) -> Any:
         # Numbers become tensors, as the function gets arrays.
-        arrays = tuple((value if isinstance(value, Tensor) else Tensor(value)).array for value in inputs)
-        structs, is_one = self._results(arrays)
-        if not any(
-            isinstance(array, jax.core.Tracer) for array in arrays
-        ):  # errors of the function then reach the caller
-            # With concrete inputs the function runs at once.
-            values = tuple(wrap_numpy(value) for value in self._call(structs, *arrays))
-            return self._answer(values, is_one)
+        tensors = tuple(value if isinstance(value, Tensor) else Tensor(value) for value in inputs)
+        structs, is_one = self._results([tensor.array for tensor in tensors])
+        if not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors):
+            # With concrete inputs the function runs at once; its errors then reach the caller.
+            return self._answer(
+                tuple(map(wrap_numpy, self._call(structs, *(tensor.array for tensor in tensors)))), is_one
+            )
 
-        def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-            call = functools.partial(self._call, structs)
+        def run(*tensors: Tensor) -> Any:
+            call, arrays = functools.partial(self._call, structs), (tensor.array for tensor in tensors)
             # "sequential": under `vmap` the function is called for each sample, since it does not know of batches.
-            return tuple(jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))
+            return self._answer(
+                tuple(map(wrap, jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))), is_one
+            )
 
-        differentiable = jax.custom_vjp(run)
-        # Inputs and results are kept, as `bprop` gets both.
-        differentiable.defvjp(lambda *arrays: (results := run(*arrays), (arrays, results)), self._backward(is_one))
-        return self._answer(tuple(map(wrap, differentiable(*arrays))), is_one)
+        return own_gradient("Custom", run, self.bprop or self._no_bprop, tensors) if structs else run(*tensors)
 
     @staticmethod
     def _answer(results: tuple[Tensor, ...], is_one: bool) -> Any:
@@ -160,36 +159,6 @@ class Custom(Primitive):
                 )
         # Exactly what was promised to XLA.
         return tuple(a.reshape(s.shape).astype(s.dtype) for a, s in zip(checked, structs, strict=True))
-
-    def _backward(self, is_one: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
-        def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
-            if self.bprop is None:
-                raise SporaxRuntimeError(
-                    "For 'Custom', 'bprop' must be given where a gradient is needed, but it is None."
-                )
-            arrays, results = residuals
-            out, dout = tuple(map(wrap, results)), tuple(map(_as_tensor, cotangents, results))
-            inputs = tuple(map(wrap, arrays))
-            gradients = self.bprop(*inputs, *((out[0], dout[0]) if is_one else (out, dout)))
-            gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
-            if len(gradients) != len(arrays):
-                raise SporaxTypeError(
-                    f"For 'Custom', 'bprop' must return {len(arrays)} gradients, one per input, but returned {len(gradients)}."
-                )
-            return tuple(map(_as_cotangent, gradients, arrays))
-
-        return backward
-
-
-def _as_tensor(cotangent: Any, like: jax.Array) -> Tensor:
-    # JAX marks missing gradients of integers by a dtype; `bprop` expects zeros.
-    return wrap(jnp.zeros(like.shape, like.dtype) if cotangent.dtype == jax.dtypes.float0 else cotangent)
-
-
-def _as_cotangent(gradient: Any, like: jax.Array) -> Any:
-    if not jnp.issubdtype(like.dtype, jnp.inexact):
-        return np.zeros(like.shape, jax.dtypes.float0)
-    return jnp.asarray(gradient.array if isinstance(gradient, Tensor) else gradient, like.dtype).reshape(like.shape)
 
 
 class PyFunc(Custom):

@@ -1,0 +1,215 @@
+"""`PrimitiveWithInfer`: operators that a class of the user declares.
+
+The class says shape and dtype of the results (`infer_shape` and `infer_dtype`, or `__infer__` for both) and how gradients pass
+(`get_bprop`, or `bprop_getters.register`). What it computes is its `__call__`, of which steps are made as of any function.
+
+Where that is missing, or raises NotImplementedError, steps can be planned and compiled, which needs shapes alone; running one
+raises. Method: in the step stands a callback (`jax.pure_callback`) with the declared results, and the call raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.mindspore.common.dtype import DType, TensorType
+from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Composition, Primitive
+
+_Bprop = Callable[..., Any]
+
+
+class _BpropGetters:
+    """Functions that make the gradient functions of declared operators, by the operators' names."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Callable[[Any], _Bprop]] = {}
+
+    def register(self, prim: type | str) -> Callable[[Callable[[Any], _Bprop]], Callable[[Any], _Bprop]]:
+        """Decorator for a function that gets the primitive and returns its ``bprop(*inputs, out, dout)``.
+
+        Raises:
+            SporaxNotImplementedError: for an operator of `ops`, whose gradient is derived.
+        """
+        name = prim if isinstance(prim, str) else prim.__name__
+        if name in PRIMITIVES:
+            raise SporaxNotImplementedError(
+                f"For 'bprop_getters.register', 'prim' must be a PrimitiveWithInfer of your own, but got '{name}', whose "
+                "gradient is derived."
+            )
+        return lambda getter: self.by_name.setdefault(name, getter)
+
+
+bprop_getters = _BpropGetters()
+
+
+def own_gradient(name: str, run: _Bprop, bprop: _Bprop, inputs: tuple[Any, ...]) -> Any:
+    """`run` of these inputs, with `bprop` in place of its derivative.
+
+    Args:
+        name: of the operator, for messages.
+        run: gives a Tensor, or a tuple of Tensors.
+        bprop: ``bprop(*inputs, out, dout)`` gives one gradient per input.
+        inputs: Tensors and constants.
+
+    Raises:
+        SporaxTypeError: `bprop` gives another number of gradients.
+    """
+    places = [place for place, value in enumerate(inputs) if isinstance(value, Tensor)]
+
+    def filled(arrays: tuple[jax.Array, ...]) -> list[Any]:
+        tensors = dict(zip(places, map(wrap, arrays), strict=True))
+        return [tensors.get(place, value) for place, value in enumerate(inputs)]
+
+    is_one = True
+
+    def forward(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        nonlocal is_one
+        results = run(*filled(arrays))
+        is_one = isinstance(results, Tensor)
+        return tuple(result.array for result in ((results,) if is_one else results))
+
+    def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+        arrays, results = residuals
+        out, dout = tuple(map(wrap, results)), tuple(map(as_tensor, cotangents, results))
+        gradients = bprop(*filled(arrays), *((out[0], dout[0]) if is_one else (out, dout)))
+        gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
+        if len(gradients) != len(inputs):
+            raise SporaxTypeError(
+                f"For '{name}', 'bprop' must return {len(inputs)} gradients, one per input, but returned {len(gradients)}."
+            )
+        return tuple(as_cotangent(gradients[place], array) for place, array in zip(places, arrays, strict=True))
+
+    differentiable = jax.custom_vjp(forward)
+    # Inputs and results are kept, as `bprop` gets both.
+    differentiable.defvjp(lambda *arrays: (results := forward(*arrays), (arrays, results)), backward)
+    results = tuple(map(wrap, differentiable(*(inputs[place].array for place in places))))
+    return results[0] if is_one else results
+
+
+def as_tensor(cotangent: Any, like: jax.Array) -> Tensor:
+    """What `bprop` gets; JAX marks missing gradients of integers by a dtype, for which it expects zeros."""
+    return wrap(jnp.zeros(like.shape, like.dtype) if cotangent.dtype == jax.dtypes.float0 else cotangent)
+
+
+def as_cotangent(gradient: Any, like: jax.Array) -> Any:
+    """What JAX expects of a gradient that `bprop` gave."""
+    if not jnp.issubdtype(like.dtype, jnp.inexact):
+        return np.zeros(like.shape, jax.dtypes.float0)
+    return jnp.asarray(gradient.array if isinstance(gradient, Tensor) else gradient, like.dtype).reshape(like.shape)
+
+
+class PrimitiveWithInfer(Primitive):
+    """Base of operators that the user declares; see the module.
+
+    Args:
+        name: of the operator, in messages.
+
+    Raises:
+        SporaxTypeError: at the call, what `infer_shape` or `infer_dtype` gives is no shape or dtype.
+        SporaxNotImplementedError: at the call, or when a compiled step runs: there is no `__call__`.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        # Made per object: what it computes is part of it.
+        self.operator = Composition(name, self._compute)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep the user's `__call__` as what the operator computes; calls get marks as those of all operators."""
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls):
+            cls._run = vars(cls)["__call__"]  # type: ignore[method-assign]
+            del cls.__call__
+
+    def _run(self, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def get_bprop(self) -> _Bprop | None:
+        """The function that computes gradients."""
+        getter = bprop_getters.by_name.get(type(self).__name__)
+        return getter and getter(self)
+
+    def infer_shape(self, *shapes: Any) -> Any:
+        """Shape of the result, or a tuple of shapes, from the inputs' shapes."""
+
+    def infer_dtype(self, *dtypes: Any) -> Any:
+        """Dtype of the result, or a tuple of dtypes, from the inputs' dtypes."""
+
+    def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
+        """Shape and dtype of the result, from those of the inputs."""
+        return {kind: getattr(self, f"infer_{kind}")(*(entry[kind] for entry in inputs)) for kind in ("dtype", "shape")}
+
+    def _compute(self, *inputs: Any) -> Any:
+        if not any(isinstance(value, Tensor) and isinstance(value.array, jax.core.Tracer) for value in inputs):
+            try:
+                return self._run(*inputs)
+            except NotImplementedError as error:
+                self._refuse(error)
+        bprop = self.get_bprop()
+        return own_gradient(self.name, self._traced, bprop, inputs) if bprop else self._traced(*inputs)
+
+    def _traced(self, *inputs: Any) -> Any:
+        try:
+            return self._run(*inputs)
+        except NotImplementedError as error:
+            structs, is_one = self._declared(inputs)
+            arrays = [value.array for value in inputs if isinstance(value, Tensor)]
+            refuse = functools.partial(self._refuse, error.with_traceback(None))
+        results = tuple(map(wrap, jax.pure_callback(refuse, structs, *arrays, vmap_method="sequential")))
+        return results[0] if is_one else results
+
+    def _refuse(self, error: NotImplementedError, *arrays: Any) -> NoReturn:
+        raise SporaxNotImplementedError(
+            f"For '{self.name}', its class must say in '__call__' what it computes where it is run, but "
+            f"{str(error) or 'it does not'}; 'infer_shape' and 'infer_dtype' are enough for `compile` alone."
+        ) from error
+
+    def _declared(self, inputs: tuple[Any, ...]) -> tuple[tuple[jax.ShapeDtypeStruct, ...], bool]:
+        """What the results look like, and whether it is one result and no tuple."""
+        described = [
+            {"shape": list(value.shape), "dtype": TensorType(value.dtype), "value": None}
+            if isinstance(value, Tensor)
+            else {"shape": [], "dtype": type(value), "value": value}
+            for value in inputs
+        ]
+        answer = self.__infer__(*described)
+        shapes, dtypes = answer["shape"], answer["dtype"]
+        is_one = not isinstance(dtypes, tuple)
+        if is_one:
+            shapes, dtypes = (shapes,), (dtypes,)
+        elements: list[Any] = [dtype.dtype if isinstance(dtype, TensorType) else dtype for dtype in dtypes]
+        fits = isinstance(shapes, tuple | list) and len(shapes) == len(elements)
+        if not fits or not all(isinstance(shape, tuple | list) for shape in shapes):
+            raise SporaxTypeError(
+                f"For '{self.name}', 'infer_shape' must give a shape for each of {len(elements)} results, but gave {shapes!r}."
+            )
+        if not all(isinstance(dtype, DType) for dtype in elements):
+            raise SporaxTypeError(f"For '{self.name}', 'infer_dtype' must give dtypes, but gave {answer['dtype']!r}.")
+        pairs = zip(shapes, elements, strict=True)
+        return tuple(jax.ShapeDtypeStruct(tuple(shape), dtype.np_dtype) for shape, dtype in pairs), is_one
+
+
+def prim_attr_register(fn: Callable[..., None]) -> Callable[..., None]:
+    """Decorator for `__init__` of a primitive: makes the base, and keeps the arguments as attributes."""
+
+    @functools.wraps(fn)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        PrimitiveWithInfer.__init__(self, getattr(type(self), "substitute_name", type(self).__name__))
+        bound = inspect.signature(fn).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(list(bound.arguments.items())[1:])
+        # Past the checks of marks, which these are not.
+        self.__dict__.update(arguments, init_attrs=arguments)
+        self.attrs.update(arguments)
+        fn(self, *args, **kwargs)
+
+    return init
