@@ -222,9 +222,9 @@ def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
     if mesh_around(arguments) is None or _has_island(graph):
         return run
     # Operators do not say any more how they are typed on explicit axes, as the user's mesh may have them.
-    whole = PartitionSpec()
+    equal = PartitionSpec()
     return outside_of_meshes(
-        jax.shard_map(run, mesh=jax_mesh(plan.mesh), in_specs=whole, out_specs=whole, check_vma=False)
+        jax.shard_map(run, mesh=jax_mesh(plan.mesh), in_specs=equal, out_specs=equal, check_vma=False)
     )
 
 
