@@ -131,7 +131,6 @@ class LocalCluster:
         self.exit_code = 0
         self._num_notices = 0
         self._asked = 0.0
-        self._over_since: float | None = None
         self._parting_until = 0.0
         for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
             for index in range(count):

@@ -70,7 +70,6 @@ class StageOutcome:
 
     Attributes:
         busy_seconds: in tasks.
-        span_seconds: from the start of its first task to the end of its last.
         bubble_share: share of the whole step in which it waits.
         peak_bytes: of memory per device.
         peak_saved: most micro batches, of all its chunks, kept at a time.
@@ -78,7 +77,6 @@ class StageOutcome:
     """
 
     busy_seconds: float
-    span_seconds: float
     bubble_share: float
     peak_bytes: float
     peak_saved: int
@@ -185,7 +183,6 @@ def _stage_outcome(
 ) -> StageOutcome:
     tasks = schedule.stages[stage]
     busy = sum(clock.end[task] - clock.start[task] for task in tasks)
-    span = max(clock.end[task] for task in tasks) - min(clock.start[task] for task in tasks) if tasks else 0.0
     peak, most = _peak(tasks, costs)
     sent = 0.0
     for transfer in clock.links:
@@ -194,7 +191,7 @@ def _stage_outcome(
             sent += costs.chunks[sender.stage, sender.chunk].sent_bytes
     # Of the whole step, so a stage that ends early counts as waiting.
     share = 1.0 - busy / seconds if seconds else 0.0
-    return StageOutcome(busy, span, share, costs.base_bytes.get(stage, 0.0) + peak, most, sent)
+    return StageOutcome(busy, share, costs.base_bytes.get(stage, 0.0) + peak, most, sent)
 
 
 def _peak(tasks: Iterable[Task], costs: PipelineCosts) -> tuple[float, int]:

@@ -138,7 +138,6 @@ class ClientState:
         self.timeout = timeout
         self.view: View | None = None
         self.open: dict[int, _Open] = {}
-        self.num_resent = 0
         # By slot, None without one.
         self._leaders: dict[int, ServerAddress | None] = {}
         # By slot: numbers of pushes, and clocks, that were acknowledged.
@@ -242,9 +241,6 @@ class ClientState:
         """Note that a request is sent, and what sends it."""
         submit, wait, now = entry.submit, entry.wait, self._now
         leader = self._leaders.get(submit.slot)
-        # A second sending is counted; the first one has no former receiver.
-        if entry.sent_to is not None:
-            self.num_resent += 1
         entry.again_at = now + wait
         # Twice as long after each try, so that a server under load is not flooded.
         if wait < _LONGEST_WAIT_SECONDS:

@@ -21,7 +21,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 """Opcodes by which devices communicate; "-start" is added where they are asynchronous, and the "-done" half says nothing new."""
 
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{$")
-_INSTRUCTION = re.compile(r"^\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<result>.*?) (?P<opcode>[a-z][\w\-]*)\(")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<result>.*?) (?P<opcode>[a-z][\w\-]*)\(")
 _ARRAY = re.compile(r"\b(pred|[sufc]\d+|bf16|f8\w+)\[([\d,]*)\]")
 _BITS = {"pred": 8, "bf16": 16}
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -62,7 +62,6 @@ class HloInstruction:
         result: its type.
         operands: names of what it reads.
         text: the line, comments left out.
-        is_root: whether it is the result of its computation.
     """
 
     name: str
@@ -70,7 +69,6 @@ class HloInstruction:
     result: str
     operands: tuple[str, ...]
     text: str
-    is_root: bool = False
 
     @property
     def op_name(self) -> str:
@@ -124,9 +122,7 @@ class CompiledText:
             elif found := _INSTRUCTION.match(line):
                 operands = tuple(_NAME.findall(_in_brackets(line, found.end())))
                 opcode = found["opcode"].removesuffix("-start")
-                inside[found["name"]] = HloInstruction(
-                    found["name"], opcode, found["result"], operands, line, bool(found["root"])
-                )
+                inside[found["name"]] = HloInstruction(found["name"], opcode, found["result"], operands, line)
         return program
 
     def runs(self) -> dict[str, tuple[int, bool]]:
