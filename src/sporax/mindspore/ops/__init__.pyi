@@ -74,6 +74,8 @@ from sporax.mindspore.ops.control.debug import Print as Print
 from sporax.mindspore.ops.control.debug import TensorDump as TensorDump
 from sporax.mindspore.ops.control.debug import print_ as print_
 from sporax.mindspore.ops.control.debug import tensordump as tensordump
+from sporax.mindspore.ops.control.declared import PrimitiveWithInfer as PrimitiveWithInfer
+from sporax.mindspore.ops.control.declared import prim_attr_register as prim_attr_register
 from sporax.mindspore.ops.control.float_status import NPUAllocFloatStatus as NPUAllocFloatStatus
 from sporax.mindspore.ops.control.float_status import NPUClearFloatStatus as NPUClearFloatStatus
 from sporax.mindspore.ops.control.float_status import NPUGetFloatStatus as NPUGetFloatStatus
