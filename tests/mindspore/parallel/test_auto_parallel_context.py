@@ -24,3 +24,15 @@ def test_fusion_settings_of_wrong_types_are_refused():
         settings.set_all_reduce_fusion_split_indices([1], group=3)
     with pytest.raises(SporaxValueError, match="but got 'mine'"):
         settings.set_all_reduce_fusion_split_indices([1], group="mine")
+
+
+def test_every_setting_has_methods():
+    old = auto_parallel_context()
+    old.set_gradients_mean(True)
+    assert old.get_gradients_mean() is True and context.get_auto_parallel_context("gradients_mean") is True
+    old.set_enable_all_reduce_fusion(enable_all_reduce_fusion=True)
+    assert old.get_enable_all_reduce_fusion() is True and not hasattr(old, "get_nothing") and not hasattr(old, "copy")
+    with pytest.raises(NotImplementedError, match="'enable_all_reduce_fusion' must be True, but got False"):
+        old.set_enable_all_reduce_fusion(False)
+    old.reset()
+    assert old.get_gradients_mean() is False

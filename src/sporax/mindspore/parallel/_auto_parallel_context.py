@@ -1,11 +1,14 @@
 """MindSpore's older way to the auto-parallel context: an object with a method per setting.
 
-Scripts use it for the two settings that have no other name: where AllReduce is split, by position and by size.
+Two settings have no other name: where AllReduce is split, by position and by size.
 """
 
 from __future__ import annotations
 
-from sporax.base.errors import SporaxValueError, check_type
+from collections.abc import Callable
+from typing import Any
+
+from sporax.base.errors import SporaxAttributeError, SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore import context
 
 # MindSpore's names of the world group on its backends; "" stands for it, too.
@@ -44,6 +47,38 @@ class AutoParallelContext:
         """The sizes in bytes."""
         _check_group(group)
         return list(context.snapshot().all_reduce_fusion_sizes)
+
+    def set_enable_all_reduce_fusion(self, enable_all_reduce_fusion: bool) -> None:
+        """Say that gradients are summed in common buffers, which they are.
+
+        Raises:
+            SporaxTypeError: not a bool.
+            SporaxNotImplementedError: False.
+        """
+        name = "enable_all_reduce_fusion"
+        check_type("auto_parallel_context", name, enable_all_reduce_fusion, "a bool", bool)
+        if not enable_all_reduce_fusion:
+            raise SporaxNotImplementedError(
+                f"For 'auto_parallel_context', '{name}' must be True, but got False: set 'comm_fusion' in "
+                "set_auto_parallel_context."
+            )
+
+    def get_enable_all_reduce_fusion(self) -> bool:
+        """True."""
+        return True
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """``get_x()`` and ``set_x(value)`` for every setting `x` of `set_auto_parallel_context`."""
+        verb, _, setting = name.partition("_")
+        try:
+            value = context.get_auto_parallel_context(setting) if verb in ("get", "set") else None
+        except SporaxValueError:
+            verb = ""
+        if verb == "get":
+            return lambda: value
+        if verb == "set":
+            return lambda value: context.set_auto_parallel_context(**{setting: value})
+        raise SporaxAttributeError(f"'AutoParallelContext' object has no attribute '{name}'")
 
     def reset(self) -> None:
         """Same as `reset_auto_parallel_context`."""
