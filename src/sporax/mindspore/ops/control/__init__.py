@@ -8,6 +8,5 @@ from sporax.mindspore.ops.control import (
     float_status,
     flow,
     python_values,
-    summary,
     taylor,
 )
