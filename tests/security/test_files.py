@@ -20,7 +20,7 @@ from sporax.base.errors import SporaxError
 from sporax.ir.hardware import load_profile
 from sporax.mindspore import Tensor
 from sporax.mindspore.context._strategy_files.documents import strategy_from_json
-from sporax.mindspore.dataset.vision._decode import decode
+from sporax.mindspore.dataset.vision._files import decode
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "iopddl"))
 from solve_contest import main as solve

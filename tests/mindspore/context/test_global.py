@@ -7,7 +7,7 @@ import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.context import _global, _parallel
-from sporax.mindspore.context._keys import GlobalSettings, ParallelSettings
+from sporax.mindspore.context._settings import GlobalSettings, ParallelSettings
 
 
 def test_defaults_and_changes():

@@ -6,7 +6,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
-from sporax.mindspore.context._input_shardings import check_input_shardings, check_inputs
+from sporax.mindspore.context._nested import check_input_shardings, check_inputs
 from sporax.runtime.session import SESSION
 
 GRID = DeviceMatrix((2, 4))

@@ -10,7 +10,7 @@ import pytest
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import config, text, transforms, vision
 from sporax.mindspore.dataset._sources import memory
-from sporax.mindspore.dataset.vision import _decode
+from sporax.mindspore.dataset.vision import _files
 
 from .conftest import column, rows
 
@@ -74,7 +74,7 @@ def test_image_files_are_decoded_once(tmp_path, monkeypatch):
     for number in range(4):
         image.fromarray(np.full((2, 2, 3), number, np.uint8)).save(tmp_path / "a" / f"{number}.png")
     calls = []
-    decode = _decode.decode
+    decode = _files.decode
     monkeypatch.setattr(
         "sporax.mindspore.dataset._sources.columns.decode", lambda *given: calls.append(given) or decode(*given)
     )

@@ -40,7 +40,7 @@ from sporax.mindspore.train import (
     TimeMonitor,
     load_checkpoint,
 )
-from sporax.mindspore.train._background import writer
+from sporax.mindspore.train._entries import writer
 from sporax.mindspore.train.callback import _InternalCallbackParam
 
 

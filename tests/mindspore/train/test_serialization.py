@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn
-from sporax.mindspore.train import _background, serialization
+from sporax.mindspore.train import _entries, serialization
 from sporax.mindspore.train.serialization import (
     async_ckpt_thread_status,
     ckpt_to_safetensors,
@@ -399,7 +399,7 @@ def test_saving_in_the_background_saves_the_values_of_the_call(
     for parameter in net.get_parameters():
         parameter.set_data(Tensor(np.full(parameter.shape, 5, np.float32)))
     go.set()
-    _background.writer.wait()
+    _entries.writer.wait()
     assert not async_ckpt_thread_status()
     assert all((value.asnumpy() == 1).all() for value in load_checkpoint(str(path)).values())
 
@@ -409,7 +409,7 @@ def test_an_error_in_the_background_comes_up_at_the_next_save(tmp_path: Path) ->
     with pytest.raises(FileNotFoundError, match="missing' must exist"):
         save_checkpoint(make_net(), str(tmp_path / "x.ckpt"), async_save=True)
     save_checkpoint(make_net(), str(tmp_path / "x.ckpt"), async_save=True)
-    _background.writer.wait()
+    _entries.writer.wait()
     assert len(load_checkpoint(str(tmp_path / "x.ckpt"))) == 4
 
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.context._keys import GlobalSettings
 from sporax.mindspore.context._offload import gigabytes
-from sporax.mindspore.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
+from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
 from sporax.mindspore.runtime import _streams
 from sporax.mindspore.runtime._memory import pool_limit
 

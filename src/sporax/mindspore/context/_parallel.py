@@ -25,16 +25,29 @@ from sporax.ir.config.parallel_config import (
 )
 from sporax.ir.config.plan_settings import DEVICES
 from sporax.ir.pipeline_schedule import PipelineSchedule
-from sporax.mindspore.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
-from sporax.mindspore.context._keys import ParallelSettings
 from sporax.mindspore.context._nested import (
+    as_dict,
     check_dataset_strategy,
+    check_positions,
+    check_sizes,
+    set_comm_fusion,
     set_optimizer_config,
     set_pipeline_config,
     set_shard_size,
     set_strategy_files,
 )
-from sporax.mindspore.context._settings import Reader, Setter, Settings, kind, number, one_of, read, search_name, stored
+from sporax.mindspore.context._settings import (
+    ParallelSettings,
+    Reader,
+    Setter,
+    Settings,
+    kind,
+    number,
+    one_of,
+    read,
+    search_name,
+    stored,
+)
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.session import SESSION

@@ -21,7 +21,7 @@ from sporax.ir.config.plan_settings import PlanSettings
 from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
-from sporax.mindspore.context._input_shardings import check_inputs
+from sporax.mindspore.context._nested import check_inputs
 from sporax.mindspore.context._offload import offload_snapshot
 from sporax.mindspore.context._parallel import (
     PARALLEL_GUARD,

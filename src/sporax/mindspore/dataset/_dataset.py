@@ -15,9 +15,9 @@ from typing import Any
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache, check_cache
-from sporax.mindspore.dataset._callbacks import DSCallback, check_callbacks
+from sporax.mindspore.dataset._callbacks import DSCallback, Gate, check_callbacks
 from sporax.mindspore.dataset._described import Described, split_counts
-from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator
+from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator, save_rows
 from sporax.mindspore.dataset._nodes import batches
 from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks, selected
 from sporax.mindspore.dataset._nodes.batches import Batch
@@ -41,9 +41,7 @@ from sporax.mindspore.dataset._operations import as_operations
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Row, opened, visible_columns
-from sporax.mindspore.dataset._saving import save_rows
 from sporax.mindspore.dataset._streams import ENDLESS, in_order
-from sporax.mindspore.dataset._sync_wait import Gate
 
 #: Methods of MindSpore's that serve its C++ runtime.
 _NOT_OFFERED = frozenset({"device_que", "recv", "send"})

@@ -30,7 +30,7 @@ _PLANS = homes("sporax.mindspore.parallel._plans", "plan_of show_layout show_pla
 _LATER = {
     **{name: f"sporax.mindspore.parallel.{name}" for name in _SUBMODULES},
     **_PLANS,
-    **homes("sporax.mindspore.parallel._pipeline", "sync_pipeline_shared_parameters"),
+    **homes("sporax.mindspore.parallel.nn.micro_batch", "sync_pipeline_shared_parameters"),
     **homes("sporax.mindspore.ops._core.sharded_call", "shard"),
     **homes(  # MindSpore has them here as well; `train` is a layer above this one
         "sporax.mindspore.train.checkpoint",
@@ -62,8 +62,8 @@ __all__ = [
 if TYPE_CHECKING:
     from sporax.mindspore.ops import shard
     from sporax.mindspore.parallel import auto_parallel, function, nn
-    from sporax.mindspore.parallel._pipeline import sync_pipeline_shared_parameters
     from sporax.mindspore.parallel._plans import plan_of, show_layout, show_plan
+    from sporax.mindspore.parallel.nn.micro_batch import sync_pipeline_shared_parameters
 else:  # checkers should see a missing name themselves
     _loaded = missing_names(__name__, _LATER)
 

@@ -29,7 +29,6 @@ from sporax.mindspore.common.dtype import all_types, narrow_types
 from sporax.mindspore.train import _ckpt_format
 from sporax.mindspore.train._apply import _update_param as _update_param  # programs load single Parameters with it
 from sporax.mindspore.train._apply import load_param_into_net
-from sporax.mindspore.train._background import writer
 from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._entries import (
     Choice,
@@ -39,6 +38,7 @@ from sporax.mindspore.train._entries import (
     host_values,
     merged,
     to_parameter,
+    writer,
 )
 from sporax.mindspore.train._stored.files import StoredValues, deferred_parameter, write_stream
 from sporax.mindspore.train._stored.slice_files import (

@@ -21,7 +21,7 @@ from sporax.base.errors import (
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops.control import summary
+from sporax.mindspore.ops.control import debug
 from sporax.mindspore.train._checks import check_integer, check_text
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -78,7 +78,7 @@ class SummaryRecord:
         self._closed = False
         self._mode = "train"
         # What was put aside before belongs to another run.
-        summary.take()
+        debug.take()
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +149,7 @@ class SummaryRecord:
         if self._closed:
             return False
         if self._mode == "train":
-            self._values.update(summary.take())
+            self._values.update(debug.take())
         # Exchanged first, so that a value is never written twice, even after an error.
         values, self._values = self._values, {}
         for (plugin, name), value in values.items():

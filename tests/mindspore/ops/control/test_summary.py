@@ -6,7 +6,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import Tensor, nn, ops
-from sporax.mindspore.ops.control import summary
+from sporax.mindspore.ops.control import debug
 
 
 class Watched(nn.Cell):
@@ -30,9 +30,9 @@ def semi_auto():
 
 @pytest.mark.usefixtures("mode")
 def test_values_are_put_aside_forwards_and_in_gradients():
-    summary.take()
+    debug.take()
     gradient = ms.grad(Watched())(Tensor([1.0, 2.0]))
-    kept = summary.take()
+    kept = debug.take()
     np.testing.assert_array_equal(gradient.asnumpy(), [2.0, 4.0])
     assert sorted(kept) == [("histogram", "inputs"), ("scalar", "total")]
     assert kept["scalar", "total"] == 3.0
@@ -40,18 +40,18 @@ def test_values_are_put_aside_forwards_and_in_gradients():
 
 
 def test_the_last_value_of_a_name_counts_and_is_taken_once():
-    summary.take()
+    debug.take()
     assert ops.ScalarSummary()("loss", Tensor(1.0)) is None
     ops.ScalarSummary()("loss", Tensor([2.0]))
-    assert {key: value.item() for key, value in summary.take().items()} == {("scalar", "loss"): 2.0}
-    assert summary.take() == {}
+    assert {key: value.item() for key, value in debug.take().items()} == {("scalar", "loss"): 2.0}
+    assert debug.take() == {}
 
 
 @pytest.mark.usefixtures("semi_auto")
 def test_a_sharded_step_gives_the_whole_values():
-    summary.take()
+    debug.take()
     Watched()(Tensor(np.arange(8, dtype=np.float32)))
-    kept = summary.take()
+    kept = debug.take()
     assert kept["scalar", "total"] == 28.0
     assert kept["histogram", "inputs"].shape == (8,)
 

@@ -17,7 +17,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
-from sporax.mindspore.dataset._callbacks import Events
+from sporax.mindspore.dataset._callbacks import Events, Gate
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, row_of
 from sporax.mindspore.dataset._streams import (
@@ -38,7 +38,6 @@ from sporax.mindspore.dataset._streams import (
     shuffled,
     zipped,
 )
-from sporax.mindspore.dataset._sync_wait import Gate
 from sporax.mindspore.dataset._workers import FlowWorkers, TableWorkers
 from sporax.mindspore.dataset.samplers import BuiltinSampler
 from sporax.runtime.session import SESSION

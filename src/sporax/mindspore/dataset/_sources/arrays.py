@@ -17,7 +17,7 @@ from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTab
 from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
 from sporax.mindspore.dataset._streams import Table
-from sporax.mindspore.dataset.vision._decode import decode
+from sporax.mindspore.dataset.vision._files import decode
 
 
 def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:

@@ -22,7 +22,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array, Block, Column
 from sporax.mindspore.dataset._sources.reading import IMAGE_ENDINGS, files_in, read_bytes
 from sporax.mindspore.dataset._streams import Indices, Table, add_place
-from sporax.mindspore.dataset.vision._decode import decode
+from sporax.mindspore.dataset.vision._files import decode
 
 
 class StoredColumn(abc.ABC):

@@ -12,15 +12,13 @@ _HOMES = homes_in(
         Posterize RandomAutoContrast RandomColor RandomColorAdjust RandomEqualize RandomInvert RandomLighting
         RandomPosterize RandomSolarize Solarize
     _colorspace: ConvertColor Grayscale HsvToRgb RandomGrayscale RgbToHsv
+        AdjustSharpness GaussianBlur RandomAdjustSharpness RandomSharpness
     _crops: FiveCrop PadToSize RandomCropDecodeResize ResizedCrop TenCrop
-    _decode: Decode ToNumpy ToPIL
-    _erase: CutOut Erase RandomErasing
+    _erase: CutOut Erase RandomErasing CutMixBatch MixUp MixUpBatch
     _files: encode_jpeg encode_png get_image_num_channels get_image_size read_file read_image write_file write_jpeg
-        write_png
-    _filters: AdjustSharpness GaussianBlur RandomAdjustSharpness RandomSharpness
+        write_png Decode ToNumpy ToPIL
     _geometry: CenterCrop Crop HorizontalFlip Pad RandomCrop RandomHorizontalFlip RandomResize RandomResizedCrop
         RandomVerticalFlip Resize VerticalFlip
-    _mixing: CutMixBatch MixUp MixUpBatch
     _pixels: HWC2CHW Normalize Rescale SlicePatches ToTensor ToType LinearTransformation NormalizePad
     _policies: AutoAugment RandAugment RandomSelectSubpolicy TrivialAugmentWide UniformAugment
     _rotate: Affine Perspective RandomAffine RandomPerspective RandomRotation Rotate

@@ -10,7 +10,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, type_error
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._decode import decode
+from sporax.mindspore.dataset.vision._files import decode
 from sporax.mindspore.dataset.vision._geometry import (
     RandomResizedCrop,
     check_border,

@@ -37,7 +37,7 @@ from sporax.mindspore.dataset.vision._color import (
     contrast,
     saturation,
 )
-from sporax.mindspore.dataset.vision._filters import sharpened
+from sporax.mindspore.dataset.vision._colorspace import sharpened
 from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_rgb, sides
 from sporax.mindspore.dataset.vision._rotate import check_warp, moved, rotated
 from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, Inter

@@ -1,10 +1,12 @@
-"""What schedules of learning rates share: counting, the rates of all groups, checks of settings.
+"""What schedules of learning rates share, and those that follow no formula: other schedules in turn, or a metric.
 
 A schedule computes new rates from the present ones, so several schedules and assignments of the user's may be mixed.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from typing import Any
 
 import jax
@@ -166,3 +168,148 @@ def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
     number(name, what, value)
     if not 0 <= value <= 1 or (value == 0 and not may_be_zero):
         raise SporaxValueError.must(name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)
+
+
+class SequentialLR:
+    """Several schedules one after the other, each from its own epoch 0.
+
+    Args:
+        optimizer: whose rates change.
+        schedulers: list of schedules of this optimizer.
+        milestones: list of ints: the epochs at which the next one begins, one fewer than `schedulers`.
+        last_epoch: how many steps were done before; -1 for none.
+
+    Raises:
+        SporaxValueError: a schedule of another optimizer, or another number of milestones.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: list[Any], milestones: list[int], last_epoch: int = -1
+    ) -> None:
+        for index, scheduler in enumerate(schedulers):
+            if scheduler.optimizer is not optimizer:
+                raise SporaxValueError(
+                    f"For 'SequentialLR', all schedulers must be of the given optimizer, but number {index} is not."
+                )
+        if len(milestones) != len(schedulers) - 1:
+            raise SporaxValueError(
+                "For 'SequentialLR', there must be one milestone fewer than schedulers, "
+                f"but got {len(milestones)} and {len(schedulers)}."
+            )
+        self._schedulers = schedulers
+        self.milestones = milestones
+        self.optimizer = optimizer
+        self.last_epoch = counter("last_epoch_SequentialLR", last_epoch + 1)
+        # Making the schedulers has done the first step of each; undo them all and do that of the first again.
+        for group in optimizer.param_groups:
+            assign(group["lr"], group[INITIAL_RATE])
+        for scheduler in schedulers:
+            assign(scheduler.last_epoch, wrap(scheduler.last_epoch.array - 1))
+        schedulers[0].step()
+        self._last_lr: list[Parameter] = list(optimizer.lrs)
+
+    def step(self) -> None:
+        """Go to the next epoch and set the rates."""
+        epoch = int(self.last_epoch.item()) + 1
+        assign(self.last_epoch, epoch)
+        # The schedule in which the epoch falls.
+        index = bisect_right(self.milestones, epoch)
+        if index > 0 and self.milestones[index - 1] == epoch:
+            # A schedule begins with its own epoch 0.
+            self._schedulers[index].step(0)
+        else:
+            self._schedulers[index].step()
+
+    def get_last_lr(self) -> list[Tensor]:
+        """The present rates of all groups."""
+        return [rate.value() for rate in self._last_lr]
+
+
+class ReduceLROnPlateau:
+    """Multiply the rate by `factor` when a metric has not become better for more than `patience` steps.
+
+    Args:
+        optimizer: whose rates change.
+        mode: whether the metric should become ``"min"`` or ``"max"``.
+        factor: below 1.
+        patience: number of steps without improvement that are tolerated.
+        threshold: how much better counts as better.
+        threshold_mode: whether `threshold` is a share of the best value (``"rel"``) or a difference (``"abs"``).
+        cooldown: number of steps after a change that do not count.
+        min_lr: lowest rate, for all groups or a list with one per group.
+        eps: a smaller change is left out.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: settings of another kind.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: Any = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        name = "ReduceLROnPlateau"
+        check_optimizer(name, optimizer)
+        if factor >= 1.0:
+            raise SporaxValueError(f"For '{name}', 'factor' must be < 1, but got {factor}.")
+        if mode not in ("min", "max"):
+            raise SporaxValueError(f"For '{name}', 'mode' must be 'min' or 'max', but got {mode!r}.")
+        if threshold_mode not in ("rel", "abs"):
+            raise SporaxValueError.must(name, "threshold_mode", "be 'rel' or 'abs'", repr(threshold_mode))
+        self.optimizer = optimizer
+        self.mode = mode
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.cooldown = cooldown
+        self.eps = eps
+        self.min_lrs = [as_tensor(rate) for rate in per_group(name, "min_lr", min_lr, optimizer)]
+        self.last_epoch = counter(f"last_epoch_{name}", 0)
+        self.best = counter("best", math.inf if mode == "min" else -math.inf)
+        self.cooldown_counter = counter("cooldown_counter", 0)
+        self.wait = counter("wait", 0)
+        self._last_lr: list[Parameter] = list(optimizer.lrs)
+
+    def step(self, metrics: Any) -> bool:
+        """Take the metric of one more epoch, a number or scalar Tensor, and set the rates."""
+        current, best, cooldown = as_tensor(metrics).array, self.best.array, self.cooldown_counter.array
+        is_better = self._is_better(current, best)
+        # Steps in the cooldown do not count.
+        wait = jnp.where(is_better | (cooldown > 0), 0.0, self.wait.array + 1)
+        cooldown = jnp.maximum(cooldown - 1, 0.0)
+        is_due = wait > self.patience
+        for holder, lowest in zip(self._last_lr, self.min_lrs, strict=True):
+            lower = jnp.maximum(holder.array * self.factor, lowest.array)
+            # A change that is too small is left out.
+            is_lower = is_due & (holder.array > lower + self.eps)
+            assign(holder, wrap(jnp.where(is_lower, lower, holder.array)))
+        assign(self.last_epoch, wrap(self.last_epoch.array + 1))
+        assign(self.best, wrap(jnp.where(is_better, current, best)))
+        assign(self.cooldown_counter, wrap(jnp.where(is_due, self.cooldown, cooldown)))
+        assign(self.wait, wrap(jnp.where(is_due, 0.0, wait)))
+        return True
+
+    def in_cooldown(self) -> bool:
+        """Whether steps do not count at present."""
+        return bool(self.cooldown_counter.item() > 0)
+
+    def get_last_lr(self) -> list[Tensor]:
+        """The present rates of all groups."""
+        return [rate.value() for rate in self._last_lr]
+
+    def _is_better(self, current: jax.Array, best: jax.Array) -> jax.Array:
+        sign = -1.0 if self.mode == "min" else 1.0
+        if self.threshold_mode == "rel":
+            # Relative to the best value, which may be negative.
+            bound = best * (1.0 + sign * self.threshold)
+        else:
+            bound = best + sign * self.threshold
+        return current < bound if self.mode == "min" else current > bound

@@ -9,10 +9,9 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__.rpartition(".")[0],
     """
-    _combined: ReduceLROnPlateau SequentialLR
     _cycles: CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR
     _factors: ConstantLR ExponentialLR LambdaLR LinearLR MultiplicativeLR MultiStepLR PolynomialLR StepLR
-    _scheduler: LRScheduler
+    _scheduler: LRScheduler ReduceLROnPlateau SequentialLR
     """,
 )
 

@@ -9,6 +9,5 @@ from sporax.mindspore.ops.control import (
     float_status,
     flow,
     python_values,
-    summary,
     taylor,
 )

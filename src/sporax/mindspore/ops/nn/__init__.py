@@ -16,5 +16,4 @@ from sporax.mindspore.ops.nn import (
     paged_attention,
     pooling,
     recurrent,
-    window_pooling,
 )

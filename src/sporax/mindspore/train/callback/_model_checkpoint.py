@@ -19,7 +19,7 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train._background import writer
+from sporax.mindspore.train._entries import writer
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
 from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, own_prefix, position, resume_from
