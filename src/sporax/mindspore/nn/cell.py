@@ -18,7 +18,7 @@ import jax
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import answer_missing_names, homes
+from sporax.mindspore._names.missing import answer_missing_names, homes, late
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.jit import returning_values, run_program
@@ -47,6 +47,9 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: Any) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+
+
+_own_gradient = late("sporax.mindspore.ops.control.declared:own_gradient")
 
 
 def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
@@ -195,7 +198,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             # A `Precision` lets each operator decide, so inputs stay as they are.
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
-            if "recompute" in self._marks and frames.current_frame() is not None:
+            if hasattr(type(self), "bprop"):
+                result = self._run_with_own_gradient(args, kwargs)
+            elif "recompute" in self._marks and frames.current_frame() is not None:
                 inside = functools.partial(run_hooked, self, self._construct_named)
                 result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
             elif self._hooks:
@@ -213,6 +218,23 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if mismatch is None:
                 raise
             raise mismatch from error
+
+    def _run_with_own_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a Cell whose class says in ``bprop(*inputs, out, dout)`` how gradients pass.
+
+        Raises:
+            SporaxTypeError: it has Parameters that are trained, for which `bprop` says no gradients.
+        """
+        if self.trainable_params():
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', a Cell with a 'bprop' of its own must have no Parameters that are trained, but has "
+                f"'{self.trainable_params()[0].name}': give its values as inputs."
+            )
+        inputs = inspect.signature(self.construct).bind(*args, **kwargs)
+        inputs.apply_defaults()
+        run = functools.partial(run_hooked, self, self._construct_named)
+        name, bprop = type(self).__name__, type(self).bprop
+        return _own_gradient(name, lambda *values: run(values, {}), functools.partial(bprop, self), inputs.args)
 
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxTypeError | None:
         """What is wrong with the number or the names of the inputs, if anything is."""
