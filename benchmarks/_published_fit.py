@@ -64,7 +64,7 @@ def published_seconds(run: Run) -> float:
 def fit(runs: Sequence[Run], works: Sequence[Work], near: Constants | None = None) -> Constants:
     """Constants of the runs of which everything is known."""
     chips = sorted({run.profile.name for run in runs})
-    index = np.array([chips.index(run.profile.name) for run in runs])
+    index = np.array([chips.index(run.profile.name) for run in runs], int)
     target, work = np.log([published_seconds(run) for run in runs]), stacked(works)
     start = np.log([*_START.values()])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from _published_table import FULL, NARROW, Run
+from _published_table import FULL, NARROW, STAGES, Run
 
 _BUFFERS = 5e8
 """Bytes of libraries, collectives and what an allocator loses."""
@@ -54,7 +54,7 @@ def layer_bytes(run: Run, recomputed: float) -> float:
 
 def stages_of(run: Run) -> list[tuple[int, float]]:
     """Layers of each stage, and the share of them that is computed again."""
-    listed = re.search(r"stages ([\d+]+)", run.row["note"])
+    listed = STAGES.search(run.row["note"])
     layers = (
         [int(number) for number in listed.group(1).split("+")]
         if listed

@@ -215,7 +215,7 @@ _SOFTWARE: tuple[tuple[str, Software], ...] = (
 """By a part of the source."""
 
 
-def _software(row: Mapping[str, str]) -> Software:
+def _software(row: Mapping[str, str], pp: int) -> Software:
     source, note = row["source"], row["note"].lower()
     known = next((found for key, found in _SOFTWARE if key in source), Software(source.split(" ")[0]))
     changes: dict[str, Any] = {}
@@ -227,7 +227,7 @@ def _software(row: Mapping[str, str]) -> Software:
         changes["loss_bytes"] = 6  # by then the loss was compiled
     if "no sequence parallelism" in note:
         changes["sequence"] = False
-    if known.name == "torchtitan" and int(row["pp"] or 1) > 1:
+    if known.name == "torchtitan" and pp > 1:
         changes["once"] = True
     if known.name == "MegaScale" and not note.startswith("megascale"):
         changes["name"] = "Megatron-LM of 2024"
@@ -341,8 +341,20 @@ class Run:
 
     @property
     def is_sure(self) -> bool:
-        """Whether everything that decides about its time is known, and the figure was read or confirmed."""
-        return not self.unsure and self.row["mark"] != "U"
+        """Whether everything that decides about its time is known, and a figure was read or confirmed."""
+        return not self.unsure and self.row["mark"] != "U" and self.tokens_per_second > 0
+
+
+_UNKNOWN = ("", "?", "-", "n/a", "none", "unknown")
+"""How a column says that it is not known."""
+_COLUMNS = (
+    "model", "chip", "devices", "precision", "seq", "global_batch", "micro_batch", "dp", "tp", "pp", "vp", "cp", "ep", "zero",
+    "recompute", "offload", "tokens_s_dev", "step_s", "source", "mark", "note",
+)  # fmt: skip
+"""Columns of a table; those that a file lacks are empty."""
+STAGES = re.compile(r"stages (\d+(?:\+\d+)+)")
+"""Layers of each stage, as a note lists them."""
+_PRECISIONS = ("", "bf16", "fp16", *NARROW)
 
 
 class CannotBeExpressedError(Exception):
@@ -351,15 +363,33 @@ class CannotBeExpressedError(Exception):
 
 def _listed_share(note: str) -> float:
     """Share of the layers that are computed again, where a note lists them by stage."""
-    stages, again = re.search(r"stages ([\d+]+)", note), re.search(r"recompute ([\d,]+)", note)
+    stages, again = STAGES.search(note), re.search(r"recompute ([\d,]+)", note)
     if not stages or not again:
         return 0.0
     return sum(map(int, again.group(1).rstrip(",").split(","))) / sum(map(int, stages.group(1).split("+")))
 
 
-def _number(text: str, otherwise: int) -> int:
-    found = re.match(r"\s*(\d+)", text or "")
-    return int(found.group(1)) if found else otherwise
+def _number(row: Mapping[str, str], key: str, otherwise: float | None = None) -> float:
+    """The positive number that a column begins with; `otherwise` where it is not known.
+
+    Raises:
+        CannotBeExpressedError: anything else, and a column that must be known and is not.
+    """
+    text = row[key]
+    if text.lower() in _UNKNOWN and otherwise is not None:
+        return otherwise
+    found = re.match(r"(\d+(\.\d*)?|\.\d+)(?![\w.])", text)
+    if not found or (key != "zero" and not float(found.group())):
+        raise CannotBeExpressedError(f"'{key}' must begin with a positive number, but is '{text}'")
+    return float(found.group())
+
+
+def _count(row: Mapping[str, str], key: str, otherwise: int | None = None) -> int:
+    """As `_number`, of what is counted."""
+    found = _number(row, key, otherwise)
+    if found % 1:
+        raise CannotBeExpressedError(f"'{key}' must be an integer, but is '{row[key]}'")
+    return int(found)
 
 
 def profile_of(chip: str) -> str:
@@ -371,47 +401,91 @@ def profile_of(chip: str) -> str:
     raise CannotBeExpressedError(f"there is no profile of the chip '{chip}'")
 
 
-def read_models(path: Path) -> dict[str, Decoder]:
-    """Shapes of models by name: those of a file, and those of published configurations."""
-    shapes = dict(_SHAPES)
-    for row in csv.DictReader(path.open()) if path.exists() else ():
-        numbers = {key: int(row[key] or 0) for key in row if key not in ("model", "gated")}
-        shapes[row["model"]] = Decoder(gated=row["gated"] == "1", **numbers)
+def read_models(path: Path) -> dict[str, Decoder | str]:
+    """Shapes of models by name: those of a file, and those of published configurations; a text says what is wrong with one."""
+    shapes: dict[str, Decoder | str] = dict(_SHAPES)
+    for row in csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()) if path.exists() else ():
+        name = row.pop("model").strip().lower()
+        try:
+            sizes = {key: int(row[key] or 0) for key in row if key in Decoder.__dataclass_fields__ and key != "gated"}
+            shapes[name] = Decoder(gated=row["gated"].lower() in ("1", "true", "yes"), **sizes)
+        except (ValueError, TypeError, ZeroDivisionError, AttributeError):
+            shapes[name] = f"the row of '{name}' in {path.name} is not the shape of a decoder"
     return shapes
 
 
-def _decoder(row: Mapping[str, str], models: Mapping[str, Decoder]) -> Decoder:
-    shape = re.search(r"shape \([^)]*\):\s*([\d ]+)", row["note"])
+def _decoder(row: Mapping[str, str], models: Mapping[str, Decoder | str]) -> Decoder:
+    shape = re.search(r"shape \([^)]*\):\s*(\d+(?: \d+){6})", row["note"])
     if shape:
         layers, hidden, ffn, heads, kv, vocab, gated = map(int, shape.group(1).split()[:7])
         return Decoder(layers, hidden, ffn, heads, kv, vocab, bool(gated))
-    if row["model"] not in models:
-        raise CannotBeExpressedError(f"the shape of '{row['model']}' is in neither table")
-    return models[row["model"]]
+    found = models.get(row["model"].lower(), f"the shape of '{row['model']}' is in neither table")
+    if isinstance(found, str):
+        raise CannotBeExpressedError(found)
+    return found
 
 
-def read_run(number: int, row: Mapping[str, str], models: Mapping[str, Decoder]) -> Run:
+def _checked(run: Run) -> Run:
+    """The run.
+
+    Raises:
+        CannotBeExpressedError: its plan does not fit its model, machine and batch.
+    """
+    decoder, devices, listed = run.decoder, run.devices, STAGES.search(run.row["note"])
+    stages = [int(count) for count in listed.group(1).strip("+").split("+")] if listed else []
+    lists = [re.search(rf"{name} ([\d,/]+)", run.row["note"]) for name in ("recompute", "optimizer offload")]
+    entries = [found.group(1).rstrip(",").split(",") for found in (lists if stages else lists[1:]) if found]
+    degrees = f"data {run.dp} x tensor {run.tp} x stages {run.pp} x context {run.cp}"
+    problems = {
+        f"{degrees} are not {devices} devices": run.dp * run.tp * run.pp * run.cp != devices,
+        f"{run.pp} stages of {run.vp} chunks have more parts than {decoder.layers} layers, embedding and head": run.pp
+        * run.vp
+        > decoder.layers + 2,
+        f"the note lists {len(stages)} stages, the plan has {run.pp}": bool(stages) and len(stages) != run.pp,
+        "the note's lists of layers or shares are not one number per stage": any(
+            len(texts) != run.pp or not all(re.fullmatch(r"\d+(/[1-9]\d*)?", text) for text in texts)
+            for texts in entries
+        ),
+        f"{run.tp} devices of tensor parallelism have {decoder.heads} heads": run.tp > decoder.heads,
+        f"{run.ep} devices have {decoder.experts} experts": decoder.experts > 0
+        and run.ep > min(decoder.experts, devices),
+        f"a batch of {run.batch} is less than a sequence for each of {run.dp} groups of {run.cp} devices": run.batch
+        * run.cp
+        < run.dp,
+        f"the precision '{run.precision}' is none of {', '.join(_PRECISIONS[1:])}": run.precision not in _PRECISIONS,
+        f"the chip '{run.row['chip']}' has no rate of products of {run.precision}": run.precision in NARROW
+        and run.profile.rate_name(NARROW[run.precision]) in ("bfloat16", "default"),
+    }
+    for problem, there in problems.items():
+        if there:
+            raise CannotBeExpressedError(problem)
+    return run
+
+
+def read_run(number: int, columns: Mapping[str, str | None], models: Mapping[str, Decoder | str]) -> Run:
     """A row with everything that follows from it.
 
     Raises:
         CannotBeExpressedError: the model, the chip or the plan is not known.
     """
-    decoder, profile, software = _decoder(row, models), load_profile(profile_of(row["chip"])), _software(row)
+    row = {key: str(columns.get(key) or "").strip() for key in _COLUMNS}
+    decoder, profile = _decoder(row, models), load_profile(profile_of(row["chip"]))
+    devices, seq, note = _count(row, "devices"), _count(row, "seq"), row["note"]
+    stages = STAGES.search(note)
+    pp = stages.group(1).count("+") + 1 if stages and not row["pp"] else _count(row, "pp", 1)
+    tp, cp, ep, vp = (_count(row, key, 1) for key in ("tp", "cp", "ep", "vp"))
+    software = _software(row, pp)
     again, unsure = _again(row, software)
-    devices, note = int(row["devices"]), row["note"]
-    stages = re.search(r"stages ([\d+]+)", note)
-    pp = stages.group(1).count("+") + 1 if stages and not row["pp"] else _number(row["pp"], 1)
-    tp, cp, ep = (_number(row[key], 1) for key in ("tp", "cp", "ep"))
-    dp = _number(row["dp"], max(devices // (tp * pp * cp), 1))
-    zero = 3 if "FSDP" in note and dp > 1 and not row["recompute"].startswith("custom") else _number(row["zero"], 0)
+    dp = _count(row, "dp", max(devices // (tp * pp * cp), 1))
+    zero = 3 if "FSDP" in note and dp > 1 and not row["recompute"].startswith("custom") else _count(row, "zero", 0)
     halves = re.search(r"(\d+) x (\d+)", row["zero"])
-    micro = float(row["micro_batch"] or 1)
+    micro = _number(row, "micro_batch", 1)
     # Of programs that count the batch of a device, those of one group hold one batch together.
     micro = micro * cp if micro < 1 else micro
     # Without a batch: so many micro batches that bubbles are small.
-    batch = _number(row["global_batch"], int(dp * micro * (8 * pp if pp > 1 else 1)))
-    if dp * tp * pp * cp != devices:
-        raise CannotBeExpressedError(f"data {dp} x tensor {tp} x stages {pp} x context {cp} are not {devices} devices")
+    batch = _count(row, "global_batch", max(int(dp * micro * (8 * pp if pp > 1 else 1)), 1))
+    # A micro batch is a part of a group's batch.
+    micro = min(micro, batch / dp)
     again = replace(again, layers=_listed_share(note)) if _listed_share(note) else again
     unsure = "" if _listed_share(note) else unsure
     if not row["global_batch"]:
@@ -420,18 +494,18 @@ def read_run(number: int, row: Mapping[str, str], models: Mapping[str, Decoder])
         unsure = unsure or "the micro batch is unknown"
     if pp > 1 and not row["vp"] and not stages:
         unsure = unsure or "the chunks of a stage are unknown"
-    seconds = float(row["step_s"] or 0)
-    rate = float(row["tokens_s_dev"] or 0) or (batch * int(row["seq"]) / seconds / devices if seconds else 0.0)
-    return Run(
-        number, row, decoder, profile, software, again, devices, int(row["seq"]), batch, micro, dp, tp, pp, _number(row["vp"], 1),
-        cp, ep, zero, int(halves.group(2)) if halves else dp * (cp if zero == 3 else 1), row["precision"], unsure, rate,
-    )  # fmt: skip
+    seconds = _number(row, "step_s", 0.0)
+    rate = _number(row, "tokens_s_dev", 0.0) or (batch * seq / seconds / devices if seconds else 0.0)
+    return _checked(Run(
+        number, row, decoder, profile, software, again, devices, seq, batch, micro, dp, tp, pp, vp,
+        cp, ep, zero, int(halves.group(2)) if halves else dp * (cp if zero == 3 else 1), re.split(r"[^a-z0-9]", row["precision"].lower())[0], unsure, rate,
+    ))  # fmt: skip
 
 
-def read_runs(path: Path, models: Mapping[str, Decoder]) -> list[tuple[int, Mapping[str, str], Run | str]]:
+def read_runs(path: Path, models: Mapping[str, Decoder | str]) -> list[tuple[int, Mapping[str, str], Run | str]]:
     """All rows of a file: number, columns, and the run or why it cannot be expressed."""
     rows: list[tuple[int, Mapping[str, str], Run | str]] = []
-    for number, row in enumerate(csv.DictReader(path.open())):
+    for number, row in enumerate(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())):
         try:
             rows.append((number, row, read_run(number, row, models)))
         except CannotBeExpressedError as problem:

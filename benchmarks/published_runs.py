@@ -89,7 +89,8 @@ def pairs(predictions: Sequence[Prediction]) -> Iterator[tuple[Prediction, Predi
         same = [
             (run.row["model"], run.profile.name, run.devices, run.row["source"].split(" ")[0]) for run in (one, other)
         ]
-        if same[0] == same[1] and abs(one.tokens_per_second / other.tokens_per_second - 1) >= 0.05:
+        figures = one.tokens_per_second and other.tokens_per_second
+        if figures and same[0] == same[1] and abs(one.tokens_per_second / other.tokens_per_second - 1) >= 0.05:
             yield first, second
 
 
@@ -123,7 +124,7 @@ def main() -> None:
     """Read a table, predict it, and write what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="the table of runs")
-    parser.add_argument("--models", type=Path, help="shapes of models; models.csv beside the table by default")
+    parser.add_argument("--models", type=Path, help="shapes of models, besides those of models.csv beside the table")
     parser.add_argument("--json", type=Path, help="write a list with an object for every row")
     parser.add_argument("--holdout", default="", help="chip, software or model, or several of them joined with +")
     parser.add_argument("--fit", action="store_true", help="print constants fitted to the table")
@@ -131,7 +132,8 @@ def main() -> None:
     options = parser.parse_args()
     if not set(filter(None, options.holdout.split("+"))) <= {"chip", "software", "model"}:
         parser.error(f"--holdout must be of chip, software and model, but got '{options.holdout}'")
-    rows = read_runs(options.runs, read_models(options.models or options.runs.parent / "models.csv"))
+    tables = filter(None, (options.runs.parent / "models.csv", options.models))
+    rows = read_runs(options.runs, {name: shape for path in tables for name, shape in read_models(path).items()})
     runs = [completed(run) for _, _, run in rows if isinstance(run, Run)]
     if options.fit:
         sure = [run for run in runs if run.is_sure and run.is_dense]

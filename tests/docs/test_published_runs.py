@@ -1,0 +1,82 @@
+"""The table's way takes rows as people write them: what it cannot express has a reason, all else a figure that can be."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from published_runs import main
+
+COLUMNS = "model,chip,devices,precision,seq,global_batch,micro_batch,dp,tp,pp,vp,cp,ep,zero,recompute,tokens_s_dev,note".split(
+    ","
+)
+ROW = dict(zip(COLUMNS, "tiny,H100,8,bf16,4096,32,1,4,1,2,2,1,1,3,none,9000,".split(","), strict=True))
+
+
+def predicted(tmp_path, monkeypatch, *changes, options=(), columns=COLUMNS):
+    rows = [ROW | change for change in changes]
+    lines = [",".join(columns), *(",".join(f'"{row[key]}"' for key in columns) for row in rows)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    models = tmp_path / "own.csv"
+    models.write_text(
+        "model,layers,hidden,ffn,heads,kv_heads,vocab,gated\ntiny,16,2048,8192,16,16,32000,1\nbad,x,,,,,,\nhalf,2\n"
+    )
+    files = ["--runs", tmp_path / "runs.csv", "--models", models, "--json", tmp_path / "out.json"]
+    monkeypatch.setattr(sys, "argv", ["published_runs.py", *map(str, files), *options])
+    main()
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert [entry["row"] for entry in found] == [*range(len(rows))]
+    return found
+
+
+WRONG = [
+    ({"model": "nobody's"}, "in neither table"),
+    ({"model": "bad"}, "not the shape of a decoder"),
+    ({"model": "half"}, "not the shape of a decoder"),
+    ({"chip": "abacus"}, "no profile of the chip 'abacus'"),
+    ({"devices": ""}, "'devices' must begin with a positive number"),
+    ({"seq": "many"}, "'seq' must begin with a positive number, but is 'many'"),
+    ({"micro_batch": "0"}, "'micro_batch' must begin with a positive number"),
+    ({"tp": "1.5"}, "'tp' must be an integer"),
+    ({"tp": "2"}, "data 4 x tensor 2 x stages 2 x context 1 are not 8 devices"),
+    ({"vp": "12"}, "2 stages of 12 chunks"),
+    ({"global_batch": "2"}, "a batch of 2 is less than"),
+    ({"precision": "fp31"}, "the precision 'fp31' is none of"),
+    ({"precision": "fp8", "chip": "a100"}, "has no rate of products of fp8"),
+    ({"note": "stages 4+4+8"}, "lists 3 stages, the plan has 2"),
+    ({"note": "stages 8+8, recompute 1,2,3"}, "not one number per stage"),
+    ({"note": "optimizer offload 1/2"}, "not one number per stage"),
+]
+
+
+def test_what_cannot_be_expressed_has_a_reason(tmp_path, monkeypatch):
+    for (change, reason), entry in zip(
+        WRONG, predicted(tmp_path, monkeypatch, *(change for change, _ in WRONG)), strict=True
+    ):
+        assert reason in entry["reason"], change
+        assert entry["tokens_per_second_per_device"] is entry["peak_bytes"] is entry["fits"] is None
+
+
+def test_letters_marks_of_unknown_and_missing_columns_are_read(tmp_path, monkeypatch):
+    changes = [
+        {}, {"model": "Tiny", "chip": " h100", "precision": "BF16"}, {"precision": "fp8 (tensorwise)"}, {"dp": "?", "ep": ""},
+        {"tokens_s_dev": ""}, {"recompute": "?"}, {"micro_batch": "64"}, {"note": "2 stages 8 layers each"},
+    ]  # fmt: skip
+    found = predicted(tmp_path, monkeypatch, *changes)
+    weights = 2 * 16 * (4 * 2048**2 + 3 * 2048 * 8192) / 8
+    for entry in found:
+        assert entry["reason"] == ""
+        assert 3e3 < entry["tokens_per_second_per_device"] < 1e5
+        assert weights < entry["peak_bytes"]
+        assert entry["fits"] == (entry["peak_bytes"] < 80 * 2**30)
+    assert len({entry["seconds"] for entry in (found[0], found[1], found[3], found[4])}) == 1
+    (short,) = predicted(tmp_path, monkeypatch, {"devices": "4"}, columns=COLUMNS[:8])
+    assert short["fits"]
+
+
+@pytest.mark.parametrize("keys", ["chip", "software", "model", "chip+software+model"])
+def test_a_table_of_one_chip_is_held_out(tmp_path, monkeypatch, keys):
+    found = predicted(tmp_path, monkeypatch, {}, {"tokens_s_dev": ""}, options=("--holdout", keys))
+    assert found[0]["seconds"] == found[1]["seconds"] > 0
