@@ -16,7 +16,7 @@ class StubsHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Import the package with its dependencies, in a process of its own."""
-        paths = [str(Path(self.root, "src")), os.environ.get("PYTHONPATH", "")]  # pip's isolation needs what was there
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "JAX_PLATFORMS": "cpu"}
-        script = Path(self.root, "tools", "type_stubs", "make_type_stubs.py")
-        subprocess.run([sys.executable, script], env=environ, check=True)
+        source, script = Path(self.root, "src"), Path(self.root, "tools", "type_stubs", "make_type_stubs.py")
+        # Not by PYTHONPATH: pip's isolation takes out what an earlier editable installation has put there.
+        program = f"import runpy, sys; sys.path.insert(0, {str(source)!r}); runpy.run_path({str(script)!r}, run_name='__main__')"
+        subprocess.run([sys.executable, "-c", program], env={**os.environ, "JAX_PLATFORMS": "cpu"}, check=True)

@@ -198,8 +198,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             # A `Precision` lets each operator decide, so inputs stay as they are.
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
-            if hasattr(type(self), "bprop"):
-                result = self._run_with_own_gradient(args, kwargs)
+            if (bprop := getattr(type(self), "bprop", None)) is not None:
+                result = self._run_with_gradient(functools.partial(bprop, self), args, kwargs)
             elif "recompute" in self._marks and frames.current_frame() is not None:
                 inside = functools.partial(run_hooked, self, self._construct_named)
                 result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
@@ -219,22 +219,23 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 raise
             raise mismatch from error
 
-    def _run_with_own_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_with_gradient(self, bprop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a Cell whose class says in ``bprop(*inputs, out, dout)`` how gradients pass.
 
         Raises:
             SporaxTypeError: it has Parameters that are trained, for which `bprop` says no gradients.
         """
-        if self.trainable_params():
+        name = type(self).__name__
+        if trained := self.trainable_params():
             raise SporaxTypeError(
-                f"For '{type(self).__name__}', a Cell with a 'bprop' of its own must have no Parameters that are trained, but has "
-                f"'{self.trainable_params()[0].name}': give its values as inputs."
+                f"For '{name}', a Cell with a 'bprop' of its own must have no Parameters that are trained, but has "
+                f"'{trained[0].name}': give its values as inputs."
             )
         inputs = inspect.signature(self.construct).bind(*args, **kwargs)
         inputs.apply_defaults()
-        run = functools.partial(run_hooked, self, self._construct_named)
-        name, bprop = type(self).__name__, type(self).bprop
-        return _own_gradient(name, lambda *values: run(values, {}), functools.partial(bprop, self), inputs.args)
+        return _own_gradient(
+            name, lambda *values: run_hooked(self, self._construct_named, values, {}), bprop, inputs.args
+        )
 
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxTypeError | None:
         """What is wrong with the number or the names of the inputs, if anything is."""

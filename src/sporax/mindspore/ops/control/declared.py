@@ -62,11 +62,11 @@ def own_gradient(name: str, run: _Bprop, bprop: _Bprop, inputs: tuple[Any, ...])
     Raises:
         SporaxTypeError: `bprop` gives another number of gradients.
     """
-    places = [place for place, value in enumerate(inputs) if isinstance(value, Tensor)]
+    positions = [position for position, value in enumerate(inputs) if isinstance(value, Tensor)]
 
     def filled(arrays: tuple[jax.Array, ...]) -> list[Any]:
-        tensors = dict(zip(places, map(wrap, arrays), strict=True))
-        return [tensors.get(place, value) for place, value in enumerate(inputs)]
+        tensors = dict(zip(positions, map(wrap, arrays), strict=True))
+        return [tensors.get(position, value) for position, value in enumerate(inputs)]
 
     is_one = True
 
@@ -85,12 +85,14 @@ def own_gradient(name: str, run: _Bprop, bprop: _Bprop, inputs: tuple[Any, ...])
             raise SporaxTypeError(
                 f"For '{name}', 'bprop' must return {len(inputs)} gradients, one per input, but returned {len(gradients)}."
             )
-        return tuple(as_cotangent(gradients[place], array) for place, array in zip(places, arrays, strict=True))
+        return tuple(
+            as_cotangent(gradients[position], array) for position, array in zip(positions, arrays, strict=True)
+        )
 
     differentiable = jax.custom_vjp(forward)
     # Inputs and results are kept, as `bprop` gets both.
     differentiable.defvjp(lambda *arrays: (results := forward(*arrays), (arrays, results)), backward)
-    results = tuple(map(wrap, differentiable(*(inputs[place].array for place in places))))
+    results = tuple(map(wrap, differentiable(*(inputs[position].array for position in positions))))
     return results[0] if is_one else results
 
 
