@@ -67,6 +67,29 @@ def test_arrays_keep_values_and_stay_shared_through_a_new_backend(monkeypatch):
     assert lazy.raw is None
 
 
+class FiledHolder(Holder):
+    """Its array lies in a file, and is read from it whenever it is asked for."""
+
+    __slots__ = ("filed",)
+
+    def __init__(self):
+        self.filed = "a file"
+
+    def __getattr__(self, name):
+        if name != "raw":
+            raise AttributeError(name)
+        return jnp.ones(3)
+
+
+def test_what_lies_in_a_file_stays_there_through_a_new_backend(monkeypatch):
+    holder = FiledHolder()
+    monkeypatch.setattr(backend, "clear_backends", lambda: None)
+    with distributed.carry_over():
+        pass
+    with pytest.raises(AttributeError):
+        object.__getattribute__(holder, "raw")
+
+
 @pytest.mark.parametrize(
     ("rank", "address", "bound"),
     [

@@ -285,11 +285,9 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
         kind = type(holder)
         if kind not in has_slot:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
-        if has_slot[kind] and not getattr(holder, "has_init", False):  # a lazy tensor has no array yet
-            try:
-                array = kind.raw.__get__(holder, kind)  # by the slot: an empty one may be filled by `__getattr__`
-            except AttributeError:
-                continue
+        # A lazy tensor has no array yet, and what lies in a file stays there.
+        if has_slot[kind] and not getattr(holder, "has_init", False) and frames.slot(holder, "filed") is None:
+            array = holder.raw
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
                 yield holder, array
 

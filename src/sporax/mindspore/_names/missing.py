@@ -27,6 +27,7 @@ Objects that stand for names that Sporax does not have, until a program uses the
 Importing, naming in an annotation, deriving a class, asking `isinstance` and asking for equality are not uses: the first
 three need no behaviour, and nothing is an instance of a class that does not exist, or equal to it. Calling, reading an
 attribute, calculating, and making an object of a derived class are, and raise an error with the words of a failed import.
+Operators of MindSpore's inner modules are made in tables, so of them only the call of what was made is a use.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _USES = (
 )
 """Special methods that are uses. Python looks them up on the class, so `__getattr__` would not catch them."""
 
-_OPERATOR = re.compile(r"\bops\.(\w+\.)*[A-Z]\w*$")
-"""Paths of classes of operators."""
+_OPERATOR = re.compile(r"\bops\.operations\.\w+\.[A-Z]\w*$")
+"""Paths of operators in MindSpore's inner modules; a name of `ops` itself that is missing is misspelt."""
 
 
 class Placeholder:
@@ -98,7 +99,7 @@ class Placeholder:
         return typing.Union[other, self]  # noqa: UP007 - `|` would call this method again
 
     def __call__(self, *arguments: object, **keywords: object) -> Placeholder:
-        """Raise; but an operator of a missing class can be made, as files make many in tables: its call is the use."""
+        """Raise, unless this makes an operator."""
         if self._made or not _OPERATOR.search(self._path):
             raise SporaxNotImplementedError(self._message)
         made = Placeholder(self._path, self._message)

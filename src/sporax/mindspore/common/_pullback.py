@@ -254,11 +254,11 @@ class Pullback:
             by_input, by_parameter = self._pull(
                 starts if not self.call.by_integers else (starts, self._of_slopes(cotangents))
             )
-        arrays = [_dense(g, a) for g, a in zip(by_input, self._inputs, strict=True)]
+        arrays = [dense(g, a) for g, a in zip(by_input, self._inputs, strict=True)]
         if local_ranks.is_inside() and frames.compiling():
             arrays = trace_marks.apply_mark(arrays, RowsMark())
         inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
-        gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
+        gradients = [dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if self._parts is not None:
             gradients = self._parts.own(gradients)
         if frames.planning() or local_ranks.is_inside():
@@ -311,8 +311,8 @@ def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, 
     except ReverseModeNeeded:
         outputs, slopes, (updates, structure, rest) = _pushed_in_reverse(function, inputs, tangents)
     frames.commit(updates)
-    dense = [_dense(slope, output) for slope, output in zip(slopes, outputs, strict=True)]
-    return structure.fill(outputs), structure.fill(dense), rest[1].fill(rest[0])
+    complete = [dense(slope, output) for slope, output in zip(slopes, outputs, strict=True)]
+    return structure.fill(outputs), structure.fill(complete), rest[1].fill(rest[0])
 
 
 def _pushed_in_reverse(
@@ -427,7 +427,7 @@ def _tangent(array: jax.Array, direction: jax.Array) -> Any:
     return direction.astype(array.dtype) if is_inexact(array) else np.zeros(array.shape, jax.dtypes.float0)
 
 
-def _dense(gradient: Any, like: jax.Array) -> jax.Array:
+def dense(gradient: Any, like: jax.Array) -> jax.Array:
     """Integers have no tangent space in JAX; they get zeros of their dtype."""
     return jnp.zeros(like.shape, like.dtype) if gradient.dtype == jax.dtypes.float0 else gradient
 

@@ -15,14 +15,15 @@ from typing import Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import answer_missing_names, homes, late
+from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.jit import returning_values, run_program
 from sporax.mindspore.common.one_forward import run_once
+from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
@@ -47,9 +48,6 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: Any) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
-
-
-_own_gradient = late("sporax.mindspore.ops.control.declared:own_gradient")
 
 
 def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
@@ -198,15 +196,14 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             # A `Precision` lets each operator decide, so inputs stay as they are.
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
-            if (bprop := getattr(type(self), "bprop", None)) is not None:
-                result = self._run_with_gradient(functools.partial(bprop, self), args, kwargs)
-            elif "recompute" in self._marks and frames.current_frame() is not None:
-                inside = functools.partial(run_hooked, self, self._construct_named)
+            construct = self._construct_named if not hasattr(type(self), "bprop") else self._construct_with_bprop
+            if "recompute" in self._marks and frames.current_frame() is not None:
+                inside = functools.partial(run_hooked, self, construct)
                 result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
             elif self._hooks:
-                result = run_hooked(self, self._construct_named, args, kwargs)
+                result = run_hooked(self, construct, args, kwargs)
             else:
-                result = self._construct_named(*args, **kwargs)
+                result = construct(*args, **kwargs)
             return result if self._cast_out is None else _cast_floats(result, self._cast_out)
         except SporaxError as error:
             # Each Cell on the way adds its name, so the message has the path.
@@ -218,24 +215,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             if mismatch is None:
                 raise
             raise mismatch from error
-
-    def _run_with_gradient(self, bprop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a Cell whose class says in ``bprop(*inputs, out, dout)`` how gradients pass.
-
-        Raises:
-            SporaxTypeError: it has Parameters that are trained, for which `bprop` says no gradients.
-        """
-        name = type(self).__name__
-        if trained := self.trainable_params():
-            raise SporaxTypeError(
-                f"For '{name}', a Cell with a 'bprop' of its own must have no Parameters that are trained, but has "
-                f"'{trained[0].name}': give its values as inputs."
-            )
-        inputs = inspect.signature(self.construct).bind(*args, **kwargs)
-        inputs.apply_defaults()
-        return _own_gradient(
-            name, lambda *values: run_hooked(self, self._construct_named, values, {}), bprop, inputs.args
-        )
 
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxTypeError | None:
         """What is wrong with the number or the names of the inputs, if anything is."""
@@ -250,6 +229,14 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             mismatch.within(self._cell_name or type(self).__name__)
             return mismatch
         return None
+
+    def _construct_with_bprop(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a Cell whose class says in ``bprop(*inputs, out, dout)`` how gradients pass."""
+        inputs = inspect.signature(self.construct).bind(*args, **kwargs)
+        inputs.apply_defaults()
+        name, bprop = type(self).__name__, functools.partial(getattr(type(self), "bprop"), self)  # noqa: B009
+        parameters = tuple(self.get_parameters())
+        return own_gradient(name, self._construct_named, bprop, inputs.args, parameters, SporaxRuntimeError)
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:

@@ -5,7 +5,9 @@ Two settings have no other name: where AllReduce is split, by position and by si
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sporax.base.errors import SporaxAttributeError, SporaxNotImplementedError, SporaxValueError, check_type
@@ -70,14 +72,11 @@ class AutoParallelContext:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """``get_x()`` and ``set_x(value)`` for every setting `x` of `set_auto_parallel_context`."""
         verb, _, setting = name.partition("_")
-        try:
-            value = context.get_auto_parallel_context(setting) if verb in ("get", "set") else None
-        except SporaxValueError:
-            verb = ""
-        if verb == "get":
-            return lambda: value
-        if verb == "set":
-            return lambda value: context.set_auto_parallel_context(**{setting: value})
+        get = functools.partial(context.get_auto_parallel_context, setting)
+        with suppress(SporaxValueError):  # there is no such setting
+            if verb in ("get", "set"):
+                get()
+                return get if verb == "get" else lambda value: context.set_auto_parallel_context(**{setting: value})
         raise SporaxAttributeError(f"'AutoParallelContext' object has no attribute '{name}'")
 
     def reset(self) -> None:

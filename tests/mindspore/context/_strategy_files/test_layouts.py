@@ -106,7 +106,7 @@ def test_layouts_of_several_stages_are_not_offered():
     step = SimpleNamespace(settings=PlanSettings(ParallelConfig(device_num=8, pipeline_stages=2)))
     with pytest.raises(
         SporaxRuntimeError,
-        match=r"^For 'parameter_layout_dict', a network in several pipeline stages is not offered yet",
+        match=r"^For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet",
     ):
         layouts_of_stage(step)
 

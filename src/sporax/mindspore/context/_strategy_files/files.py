@@ -113,7 +113,7 @@ def by_operator(step: SavedStep) -> dict[str, list[list[int]]]:
     Raises:
         SporaxRuntimeError: it has several pipeline stages.
     """
-    refuse_stages("_get_shard_strategy", step)
+    refuse_stages("_get_shard_strategy", "strategies", step)
     counts: Counter[str] = Counter()
     found = {}
     for entrance in entrances(step.graph, step.plan):

@@ -149,20 +149,20 @@ def layouts_of_stage(step: Any) -> dict[str, ParameterLayout]:
     Raises:
         SporaxRuntimeError: it has several pipeline stages.
     """
-    refuse_stages("parameter_layout_dict", step)
+    refuse_stages("parameter_layout_dict", "layouts", step)
     return parameter_layouts(step)
 
 
-def refuse_stages(what: str, step: Any) -> None:
-    """Check that a step has one pipeline stage.
+def refuse_stages(name: str, what: str, step: Any) -> None:
+    """Check that a step has one pipeline stage; `what` is asked for, by `name`.
 
     Raises:
         SporaxRuntimeError: it has several.
     """
     if step.settings.parallel.pipeline_stages > 1:
         raise SporaxRuntimeError(
-            f"For '{what}', a network in several pipeline stages is not offered yet: the arrays of the Parameters say how they "
-            "are sharded."
+            f"For '{name}', {what} of a network in several pipeline stages are not offered yet: the arrays of the Parameters say "
+            "how they are sharded."
         )
 
 

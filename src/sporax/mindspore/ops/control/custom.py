@@ -23,9 +23,10 @@ from sporax.base.errors import (
     check_type,
 )
 from sporax.mindspore.common.dtype import DType, from_numpy
+from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
-from sporax.mindspore.ops.control.declared import PrimitiveWithInfer, own_gradient
+from sporax.mindspore.ops.control.declared import PrimitiveWithInfer
 
 # MindSpore's kinds, so that a wrong word is told from one that is not offered.
 _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")

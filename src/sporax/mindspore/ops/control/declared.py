@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
 from sporax.mindspore.common.dtype import DType, TensorType
+from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Composition, Primitive
 
@@ -48,64 +47,6 @@ class _BpropGetters:
 
 
 bprop_getters = _BpropGetters()
-
-
-def own_gradient(name: str, run: _Bprop, bprop: _Bprop, inputs: tuple[Any, ...]) -> Any:
-    """`run` of these inputs, with `bprop` in place of its derivative.
-
-    Args:
-        name: of the operator, for messages.
-        run: gives a Tensor, or a tuple of Tensors.
-        bprop: ``bprop(*inputs, out, dout)`` gives one gradient per input.
-        inputs: Tensors and constants.
-
-    Raises:
-        SporaxTypeError: `bprop` gives another number of gradients.
-    """
-    positions = [position for position, value in enumerate(inputs) if isinstance(value, Tensor)]
-
-    def filled(arrays: tuple[jax.Array, ...]) -> list[Any]:
-        tensors = dict(zip(positions, map(wrap, arrays), strict=True))
-        return [tensors.get(position, value) for position, value in enumerate(inputs)]
-
-    is_one = True
-
-    def forward(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        nonlocal is_one
-        results = run(*filled(arrays))
-        is_one = isinstance(results, Tensor)
-        return tuple(result.array for result in ((results,) if is_one else results))
-
-    def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
-        arrays, results = residuals
-        out, dout = tuple(map(wrap, results)), tuple(map(as_tensor, cotangents, results))
-        gradients = bprop(*filled(arrays), *((out[0], dout[0]) if is_one else (out, dout)))
-        gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
-        if len(gradients) != len(inputs):
-            raise SporaxTypeError(
-                f"For '{name}', 'bprop' must return {len(inputs)} gradients, one per input, but returned {len(gradients)}."
-            )
-        return tuple(
-            as_cotangent(gradients[position], array) for position, array in zip(positions, arrays, strict=True)
-        )
-
-    differentiable = jax.custom_vjp(forward)
-    # Inputs and results are kept, as `bprop` gets both.
-    differentiable.defvjp(lambda *arrays: (results := forward(*arrays), (arrays, results)), backward)
-    results = tuple(map(wrap, differentiable(*(inputs[position].array for position in positions))))
-    return results[0] if is_one else results
-
-
-def as_tensor(cotangent: Any, like: jax.Array) -> Tensor:
-    """What `bprop` gets; JAX marks missing gradients of integers by a dtype, for which it expects zeros."""
-    return wrap(jnp.zeros(like.shape, like.dtype) if cotangent.dtype == jax.dtypes.float0 else cotangent)
-
-
-def as_cotangent(gradient: Any, like: jax.Array) -> Any:
-    """What JAX expects of a gradient that `bprop` gave."""
-    if not jnp.issubdtype(like.dtype, jnp.inexact):
-        return np.zeros(like.shape, jax.dtypes.float0)
-    return jnp.asarray(gradient.array if isinstance(gradient, Tensor) else gradient, like.dtype).reshape(like.shape)
 
 
 class PrimitiveWithInfer(Primitive):
