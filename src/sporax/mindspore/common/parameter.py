@@ -317,8 +317,7 @@ class Parameter(Tensor):
         """
         if isinstance(data, Tensor) and data.has_init:
             data = data.init_data()
-        if not isinstance(data, Tensor | int | float):
-            raise SporaxTypeError.must("Parameter.set_data", "data", "be a Tensor or a number", type(data).__name__)
+        check_type("Parameter.set_data", "data", data, "a Tensor or a number", Tensor | int | float)
         # A number takes the Parameter's dtype; a Tensor's is checked.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
         self._check_dtype(array.dtype)

@@ -81,8 +81,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
         SporaxTypeError: `identifier` is neither an int nor a Parameter.
         SporaxRuntimeError: it is not among them.
     """
-    if not isinstance(identifier, int | Parameter):
-        raise SporaxTypeError.must("get_grad", "identifier", "be int or Parameter", type(identifier).__name__)
+    check_type("get_grad", "identifier", identifier, "int or Parameter", int | Parameter)
     key = identifier.name if isinstance(identifier, Parameter) else identifier
     gradient = _find_grad(gradients, key)
     if gradient is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
@@ -58,13 +58,11 @@ class ReshapeAndCache(Primitive):
         self, key: Any, value: Any = None, key_cache: Any = None, value_cache: Any = None, slot_mapping: Any = None
     ) -> Any:
         """Write the caches; returns `key`."""
-        if not isinstance(slot_mapping, Tensor):
-            raise SporaxTypeError.must(self.name, "slot_mapping", "be a Tensor", type(slot_mapping).__name__)
+        check_type(self.name, "slot_mapping", slot_mapping, "a Tensor", Tensor)
         for name, cache, rows in (("key_cache", key_cache, key), ("value_cache", value_cache, value)):
             if rows is None:
                 continue
-            if not isinstance(cache, Parameter):
-                raise SporaxTypeError.must(self.name, name, "be a Parameter", type(cache).__name__)
+            check_type(self.name, name, cache, "a Parameter", Parameter)
             cache._replace(super().__call__(cache, rows, slot_mapping).array)
         return key
 

@@ -285,5 +285,4 @@ def sync_pipeline_shared_parameters(net: Cell) -> None:
         SporaxTypeError: `net` is not a Cell.
     """
     # Nothing else is done: the runtime stores such a Parameter once.
-    if not isinstance(net, Cell):
-        raise SporaxTypeError.must("sync_pipeline_shared_parameters", "net", "be a Cell", type(net).__name__)
+    check_type("sync_pipeline_shared_parameters", "net", net, "a Cell", Cell)

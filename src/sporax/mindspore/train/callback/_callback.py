@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from sporax.base.errors import SporaxAttributeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxAttributeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 
 _EVENTS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
@@ -184,8 +184,7 @@ class RunContext:
     """
 
     def __init__(self, original_args: dict[str, Any]) -> None:
-        if not isinstance(original_args, dict):
-            raise SporaxTypeError.must("RunContext", "original_args", "be a dict", type(original_args).__name__)
+        check_type("RunContext", "original_args", original_args, "a dict", dict)
         self._original_args = original_args
         self._stop_requested = False
 

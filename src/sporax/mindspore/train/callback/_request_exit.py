@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.variables import read
 from sporax.mindspore import context
 from sporax.mindspore.train._checks import check_bool, check_integer
@@ -61,8 +61,7 @@ class OnRequestExit(Callback):
         if self.sig in (signal.SIGKILL, signal.SIGSTOP):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
-            if not isinstance(value, str):
-                raise SporaxTypeError.must("OnRequestExit", name, "be a string", type(value).__name__)
+            check_type("OnRequestExit", name, value, "a string", str)
         self._file_name, self._directory = file_name, directory
         self._config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.atomic_file import atomic_write
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import check_type
 from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME
 from sporax.ir.variables import read
 from sporax.mindspore import context
@@ -200,8 +200,7 @@ class BackupAndRestore(Callback):
     """
 
     def __init__(self, backup_dir: str, save_freq: Any = "epoch", delete_checkpoint: bool = True) -> None:
-        if not isinstance(backup_dir, str):
-            raise SporaxTypeError.must("BackupAndRestore", "backup_dir", "be a string", type(backup_dir).__name__)
+        check_type("BackupAndRestore", "backup_dir", backup_dir, "a string", str)
         self.save_freq = (
             1 if save_freq == "epoch" else check_count("BackupAndRestore", "save_freq", save_freq, minimum=1)
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._checks import check_bool, check_count
@@ -57,8 +57,7 @@ class SummaryCollector(Callback):
         max_file_size: int | None = None,
         export_options: dict[str, Any] | None = None,
     ) -> None:
-        if not isinstance(summary_dir, str):
-            raise SporaxTypeError.must("SummaryCollector", "summary_dir", "be a string", type(summary_dir).__name__)
+        check_type("SummaryCollector", "summary_dir", summary_dir, "a string", str)
         for name, value in (("custom_lineage_data", custom_lineage_data), ("export_options", export_options)):
             if value is not None:
                 raise SporaxNotImplementedError(f"For 'SummaryCollector', '{name}' is not offered, but it is given.")
@@ -147,8 +146,7 @@ class SummaryCollector(Callback):
 def _checked_choice(choice: Any) -> dict[str, Any]:
     if choice is None:
         return {}
-    if not isinstance(choice, dict):
-        raise SporaxTypeError.must("SummaryCollector", "collect_specified_data", "be a dict", type(choice).__name__)
+    check_type("SummaryCollector", "collect_specified_data", choice, "a dict", dict)
     for name, value in choice.items():
         if name in (*_OF_MINDINSIGHT, "collect_landscape"):
             # Switching them off is no request.
