@@ -49,6 +49,10 @@ class _BpropGetters:
 bprop_getters = _BpropGetters()
 
 
+def _says_nothing(self: Primitive, *inputs: Any) -> NoReturn:
+    raise NotImplementedError
+
+
 class PrimitiveWithInfer(Primitive):
     """Base of operators that the user declares; see the module.
 
@@ -60,6 +64,8 @@ class PrimitiveWithInfer(Primitive):
         SporaxNotImplementedError: at the call, or when a compiled step runs: there is no `__call__`.
     """
 
+    _run: Callable[..., Any] = _says_nothing
+
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
@@ -70,11 +76,8 @@ class PrimitiveWithInfer(Primitive):
         """Keep the user's `__call__` as what the operator computes; calls get marks as those of all operators."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
-            cls._run = vars(cls)["__call__"]  # type: ignore[method-assign]
+            cls._run = vars(cls)["__call__"]
             del cls.__call__
-
-    def _run(self, *inputs: Any) -> Any:
-        raise NotImplementedError
 
     def get_bprop(self) -> _Bprop | None:
         """The function that computes gradients."""
