@@ -36,7 +36,7 @@ def type_error(where: str, name: str, expected: str, value: object) -> SporaxTyp
     )
 
 
-def check_type(where: str, name: str, value: object, *types: type[Any], takes_bool: bool = True) -> None:
+def check_instance(where: str, name: str, value: object, *types: type[Any], takes_bool: bool = True) -> None:
     """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError(
@@ -54,7 +54,7 @@ def range_error(where: str, name: str, interval: str, value: object) -> SporaxVa
 def check_int(where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> int:
     """An int (numpy's too, bool not) within [low, high]."""
     if not isinstance(value, np.integer):
-        check_type(where, name, value, int, takes_bool=False)
+        check_instance(where, name, value, int, takes_bool=False)
     if not low <= value <= high:
         raise range_error(where, name, f"[{low}, {high}]", value)
     return int(value)
@@ -63,7 +63,7 @@ def check_int(where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high
 def check_bool(where: str, name: str, value: object) -> bool:
     """A bool."""
     if not isinstance(value, np.bool_):
-        check_type(where, name, value, bool)
+        check_instance(where, name, value, bool)
     return bool(value)
 
 
@@ -80,7 +80,7 @@ def check_number(
     """A real number within [low, high], without an end that is open."""
     # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        check_type(where, name, value, float, int, takes_bool=False)
+        check_instance(where, name, value, float, int, takes_bool=False)
     if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
         raise range_error(where, name, f"{'[('[open_low]}{low}, {high}{'])'[open_high]}", value)
     return float(value)
@@ -93,7 +93,7 @@ def check_probability(where: str, name: str, value: object) -> float:
 
 def check_str(where: str, name: str, value: Any) -> str:
     """A string."""
-    check_type(where, name, value, str)
+    check_instance(where, name, value, str)
     return value
 
 
@@ -143,7 +143,7 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 
 def _bounded(where: str, name: str, value: Any, low: int, high: int) -> int:
-    check_type(where, name, value, int, np.integer, takes_bool=False)
+    check_instance(where, name, value, int, np.integer, takes_bool=False)
     if not low <= value <= high:
         bound = f"{high}(INT64_MAX)" if high == INT64_MAX else high
         raise SporaxValueError(f"For '{where}', {name} exceeds the boundary between {low} and {bound}! Got {value}.")

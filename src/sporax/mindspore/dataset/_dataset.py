@@ -583,7 +583,7 @@ def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
         SporaxValueError: fewer than two.
         SporaxRuntimeError: two of them share a column name.
     """
-    _checks.check_type("zip", "datasets", datasets, tuple)
+    _checks.check_instance("zip", "datasets", datasets, tuple)
     if len(datasets) < 2:
         raise SporaxValueError(f"For 'zip', at least two datasets are required, but got {len(datasets)}.")
     for item in datasets:

@@ -92,7 +92,7 @@ def deserialize(input_dict: Document | None = None, json_filepath: str | None = 
             raise SporaxRuntimeError(f"For 'deserialize', {json_filepath!r} is no JSON: {error}") from error
     if not document:
         return None
-    _checks.check_type("deserialize", "input_dict", document, dict)
+    _checks.check_instance("deserialize", "input_dict", document, dict)
     return _decoded(document)
 
 

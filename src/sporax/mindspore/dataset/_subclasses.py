@@ -197,7 +197,7 @@ class ConcatDataset(StepDataset, method="__add__"):
             SporaxTypeError: another sampler.
             SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
         """
-        _checks.check_type("use_sampler", "sampler", sampler, DistributedSampler, RandomSampler)
+        _checks.check_instance("use_sampler", "sampler", sampler, DistributedSampler, RandomSampler)
         # Replacement and shuffling would let shares overlap, since each rank samples by itself.
         drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
         if drawn or sampler.get_num_samples() is not None:

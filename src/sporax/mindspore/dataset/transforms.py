@@ -10,7 +10,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import check_int, check_probability, check_type, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import check_instance, check_int, check_probability, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
@@ -141,7 +141,7 @@ class Fill(Elementwise):
     """Every element becomes `fill_value`, cast to the array's dtype."""
 
     def __init__(self, fill_value: Any) -> None:
-        check_type("Fill", "fill_value", fill_value, str, bytes, bool, int, float)
+        check_instance("Fill", "fill_value", fill_value, str, bytes, bool, int, float)
         self.fill_value = fill_value
 
     def _one(self, value: Array) -> Array:
@@ -184,8 +184,8 @@ class Mask(Elementwise):
     """
 
     def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
-        check_type("Mask", "operator", operator, Relational)
-        check_type("Mask", "constant", constant, str, bytes, bool, int, float)
+        check_instance("Mask", "operator", operator, Relational)
+        check_instance("Mask", "constant", constant, str, bytes, bool, int, float)
         self.operator = operator
         self.constant = constant
         self.dtype = numpy_dtype("Mask", "dtype", dtype)
@@ -206,7 +206,7 @@ class PadEnd(OneToOne):
     """
 
     def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
-        check_type("PadEnd", "pad_shape", pad_shape, list, tuple)
+        check_instance("PadEnd", "pad_shape", pad_shape, list, tuple)
         self.pad_shape = [None if n is None else check_int("PadEnd", "pad_shape", n, 1) for n in pad_shape]
         if pad_value is not None and not isinstance(pad_value, (str, bytes, bool, int, float)):
             raise type_error("PadEnd", "pad_value", "a number or string", pad_value)

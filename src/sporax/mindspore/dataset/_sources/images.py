@@ -194,7 +194,7 @@ def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, 
 
 
 def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
-    _checks.check_type(where, name, value, list)
+    _checks.check_instance(where, name, value, list)
     return _checks.check_names(where, name, value)
 
 

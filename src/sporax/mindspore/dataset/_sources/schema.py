@@ -103,7 +103,7 @@ class Schema:
         Raises:
             SporaxRuntimeError: there are no columns, or `numRows` is not positive.
         """
-        _checks.check_type("Schema.from_json", "json_obj", json_obj, dict)
+        _checks.check_instance("Schema.from_json", "json_obj", json_obj, dict)
         unknown = sorted(set(json_obj) - {"datasetType", "numRows", "columns"})
         if unknown:
             raise SporaxRuntimeError(f"For 'Schema', there is no field {unknown[0]!r}.")
@@ -142,7 +142,7 @@ def _kind(value: Any) -> str:
 def _shape(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
-    _checks.check_type("Schema.add_column", "shape", value, list, tuple)
+    _checks.check_instance("Schema.add_column", "shape", value, list, tuple)
     return tuple(_checks.check_int("Schema.add_column", "shape", size, -1) for size in value)
 
 

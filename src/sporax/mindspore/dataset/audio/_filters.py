@@ -20,9 +20,9 @@ from sporax.mindspore.dataset._checks import (
     INT32_MAX,
     INT64_MAX,
     check_bool,
+    check_instance,
     check_int,
     check_number,
-    check_type,
     range_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne
@@ -257,7 +257,7 @@ class Resample(WaveTransform):
     ) -> None:
         settings = {"orig_freq": orig_freq, "new_freq": new_freq}
         rates = [int(check_number("Resample", name, rate, 0, open_low=True)) for name, rate in settings.items()]
-        check_type("Resample", "resample_method", resample_method, ResampleMethod)
+        check_instance("Resample", "resample_method", resample_method, ResampleMethod)
         zeros = check_int("Resample", "lowpass_filter_width", lowpass_filter_width, 1)
         share = check_number("Resample", "rolloff", rolloff, 0, 1.0, open_low=True)
         shape = 14.769656459379492 if beta is None else check_number("Resample", "beta", beta)

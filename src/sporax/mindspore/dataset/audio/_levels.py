@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, check_type, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -31,7 +31,7 @@ class AmplitudeToDB(WaveTransform):
     def __init__(
         self, stype: ScaleType = ScaleType.POWER, ref_value: float = 1.0, amin: float = 1e-10, top_db: float = 80.0
     ) -> None:
-        check_type("AmplitudeToDB", "stype", stype, ScaleType)
+        check_instance("AmplitudeToDB", "stype", stype, ScaleType)
         self._factor = 10.0 if stype is ScaleType.POWER else 20.0
         self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True)
         reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True)
@@ -79,7 +79,7 @@ class Vol(WaveTransform):
     """
 
     def __init__(self, gain: float, gain_type: GainType = GainType.AMPLITUDE) -> None:
-        check_type("Vol", "gain_type", gain_type, GainType)
+        check_instance("Vol", "gain_type", gain_type, GainType)
         number = check_number("Vol", "gain", gain)
         if (gain_type is GainType.AMPLITUDE and number < 0) or (gain_type is GainType.POWER and number <= 0):
             raise SporaxValueError(f"For 'Vol', 'gain' of {gain_type.name} must be positive, but got {gain}.")
@@ -116,7 +116,7 @@ class Fade(WaveTransform):
     def __init__(self, fade_in_len: int = 0, fade_out_len: int = 0, fade_shape: FadeShape = FadeShape.LINEAR) -> None:
         self._in = check_int("Fade", "fade_in_len", fade_in_len, 0)
         self._out = check_int("Fade", "fade_out_len", fade_out_len, 0)
-        check_type("Fade", "fade_shape", fade_shape, FadeShape)
+        check_instance("Fade", "fade_shape", fade_shape, FadeShape)
         self._shape = fade_shape
 
     def _of_wave(self, wave: Array) -> Array:

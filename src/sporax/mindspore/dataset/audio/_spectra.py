@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, check_type
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
 from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
@@ -96,7 +96,7 @@ def _to_hertz(mels: Array, kind: MelType) -> Array:
 
 
 def _member(where: str, name: str, value: object, kind: type) -> None:
-    check_type(where, name, value, kind)
+    check_instance(where, name, value, kind)
 
 
 _WINDOWS: dict[WindowType, Any] = {

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_bool, check_type
+from sporax.mindspore.dataset._checks import check_bool, check_instance
 from sporax.mindspore.dataset._operations import Values
 from sporax.mindspore.dataset.text._tokenizers import Span, Tokenizer, WordpieceTokenizer, check_string
 from sporax.mindspore.dataset.text._vocab import Vocab
@@ -60,7 +60,7 @@ class BasicTokenizer(Tokenizer):
         super().__init__(with_offsets)
         self._lower = check_bool(self.name, "lower_case", lower_case)
         self._keep_whitespace = check_bool(self.name, "keep_whitespace", keep_whitespace)
-        check_type(self.name, "normalization_form", normalization_form, NormalizeForm)
+        check_instance(self.name, "normalization_form", normalization_form, NormalizeForm)
         self._form = normalization_form
         self._preserve = check_bool(self.name, "preserve_unused_token", preserve_unused_token)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, check_type, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, type_error
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.text._properties import compiled
@@ -153,7 +153,7 @@ class WordpieceTokenizer(OneToOne):
     def __init__(
         self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]"
     ) -> None:
-        check_type("WordpieceTokenizer", "vocab", vocab, Vocab)
+        check_instance("WordpieceTokenizer", "vocab", vocab, Vocab)
         self._pieces = vocab.vocab()
         self._suffix = check_str("WordpieceTokenizer", "suffix_indicator", suffix_indicator)
         self._limit = check_int("WordpieceTokenizer", "max_bytes_per_token", max_bytes_per_token, 0)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number, check_str, check_type, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number, check_str, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 
@@ -117,7 +117,7 @@ class ToVectors(OneToOne):
     def __init__(
         self, vectors: Vectors, unk_init: Sequence[float] | None = None, lower_case_backup: bool = False
     ) -> None:
-        check_type("ToVectors", "vectors", vectors, Vectors)
+        check_instance("ToVectors", "vectors", vectors, Vectors)
         if unk_init is not None and not isinstance(unk_init, (list, tuple)):
             raise type_error("ToVectors", "unk_init", "a list of numbers", unk_init)
         numbers = [check_number("ToVectors", "unk_init", number) for number in unk_init or [0.0] * vectors.dim]

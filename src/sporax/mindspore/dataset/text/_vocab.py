@@ -13,10 +13,10 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     INT32_MAX,
     check_bool,
+    check_instance,
     check_int,
     check_names,
     check_str,
-    check_type,
     numpy_dtype,
     type_error,
 )
@@ -179,7 +179,7 @@ class Lookup(OneToOne):
     """
 
     def __init__(self, vocab: Vocab, unknown_token: str | None = None, data_type: Any = np.int32) -> None:
-        check_type("Lookup", "vocab", vocab, Vocab)
+        check_instance("Lookup", "vocab", vocab, Vocab)
         self._ids = vocab.vocab()
         self._dtype = numpy_dtype("Lookup", "data_type", data_type)
         self._unknown: int | None = None

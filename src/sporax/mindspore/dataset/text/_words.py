@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, check_type, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.text._properties import compiled
@@ -80,7 +80,7 @@ class NormalizeUTF8(StringTransform):
     """
 
     def __init__(self, normalize_form: NormalizeForm = NormalizeForm.NFKC) -> None:
-        check_type("NormalizeUTF8", "normalize_form", normalize_form, NormalizeForm)
+        check_instance("NormalizeUTF8", "normalize_form", normalize_form, NormalizeForm)
         self._form = normalize_form
 
     def _change(self, text: str) -> str:

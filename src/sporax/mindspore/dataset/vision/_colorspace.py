@@ -10,10 +10,10 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     check_bool,
+    check_instance,
     check_int,
     check_number,
     check_probability,
-    check_type,
     type_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
@@ -138,7 +138,7 @@ class ConvertColor(OneToOne):
     """
 
     def __init__(self, convert_mode: ConvertMode) -> None:
-        check_type("ConvertColor", "convert_mode", convert_mode, ConvertMode)
+        check_instance("ConvertColor", "convert_mode", convert_mode, ConvertMode)
         # "COLOR_RGB2BGRA": the names of the modes say both sides.
         self._source, self._target = convert_mode.name.removeprefix("COLOR_").split("2")
 

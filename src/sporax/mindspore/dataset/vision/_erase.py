@@ -14,10 +14,10 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.mindspore.dataset._checks import (
     INT32_MAX,
     check_bool,
+    check_instance,
     check_int,
     check_number,
     check_probability,
-    check_type,
     type_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
@@ -264,7 +264,7 @@ class CutMixBatch(Transform):
         return True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
-        check_type("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
+        check_instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
         self._planes_first = image_batch_format is ImageBatchFormat.NCHW
         self._alpha = check_number("CutMixBatch", "alpha", alpha, 0, open_low=True)
         self._prob = check_probability("CutMixBatch", "prob", prob)

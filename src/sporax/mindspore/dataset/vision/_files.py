@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_str, check_type, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value
@@ -60,7 +60,7 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: the file cannot be read or is no image.
     """
-    check_type("read_image", "mode", mode, ImageReadMode)
+    check_instance("read_image", "mode", mode, ImageReadMode)
     image_module = pillow("read_image")
     try:
         with image_module.open(check_str("read_image", "filename", filename)) as image:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_probability, check_type
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_instance, check_int, check_probability
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -76,7 +76,7 @@ def _most_border(value: Array) -> tuple[int, int]:
 
 def check_border(where: str, padding_mode: Any) -> Border:
     """A Border."""
-    check_type(where, "padding_mode", padding_mode, Border)
+    check_instance(where, "padding_mode", padding_mode, Border)
     return padding_mode
 
 
@@ -434,7 +434,7 @@ class Resize(ByPillow, OneToOne):
 
 def check_interpolation(where: str, interpolation: Any) -> Inter:
     """A supported Inter."""
-    check_type(where, "interpolation", interpolation, Inter)
+    check_instance(where, "interpolation", interpolation, Inter)
     if interpolation is Inter.PILCUBIC:
         raise SporaxNotImplementedError(
             f"For '{where}', 'interpolation' must be NEAREST, LINEAR, CUBIC, AREA or ANTIALIAS, but got PILCUBIC."

@@ -14,9 +14,9 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     check_bool,
     check_choice,
+    check_instance,
     check_int,
     check_number,
-    check_type,
     numpy_dtype,
     type_error,
 )
@@ -73,7 +73,7 @@ class Normalize(OneToOne):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], is_hwc: bool = True) -> None:
         for name, value in (("mean", mean), ("std", std)):
-            check_type("Normalize", name, value, list, tuple)
+            check_instance("Normalize", name, value, list, tuple)
         if len(mean) != len(std) or not mean:
             raise SporaxValueError(
                 f"For 'Normalize', 'mean' and 'std' must be equally long and not empty, but got {len(mean)} and {len(std)}."
@@ -207,7 +207,7 @@ class SlicePatches(Transform):
     ) -> None:
         self._num_height = check_int("SlicePatches", "num_height", num_height, 1)
         self._num_width = check_int("SlicePatches", "num_width", num_width, 1)
-        check_type("SlicePatches", "slice_mode", slice_mode, SliceMode)
+        check_instance("SlicePatches", "slice_mode", slice_mode, SliceMode)
         self._pad = slice_mode is SliceMode.PAD
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 

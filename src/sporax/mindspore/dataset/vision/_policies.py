@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_probability, check_type, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_instance, check_int, check_probability, type_error
 from sporax.mindspore.dataset._operations import (
     Operation,
     RandomTransform,
@@ -224,7 +224,7 @@ class AutoAugment(_Policy):
         interpolation: Inter = Inter.NEAREST,
         fill_value: Any = 0,
     ) -> None:
-        check_type("AutoAugment", "policy", policy, AutoAugmentPolicy)
+        check_instance("AutoAugment", "policy", policy, AutoAugmentPolicy)
         super().__init__(interpolation, fill_value)
         self._pairs = LEARNT[policy]
 
@@ -300,7 +300,7 @@ class UniformAugment(Transform):
         return True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
-        check_type("UniformAugment", "transforms", transforms, list, tuple)
+        check_instance("UniformAugment", "transforms", transforms, list, tuple)
         self.operations = as_operations("UniformAugment", transforms)
         self._count = check_int("UniformAugment", "num_ops", num_ops, 1, INT32_MAX)
         if self._count > len(self.operations):

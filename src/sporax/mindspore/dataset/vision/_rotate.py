@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_number, check_probability, check_type, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_number, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, pillow, sides
@@ -105,7 +105,7 @@ def rotated(
 
 def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
     """NEAREST or LINEAR."""
-    check_type(where, name, interpolation, Inter)
+    check_instance(where, name, interpolation, Inter)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR):
         raise SporaxNotImplementedError.must(where, name, "be NEAREST or LINEAR", interpolation.name)
     return interpolation
@@ -407,7 +407,7 @@ class RandomPerspective(RandomTransform):
     def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
         self._scale = check_probability("RandomPerspective", "distortion_scale", distortion_scale)
         self._prob = check_probability("RandomPerspective", "prob", prob)
-        check_type("RandomPerspective", "interpolation", interpolation, Inter)
+        check_instance("RandomPerspective", "interpolation", interpolation, Inter)
         if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
             raise SporaxValueError(
                 f"For 'RandomPerspective', 'interpolation' must be NEAREST, LINEAR or CUBIC, but got {interpolation.name}."
