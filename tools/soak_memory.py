@@ -91,8 +91,9 @@ def drawn(seed: int, number: int) -> tuple[str, Callable[..., Any], list[Any], d
         "momentum": update,
         "sum": summed,
         "loop": looped,
-        "none": lambda ws, _, x: (network(x, ws), _),
+        "none": lambda ws, state, x: network(x, ws) * state[0, 0, 0],
     }
+    donated = () if kind == "none" else donated
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in [(count, width, width)] * 2 + [(rows, width)]]
     text = f"{number}: {layer} {how} {kind} {dtype} {count}x{rows}x{width}{' donated' * bool(donated)} {mode}{' batch' * batch}"
     fixed = {2: (4, 1)} if batch and layer == "attention" else {2: (8, 1)} if batch else {}
