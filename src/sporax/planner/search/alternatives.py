@@ -34,7 +34,6 @@ from sporax.planner.budget import QUESTION_SECONDS, Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.search.dynamic import decided
 from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, least_cost, nothing_fits, relaxed, smallest
@@ -43,15 +42,14 @@ from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.coordinate_descent import CoordinateDescent
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.trws import MessagePassing
-from sporax.planner.solver.portfolio.quick_choice import choose, converge
+from sporax.planner.solver.portfolio.quick_choice import choose, converge, decide
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _SHARE = 0.5
@@ -290,9 +288,9 @@ class _Subspaces:
         if any(not len(network.costs[self.place[node]]) for node in allowed) or reduce(network).infeasible:
             return None, True
         core = Core.of(network)
-        positions, proven = decided(core, budget)
+        decision = decide(core, budget)
         # Twice: the inner core's positions belong to the outer core's positions.
-        return self.core.expand(core.expand(positions)).tolist(), proven
+        return self.core.expand(core.expand(decision.positions)).tolist(), decision.is_optimal(core)
 
     def _roughly(self, allowed: Allowed, near: Sequence[int]) -> list[int]:
         """A plan of a part: one that is near, with the decision that must change, and others as they then like it."""

@@ -18,9 +18,8 @@ from sporax.planner.search.limit.limit import least_cost, relaxed
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.search.space.repeated_blocks import TURNS, find_repeats, labels, tied_choice
-from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver.portfolio.quick_choice import choose, lower_bound
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 

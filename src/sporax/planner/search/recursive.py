@@ -37,9 +37,8 @@ from sporax.planner.search.limit.limit import is_large, least_cost, relaxed
 from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
-from sporax.planner.search.space.result import SearchResult
 from sporax.planner.search.space.shardings import Units, natural_units
 
 Order = tuple[Units, ...]

@@ -19,9 +19,8 @@ from typing import Any, Never
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.base.progress import activity, reported
-from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings

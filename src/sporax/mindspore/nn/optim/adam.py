@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
