@@ -36,7 +36,7 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.improvement import improved
-from sporax.planner.search.limit.limit import fit, least_cost, nothing_fits, relaxed, smallest
+from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
 from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.coordinate_descent import CoordinateDescent
@@ -324,7 +324,7 @@ class _Subspaces:
             for node, candidates in allowed.items():
                 costs[node][[number for number in range(len(costs[node])) if number not in candidates]] = np.inf
             narrowed = self.problem.with_costs(costs)
-            fitted = reduce_memory(narrowed, relaxed(narrowed, limit), limit)
+            fitted = reduce_memory(narrowed, lagrangian_plan(narrowed, limit), limit)
             fits = fitted.peak_bytes <= limit and math.isfinite(narrowed.seconds(fitted.chosen))
             plans += [fitted] if fits else []
         best = min(plans, key=lambda item: self.problem.seconds(item.chosen), default=None)
@@ -504,7 +504,7 @@ class _ParetoFront:
         if not self._in_time():
             return False
         with activity(f"a plan within {size_text(limit)}"):
-            found = relaxed(self.problem, limit)
+            found = lagrangian_plan(self.problem, limit)
         fits = found.peak_bytes <= limit
         self.plans += [found] if fits else []
         return fits

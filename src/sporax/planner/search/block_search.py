@@ -14,7 +14,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.limit import least_cost, relaxed
+from sporax.planner.search.limit.limit import lagrangian_plan, least_cost
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
@@ -58,7 +58,7 @@ def repeated(
     chosen, bound, decided = _decide(problem, turns, budget or Budget.unlimited())
     limit = options.memory_bytes
     if limit is not None and measured(problem, chosen).peak_bytes > limit:
-        within = relaxed(problem, limit, tied=True, turns=turns)
+        within = lagrangian_plan(problem, limit, tied=True, turns=turns)
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
             chosen = within.chosen
         else:

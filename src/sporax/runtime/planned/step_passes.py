@@ -36,13 +36,13 @@ from sporax.lowering.ingest.regather import regather_weights
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
-from sporax.lowering.passes.pass_order import flat_for_plan, passed
+from sporax.lowering.passes.pass_order import flat_for_plan, run_rewrites
 from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options
 from sporax.lowering.passes.recompute.plan_facts import Roles, host_notes, plan_facts, recomputation_notes
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
-from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_memory, is_near, make_plan
+from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_memory, is_close_to_limit, make_plan
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
@@ -60,7 +60,7 @@ from sporax.runtime.devices.global_view import (
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
-from sporax.runtime.planned.compiled_plans import CompiledPlans, may_compile
+from sporax.runtime.planned.compiled_plans import CompiledPlans, can_compile_for_limit
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts
 from sporax.runtime.session import SESSION
@@ -130,7 +130,7 @@ class StepState:
 Pass = Callable[[StepState], StepState]
 
 
-def applied(passes: Sequence[Pass], state: StepState) -> StepState:
+def run_passes(passes: Sequence[Pass], state: StepState) -> StepState:
     """The state after all of these passes, one after another."""
     return reduce(lambda before, one: one(before), passes, state)
 
@@ -168,12 +168,12 @@ def rewrite(state: StepState) -> StepState:
     may_be_rows = not (parallel.enable_parallel_optimizer or parallel.pipeline_stages > 1)
     semi_auto = parallel.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL
     program = by_rows_for_plan(program) if may_be_rows and semi_auto else without_row_updates(program)
-    facts = plan_facts(program, partial(_first_plan, state), state.roles, partial(_plan_of_round, state.settings))
+    facts = plan_facts(program, partial(_first_plan, state), state.roles, partial(plan_micro_batch, state.settings))
     trial = partial(_trial_plan, state)
     choice = chosen_for_plan(program, tags, facts, trial, state.settings) if AUTO in tags else Choice()
     # In a pipeline activations wait between programs, which are not known yet.
     applied = tags - (WAITING if parallel.pipeline_stages > 1 else set())
-    jaxpr, recomputed = passed(program, applied, facts, choice.chosen)
+    jaxpr, recomputed = run_rewrites(program, applied, facts, choice.chosen)
     return replace(state, jaxpr=jaxpr, notes=(*choice.notes, *recomputation_notes(recomputed)))
 
 
@@ -182,18 +182,18 @@ def _first_plan(state: StepState, program: ClosedJaxpr) -> tuple[OperatorGraph, 
     # Of a pipeline, too, as of one step over all devices.
     parallel = replace(state.settings.parallel, pipeline_stages=1)
     settings = replace(state.settings, parallel=parallel)
-    first = applied(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
+    first = run_passes(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
     return first.step.graph, first.found.plan
 
 
-def _trial_plan(state: StepState, program: ClosedJaxpr, gives_up: bool) -> tuple[OperatorGraph, Plan]:
+def _trial_plan(state: StepState, program: ClosedJaxpr, is_quick: bool) -> tuple[OperatorGraph, Plan]:
     """The plan of a choice of what is computed again."""
-    settings = replace(state.settings, is_trial=gives_up)
-    trial = applied(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
+    settings = replace(state.settings, is_trial=is_quick)
+    trial = run_passes(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
     return trial.step.graph, trial.found.plan
 
 
-def _plan_of_round(settings: PlanSettings, program: ClosedJaxpr, roles: Roles) -> tuple[OperatorGraph, Plan]:
+def plan_micro_batch(settings: PlanSettings, program: ClosedJaxpr, roles: Roles) -> tuple[OperatorGraph, Plan]:
     """A plan of one round of the loops over micro batches, for the devices of one stage."""
     inner = of_one_stage(settings)
     config, graph = inner.parallel, ingest(program, roles).graph
@@ -258,7 +258,7 @@ def gather_again(state: StepState) -> StepState:
 def plan(state: StepState) -> StepState:
     """The plan of a step of one stage, whose compiled program keeps a limit that the user has set."""
     request = _request(state)
-    if not (state.is_final and may_compile(request)):
+    if not (state.is_final and can_compile_for_limit(request)):
         return replace(state, result=agreed_plan(request))
     trials = CompiledPlans(partial(_lowered, state), state.name)
     result = agreed_plan(request, trials.measure)
@@ -267,7 +267,7 @@ def plan(state: StepState) -> StepState:
 
 def _lowered(state: StepState, result: PlanResult) -> PlannedStep | None:
     """The step under a plan; None where a part of it is in host memory, which compilers may count with the device's."""
-    planned = applied((send_to_hosts, lower), replace(state, result=result)).planned
+    planned = run_passes((send_to_hosts, lower), replace(state, result=result)).planned
     return planned if isinstance(planned, PlannedStep) and not planned.uses_hosts() else None
 
 
@@ -328,7 +328,7 @@ def check_memory(state: StepState) -> StepState:
         return state
     needed = memory_of(state.step.graph, result.plan, backend=_backend(state)).peak_bytes
     trials = CompiledPlans(partial(_lowered, state), state.name)
-    if state.is_final and is_near(needed, limit) and may_compile(result.request):
+    if state.is_final and is_close_to_limit(needed, limit) and can_compile_for_limit(result.request):
         needed = trials.measure(result) or needed
     _check_memory(needed, state.settings, "with these strategies the plan")
     return replace(state, executable=trials.executable_of(result.plan))

@@ -6,7 +6,7 @@ that stand for a form (`sparse_mode` 2 to 4) are whole.
 
 from __future__ import annotations
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 
 _LAYOUTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool, check_count, check_text

@@ -52,7 +52,7 @@ class SearchOptions:
         assignments: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         platform: JAX's name of the devices, which decides how much a plan is predicted to need.
-        gives_up: a search that finds no plan within the memory soon is an error, without a word on what would fit.
+        is_quick: a search that finds no plan within the memory soon is an error, without a word on what would fit.
         follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
         align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
         epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
@@ -66,7 +66,7 @@ class SearchOptions:
     assignments: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
     platform: str = "cpu"
-    gives_up: bool = False
+    is_quick: bool = False
     follow: bool = False
     align: int = 1
     epsilon: float = 0.0

@@ -169,14 +169,14 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
     # Half overlapping, so that decisions at the border of one ball are inside the next.
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
-        better = redecided(core, positions, ball(core, start, size))
+        better = reoptimized(core, positions, neighborhood_order(core, start, size))
         # Equal cost is taken too: the next ball then starts from another choice.
         if core.cost(better) <= core.cost(positions):
             positions = better
     return positions
 
 
-def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
+def reoptimized(core: Core, positions: Ints, free: Ints) -> Ints:
     """The choice of least cost in which all decisions but the free ones are as in `positions`.
 
     Args:
@@ -197,7 +197,7 @@ def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
     return result
 
 
-def ball(core: Core, start: int, size: int) -> Ints:
+def neighborhood_order(core: Core, start: int, size: int) -> Ints:
     """Nodes in the order in which they are reached from one of them."""
     reached = {start: None}
     waiting = deque([start])
