@@ -417,11 +417,11 @@ def _trade_offs(
     with activity("the fastest plan"):
         chosen = None if incumbent is None else _choice_of(problem, incumbent)
         fastest = measured(problem, least_cost(problem, []) if chosen is None else chosen)
-    front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
+    pareto_front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
     if count > 1:
-        front.down()
-        front.between(count)
-        front.least()
+        pareto_front.down()
+        pareto_front.between(count)
+        pareto_front.least()
     return tuple(
         SearchResult(
             entry.plan,
@@ -430,11 +430,11 @@ def _trade_offs(
             None,
             False,
             clock.used,
-            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": front.unfinished},
+            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": pareto_front.unfinished},
             unit_of(model),
             options,
         )
-        for entry in front.spread(count)
+        for entry in pareto_front.spread(count)
     )
 
 
@@ -477,10 +477,10 @@ class _ParetoFront:
         step = (max(sizes) - min(sizes)) / max(count - 1, 1)
         # Limits at equal steps of memory; a step that already has a plan of the front is left out.
         for limit in (int(max(sizes) - number * step) for number in range(1, count - 1)):
-            if not any(limit - step < entry.peak_bytes <= limit for entry in self.front()):
+            if not any(limit - step < entry.peak_bytes <= limit for entry in self.pareto_front()):
                 self._try(limit)
 
-    def front(self) -> list[MeasuredPlan]:
+    def pareto_front(self) -> list[MeasuredPlan]:
         """Those that no other one beats in both, the fastest first."""
         efficient: list[MeasuredPlan] = []
         for plan in sorted(self.plans, key=lambda plan: (self.problem.seconds(plan.chosen), plan.peak_bytes)):
@@ -491,13 +491,13 @@ class _ParetoFront:
 
     def spread(self, count: int) -> list[MeasuredPlan]:
         """So many of them: the fastest, the smallest, and what is most evenly between."""
-        front = self.front()
-        while len(front) > max(count, 1):
-            sizes = [entry.peak_bytes for entry in front]
-            inner = range(1, len(front) - 1)
+        pareto_front = self.pareto_front()
+        while len(pareto_front) > max(count, 1):
+            sizes = [entry.peak_bytes for entry in pareto_front]
+            inner = range(1, len(pareto_front) - 1)
             # The plan whose neighbours are closest to each other is missed least; both ends always stay.
-            front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(front) - 1))
-        return front
+            pareto_front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(pareto_front) - 1))
+        return pareto_front
 
     def _try(self, limit: int) -> bool:
         """Look for a plan that fits; says whether there is one."""

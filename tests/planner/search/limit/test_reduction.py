@@ -43,11 +43,11 @@ def least(problem, fastest):
 
 
 def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest, least):
-    enough = fastest.peak_bytes // 2
-    half = reduce_memory(problem, fastest, enough)
+    target_bytes = fastest.peak_bytes // 2
+    half = reduce_memory(problem, fastest, target_bytes)
 
     assert least.peak_bytes < fastest.peak_bytes / 4
-    assert least.peak_bytes < half.peak_bytes <= enough
+    assert least.peak_bytes < half.peak_bytes <= target_bytes
     for actual in (half, least):
         check_plan(problem.graph, actual.plan)
         assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes

@@ -156,20 +156,20 @@ def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> li
     return [*fits, *reduced, *last]
 
 
-def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
+def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
     """The smallest plan that was found; cached.
 
     Args:
         problem: the problem.
-        enough: bytes of one device at which the search ends; until then it is the same for all.
+        target_bytes: of one device, at which the search ends; until then it is the same for all.
     """
-    name = f"smallest, {enough} bytes are enough"
+    name = f"smallest, {target_bytes} bytes are enough"
     if name not in problem.plans:
         plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
         plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
         # Two ways may have led to one plan.
         starts = {tuple(plan.chosen): plan for plan in plans}
-        problem.plans[name] = smallest_of(problem, starts.values(), enough)
+        problem.plans[name] = smallest_of(problem, starts.values(), target_bytes)
     cached: MeasuredPlan = problem.plans[name]
     return cached
 
