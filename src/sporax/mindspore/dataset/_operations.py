@@ -299,9 +299,7 @@ def as_operation(where: str, operation: object) -> Operation:
         return operation
     # A class is callable, but handing one over is a forgotten pair of parentheses.
     if isinstance(operation, type) or not callable(operation):
-        raise SporaxValueError(
-            f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
-        )
+        raise SporaxValueError.must(where, "every operation", "be a transform object or a callable", repr(operation))
     return PythonFunction(operation)
 
 

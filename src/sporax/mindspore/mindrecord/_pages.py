@@ -68,9 +68,7 @@ class FileReader:
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
-            raise SporaxRuntimeError(
-                f"For 'FileReader', a column must be one of the fields {fields}, but got {unknown[0]!r}."
-            )
+            raise SporaxRuntimeError.must("FileReader", "a column", f"be one of the fields {fields}", repr(unknown[0]))
 
     def get_next(self) -> Iterator[Row]:
         """The rows, as dicts: numbers, str, bytes and arrays."""

@@ -60,9 +60,8 @@ class AutoParallelContext:
         name = "enable_all_reduce_fusion"
         check_type("auto_parallel_context", name, enable_all_reduce_fusion, "a bool", bool)
         if not enable_all_reduce_fusion:
-            raise SporaxNotImplementedError(
-                f"For 'auto_parallel_context', '{name}' must be True, but got False: set 'comm_fusion' in "
-                "set_auto_parallel_context."
+            raise SporaxNotImplementedError.must(
+                "auto_parallel_context", name, "be True", "False: set 'comm_fusion' in set_auto_parallel_context"
             )
 
     def get_enable_all_reduce_fusion(self) -> bool:

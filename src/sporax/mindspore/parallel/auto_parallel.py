@@ -146,9 +146,7 @@ class AutoParallel(Cell):
             SporaxTypeError: neither string nor tuple, or entries that are not all tuples of ints or all Layouts.
         """
         if config is None:
-            raise SporaxValueError(
-                "For 'AutoParallel.dataset_strategy', 'config' must be a string or a tuple, but got None."
-            )
+            raise SporaxValueError.must("AutoParallel.dataset_strategy", "config", "be a string or a tuple", "None")
         self._set(dataset_strategy=config)
         # Data sets ask the last wrapped network how its inputs arrive.
         _inputs.remember(self)

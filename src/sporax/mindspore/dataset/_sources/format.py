@@ -203,9 +203,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
-            raise SporaxValueError(
-                f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
-            )
+            raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         table = functools.partial(opened, where, tuple(columns), read)

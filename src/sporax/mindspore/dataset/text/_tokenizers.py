@@ -26,9 +26,7 @@ def check_string(where: str, value: Array) -> str:
         SporaxRuntimeError: another shape or dtype.
     """
     if value.ndim or value.dtype.kind != "U":
-        raise SporaxRuntimeError(
-            f"For '{where}', the input must be one str, but got {value.dtype} of shape {value.shape}."
-        )
+        raise SporaxRuntimeError.must(where, "the input", "be one str", f"{value.dtype} of shape {value.shape}")
     return str(value)
 
 

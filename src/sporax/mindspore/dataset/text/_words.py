@@ -181,9 +181,7 @@ class AddToken(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1 or value.dtype.kind != "U":
-            raise SporaxRuntimeError(
-                f"For 'AddToken', the input must be words (n,), but got {value.dtype} {value.shape}."
-            )
+            raise SporaxRuntimeError.must("AddToken", "the input", "be words (n,)", f"{value.dtype} {value.shape}")
         return np.concatenate([self._token, value] if self._begin else [value, self._token])
 
 

@@ -235,9 +235,7 @@ class OptimizerHelpers:
     @unique.setter
     def unique(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise SporaxTypeError(
-                f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}."
-            )
+            raise SporaxTypeError.must("Optimizer", "the property 'unique'", "be a bool", type(value).__name__)
         object.__setattr__(self, "_unique", value)
 
 

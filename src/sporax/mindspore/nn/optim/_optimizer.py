@@ -537,13 +537,10 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
         )
     array = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), np.float32)
     if array.ndim > 1:
-        raise SporaxValueError(
-            f"For '{name}', the 'learning_rate' must have at most 1 dimension, but got {array.ndim}."
-        )
+        raise SporaxValueError.must(name, "the 'learning_rate'", "have at most 1 dimension", array.ndim)
     if array.size == 0 or float(array.min()) < 0:
-        raise SporaxValueError(
-            f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}' "
-            f"with type '{type(value).__name__}'."
+        raise SporaxValueError.must(
+            name, "the 'learning rate'", "be float and must >= 0", f"'{value}' with type '{type(value).__name__}'"
         )
     if not np.isfinite(array).all():
         raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")

@@ -198,9 +198,7 @@ def _fold(input: Array, output_size: Any, kernel_size: Any, dilation: Any, paddi
 
     expected = jax.eval_shape(patches_of, image).shape[-1]
     if expected != num_positions:
-        raise SporaxValueError(
-            f"For 'fold', the last dim of 'input' must be the {expected} places, but got {num_positions}."
-        )
+        raise SporaxValueError.must("fold", "the last dim of 'input'", f"be the {expected} places", num_positions)
     # Overlapping patches add up in the transpose.
     return jax.linear_transpose(patches_of, image)(input.reshape(n, c, cells, num_positions))[0]
 

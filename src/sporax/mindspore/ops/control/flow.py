@@ -227,9 +227,8 @@ def _next(name: str, before: Any, after: Any) -> Any:
         raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
-            raise SporaxTypeError(
-                f"For '{name}', the value must keep its shapes and dtypes, but got {check.describe(now)} "
-                f"after {check.describe(was)}."
+            raise SporaxTypeError.must(
+                name, "the value", "keep its shapes and dtypes", f"{check.describe(now)} after {check.describe(was)}"
             )
     return after
 

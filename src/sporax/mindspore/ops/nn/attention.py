@@ -44,9 +44,7 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     check.rank(name, len(layout), x=x)
     if layout.endswith("H"):
         if x.shape[-1] % heads:
-            raise SporaxValueError(
-                f"For '{name}', the hidden size must be a multiple of the {heads} heads, but got {x.shape[-1]}."
-            )
+            raise SporaxValueError.must(name, "the hidden size", f"be a multiple of the {heads} heads", x.shape[-1])
         # The hidden size is heads times size.
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     # "T" layouts have one row of all sequences: a batch of one.
@@ -133,9 +131,7 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
     if mode == _FULL and mask is None:
         raise SporaxValueError(f"For '{name}', 'attn_mask' must be given with sparse_mode 1, but got None.")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
-        raise SporaxValueError(
-            f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
-        )
+        raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
 
 
 # -------------------------------------------------------------------------------------------------------------- attention

@@ -45,9 +45,7 @@ def _pooled(
     check.rank(name, dims + 2, x=x)
     sizes = x.shape[2:]
     if samples.shape != (*x.shape[:2], dims):
-        raise SporaxValueError(
-            f"For '{name}', the random samples must have shape {(*x.shape[:2], dims)}, but got {samples.shape}."
-        )
+        raise SporaxValueError.must(name, "the random samples", f"have shape {(*x.shape[:2], dims)}", samples.shape)
     # Windows start at different places only if there are so many.
     if any(count + edge - 1 > size for count, edge, size in zip(output, window, sizes, strict=True)):
         raise SporaxValueError(
