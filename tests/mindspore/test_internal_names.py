@@ -98,10 +98,10 @@ def test_losses_are_handled_as_in_callbacks():
 
 @pytest.mark.parametrize(("role", "enabled", "expected"), [("MS_SCHED", True, "sched"), ("MS_SCHED", False, "")])
 def test_roles_of_parameter_servers(monkeypatch, role, enabled, expected):
-    from sporax.mindspore.parallel import _ps_context
+    from sporax.mindspore.parallel import _ps_context, _utils
 
     monkeypatch.setenv("MS_ROLE", role)
-    monkeypatch.setattr(_ps_context, "_is_ps_mode", lambda: enabled)
+    monkeypatch.setattr(_utils, "_is_ps_mode", lambda: enabled)
     held = [name for name in ("worker", "pserver", "sched") if getattr(_ps_context, f"_is_role_{name}")()]
     assert held == ([expected] if expected else [])
 

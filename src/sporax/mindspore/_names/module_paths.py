@@ -40,6 +40,9 @@ _PATHS_OF = {
     """,
     "sporax.mindspore.context": "parallel.algo_parameter_config",
     "sporax.mindspore.parallel": "parallel.parameter_broadcast parallel.shard",
+    "sporax.mindspore.parallel._utils": """
+        parallel._auto_parallel_context parallel._cost_model_context parallel._ps_context parallel._tensor
+    """,
     "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
     "sporax.mindspore.communication.management": "communication._comm_helper",
     "sporax.mindspore.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
