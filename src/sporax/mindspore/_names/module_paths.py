@@ -34,6 +34,9 @@ _PATHS_OF = {
     "sporax.mindspore.runtime": "runtime.device runtime.event runtime.stream",
     "sporax.mindspore.common.api": "graph graph.api common.jit_config",
     "sporax.mindspore.common.dtype": "_c_expression.typing",
+    "sporax.mindspore.common.parameter": "nn.utils nn.utils.init",
+    "sporax.mindspore._c_expression": "_extends ops._primitive_cache ops._utils train._utils",
+    "sporax.mindspore.amp": "train.amp train.loss_scale_manager",
     "sporax.mindspore": """
         common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
         parallel.checkpoint_transform parallel.transform_safetensors
@@ -90,7 +93,6 @@ _PATHS_OF = {
         nn.optim.optimizer nn.optim.adadelta nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars nn.optim.rmsprop
         nn.optim.rprop
     """,
-    "sporax.mindspore.nn.utils": "nn.utils.init",
     "sporax.mindspore.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
         mint.nn.layer.padding
@@ -127,7 +129,7 @@ _PATHS_OF = {
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
     "sporax.mindspore.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
-    "sporax.mindspore.train.summary_enums": "train.summary.enums",
+    "sporax.mindspore.train.summary": "train.summary.enums",
     "sporax.mindspore.train.metrics": """
         nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix

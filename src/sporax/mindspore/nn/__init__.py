@@ -49,15 +49,16 @@ _OWN = homes_in(
     second_order: Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor
     similarity: MSSSIM SSIM
     sparse: SparseTensorDenseMatmul SparseToDense
-    utils: no_init_parameters
     wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell Jvp Vjp
     """,
 )
 
-# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are the same classes under other names.
+# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are under other names. A helper of
+# Parameters is in `nn.utils` in MindSpore.
 _FROM_ABOVE = homes_in(
     "sporax.mindspore",
     """
+    common.parameter: no_init_parameters
     parallel.nn: PipelineCell MicroBatchInterleaved PipelineGradReducer GradAccumulationCell=GradAccumulation
     mint.nn: Linear AvgPool1dExt=AvgPool1d AvgPool2dExt=AvgPool2d AvgPool3dExt=AvgPool3d DropoutExt=Dropout
         Dropout2dExt=Dropout2d EmbeddingExt=Embedding LayerNormExt=LayerNorm LogSoftmaxExt=LogSoftmax
