@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.mindrecord._errors import MRMDefineCategoryError, ParamTypeError, ParamValueError
-from sporax.mindspore.mindrecord._schema import Row
+from sporax.mindspore.mindrecord._schema import MRMDefineCategoryError, ParamTypeError, ParamValueError, Row
 from sporax.mindspore.mindrecord._shard import open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
 

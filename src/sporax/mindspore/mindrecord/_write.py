@@ -8,15 +8,17 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
-from sporax.mindspore.mindrecord._errors import (
+from sporax.mindspore.mindrecord._schema import (
     MRMAddIndexError,
     MRMAddSchemaError,
     MRMDefineIndexError,
     MRMOpenError,
     ParamTypeError,
     ParamValueError,
+    Schema,
+    mismatch,
+    parse_schema,
 )
-from sporax.mindspore.mindrecord._schema import Schema, mismatch, parse_schema
 from sporax.mindspore.mindrecord._shard import HEADER_BYTES, PAGE_BYTES, Header, ShardWriter, index_path, read_header
 
 # Files: MindSpore's limit.

@@ -16,7 +16,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.marks import MARKS, tell_unread
+from sporax.mindspore.ops._core.marking import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.ranks import groups

@@ -16,8 +16,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import ImageFormat, pair
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.spatial_settings import ImageFormat, pair
 from sporax.mindspore.ops.nn.window_dims import POOLING
 from sporax.mindspore.ops.random.dropout import rand
 
