@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sporax.base.lazy_names import lazy_names
-from sporax.mindspore.autograph import _values
+from sporax.mindspore.autograph import _meeting
 from sporax.mindspore.common import tensor
 from sporax.mindspore.common.jit import when_unbound
 
@@ -28,5 +28,5 @@ _HOMES = dict.fromkeys(__all__, "sporax.mindspore.autograph._source")
 if not TYPE_CHECKING:  # most steps have nothing to rewrite
     __getattr__ = lazy_names(__name__, _HOMES)
 
-tensor.when_unknown(_values.meet)
-when_unbound(_values.start_as_global)
+tensor.when_unknown(_meeting.meet)
+when_unbound(_meeting.start_as_global)
