@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.state import frames

@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 from weakref import ref
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
 from sporax.ir.config.search_config import full_name
 from sporax.ir.layout import Layout

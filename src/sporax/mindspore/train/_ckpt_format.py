@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
 from sporax.runtime.storage.checksums import CheckedWriter, combined_crc

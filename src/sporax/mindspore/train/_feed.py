@@ -24,7 +24,7 @@ from sporax.base.errors import (
     SporaxValueError,
     check_type,
 )
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size

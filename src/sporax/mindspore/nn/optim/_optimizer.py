@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
 from sporax.mindspore import context
@@ -32,7 +32,7 @@ from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim import _helpers, _served
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
 from sporax.runtime.program import postponed
-from sporax.runtime.ranks import first_values
+from sporax.runtime.ranks import initial_broadcast
 from sporax.runtime.state import frames
 
 Array = jax.Array
@@ -306,7 +306,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
         grads = self._checked(gradients)
         if context.starts_from_first_rank():
-            first_values.request(self.get_parameters())
+            initial_broadcast.request(self.get_parameters())
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared, owners = self.prepare(), self._owners

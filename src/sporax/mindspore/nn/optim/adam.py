@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap

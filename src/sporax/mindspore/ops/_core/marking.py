@@ -23,7 +23,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
-from sporax.mindspore.common import _integer_slopes
+from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.parameters import ClassForm, FunctionalForm
 
@@ -217,7 +217,7 @@ def between_marks(
     operands = [leaves[position].array for position in tensors]
     marked = trace_marks.apply_mark(operands, entrance)
     # Integer tensors with slopes of their own are followed through the mark.
-    _integer_slopes.follow(operands, marked)
+    _integer_gradients.follow(operands, marked)
     for position, array in zip(tensors, marked, strict=True):
         leaves[position] = wrap(array)
     args, values = jax.tree.unflatten(tree, leaves)
@@ -228,7 +228,7 @@ def between_marks(
     results = [output.array for output in outputs]
     # The same mark with another side, so that a plan finds the pair by its number.
     arrays = trace_marks.apply_mark(results, replace(entrance, side=Side.OUT))
-    _integer_slopes.follow(results, arrays)
+    _integer_gradients.follow(results, arrays)
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
