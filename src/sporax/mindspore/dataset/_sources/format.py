@@ -34,8 +34,8 @@ from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
 from sporax.mindspore.dataset._dataset import Dataset
 from sporax.mindspore.dataset._nodes.node import Source
+from sporax.mindspore.dataset._operations import record_constructor
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._recorded import record_constructor
 from sporax.mindspore.dataset._sources.columns import ArrayTable, Stored
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset._subclasses import MappableDataset, SourceDataset

@@ -10,7 +10,6 @@ from sporax.mindspore.ops.array import (
     rearrangement,
     repetition,
     scatter,
-    search,
     segment,
     sorting,
 )
