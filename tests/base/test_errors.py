@@ -16,6 +16,8 @@ def test_an_error_says_what_an_argument_must_be():
     error = SporaxTypeError.must("Net", "size", "be an int", repr("3"))
     assert isinstance(error, TypeError)
     assert str(error) == "For 'Net', 'size' must be an int, but got '3'."
+    phrase = SporaxTypeError.must("Net", "the input", "be a Tensor", "int")
+    assert str(phrase) == "For 'Net', the input must be a Tensor, but got int."
 
 
 @pytest.mark.parametrize(

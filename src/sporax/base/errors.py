@@ -26,8 +26,8 @@ class SporaxError(Exception):
 
     @classmethod
     def must(cls, where: str, what: str, duty: str, got: object) -> Self:
-        """The error for an argument `what` of `where` that must `duty` ("be an int"), but is `got`."""
-        return cls(f"For '{where}', '{what}' must {duty}, but got {got}.")
+        """The error for an argument `what` of `where` ("axis"; "the input") that must `duty` ("be an int"), but is `got`."""
+        return cls(f"For '{where}', {what if ' ' in what else repr(what)} must {duty}, but got {got}.")
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""

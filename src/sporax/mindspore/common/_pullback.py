@@ -118,9 +118,7 @@ class Call:
         if not self.has_aux:
             return take_apart(result), take_apart(())
         if not isinstance(result, tuple) or len(result) < 2:
-            raise SporaxValueError(
-                f"For 'has_aux', the function must return at least two outputs, but got {type(result).__name__}."
-            )
+            raise SporaxValueError.must("has_aux", "the function", "return at least two outputs", type(result).__name__)
         return take_apart(result[0]), take_apart(tuple(result[1:]))
 
 
@@ -403,9 +401,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         cotangents = wrap(jnp.asarray(cotangents))
     leaves = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
     if len(leaves) != len(outputs):
-        raise SporaxTypeError(
-            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(leaves)}."
-        )
+        raise SporaxTypeError.must("grad", "the sensitivities", f"match the {len(outputs)} outputs", len(leaves))
 
     def one(output: jax.Array, value: Any) -> Any:
         # One element is one number, in whatever shape: losses of () are called with sensitivities of (1,), and the reverse.
