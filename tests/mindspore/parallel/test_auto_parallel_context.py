@@ -36,3 +36,13 @@ def test_every_setting_has_methods():
         old.set_enable_all_reduce_fusion(False)
     old.reset()
     assert old.get_gradients_mean() is False
+
+
+def test_settings_know_whether_they_were_set():
+    old = auto_parallel_context()
+    names = ("device_num", "global_rank", "parameter_broadcast")
+    assert [getattr(old, f"get_{name}_is_set")() for name in names] == [False] * 3
+    context.set_auto_parallel_context(device_num=8, global_rank=0, parameter_broadcast=False)
+    assert [getattr(old, f"get_{name}_is_set")() for name in names] == [True] * 3
+    context._reset_auto_parallel_context()
+    assert old.get_device_num_is_set() is False

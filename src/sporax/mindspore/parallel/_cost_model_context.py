@@ -22,7 +22,7 @@ def _get_algo_single_loop() -> bool:
 
 
 def _set_rp_matmul_mem_coef(coef: float) -> None:
-    set_cost_model_context(rp_matmul_mem_coef=coef)
+    set_cost_model_context(rp_matmul_mem_coef=float(coef))
 
 
 def _get_rp_matmul_mem_coef() -> float:

@@ -244,9 +244,10 @@ class SemiAuto:
         where = mark.where
         sharding = strategy[number]
         if mark.operator == "Transpose" and isinstance(sharding, Layout):
-            # As in MindSpore, the layout of a transposed tensor may be said, if it is the one that it has.
-            if layout_placement(where, number, sharding, spec.shape, self.mesh) == placement.complete():
-                return placement.complete()
+            # As in MindSpore, the layout of a transposed tensor may be said, with as many slices of each dimension.
+            asked = layout_placement(where, number, sharding, spec.shape, self.mesh)
+            if asked.parts(self.mesh) == placement.complete().parts(self.mesh):
+                return asked
             raise SporaxRuntimeError(
                 f"For '{where}', 'out_strategy' must be the input's in the new order, {placement.complete().on(self.mesh)}, "
                 f"but got {strategy_text(strategy)}."
