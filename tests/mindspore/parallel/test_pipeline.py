@@ -154,6 +154,20 @@ def test_optimizer_parallel(level):
 
 
 @pytest.mark.parametrize(
+    ("places", "stages", "schedule", "frozen"),
+    [
+        (straight(2), 2, "1f1b", (0, 1)),
+        pytest.param(straight(2), 2, "gpipe", (2, 3), marks=SOAK),
+        (straight(4), 4, "1f1b", (2, 3)),
+        pytest.param(folded(2), 2, "zero_bubble_v", (2, 3), marks=SOAK),
+    ],
+)
+def test_stages_in_which_nothing_is_trained(places, stages, schedule, frozen):
+    level = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
+    assert_as_on_one_device(places, stages, 4, schedule, level, frozen=frozen)
+
+
+@pytest.mark.parametrize(
     "search",
     [
         "recursive_programming",
