@@ -1,5 +1,8 @@
 """Inner primitives; the numbers are those of MindSpore 2.10 on CPU, as far as it has kernels for them."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -128,3 +131,9 @@ def test_strategies_are_kept_in_a_network():
     net = Net()
     assert net.add.in_strategy == ((2, 1), (2, 1))
     assert listed(net(X, ONES)) == [([[1, 2, 3], [4, 5, 6]], ms.float32)]
+
+
+def test_primitives_of_mint_need_no_import_of_mint():
+    code = "from sporax.mindspore.ops.auto_generate import LinSpaceExt; print(LinSpaceExt()(1, 3, 3))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1. 2. 3.]\n"

@@ -20,6 +20,8 @@ def names(name, shapes, **attributes):
     ("MatMulExt", [(16, 8), (8, 4)], {}, ["i k", "k j"]),
     ("SplitWithSize", [(16, 8)], {"dim": 1}, ["d0 d1!"]),
     ("SliceExt", [(16, 8)], {"dim": 1}, ["d0 d1!"]),
+    ("Cdist", [(16, 8), (12, 8)], {}, ["p m!", "r m!"]),
+    ("Cdist", [(2, 16, 8), (2, 12, 8)], {}, ["b0 p m!", "b0 r m!"]),
     ("TraceV2", [(2, 16, 8)], {"axis1": -2, "axis2": -1}, ["d0 d1! d2!"]),
     ("SolveTriangular", [(2, 8, 8), (2, 8)], {}, ["d0 d1! d2!", "d0 d1!"]),
     ("DCT", [(2, 16, 8)], {"axis": 1}, ["d0 d1! d2"]),

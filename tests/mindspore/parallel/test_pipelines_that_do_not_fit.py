@@ -70,6 +70,14 @@ def test_training_without_micro_batches():
         step(Tensor(IDS), Tensor(LABELS))
 
 
+def test_more_devices_than_there_are():
+    settings(2, devices=16)
+    net = Net(straight(2))
+    step = nn.TrainOneStepCell(PipelineCell(Loss(net), 4), nn.SGD(net.trainable_params(), 0.1))
+    with refusal("'device_num' is 16, but there are 8 devices"):
+        step(Tensor(IDS), Tensor(LABELS))
+
+
 def test_zero_bubble_v_needs_two_micro_batches_per_stage():
     refused(interleaved(2, 2), 2, "at least 4 .*'zero_bubble_v'", schedule="zero_bubble_v")
 
