@@ -16,6 +16,15 @@ def test_positions_and_sizes_of_fusion():
     assert settings.get_all_reduce_fusion_split_indices() == settings.get_all_reduce_fusion_split_sizes() == []
 
 
+def test_sizes_of_buffers():
+    settings = auto_parallel_context()
+    size, auto = {"mode": "size", "config": 8}, {"mode": "auto", "config": None}
+    context.set_auto_parallel_context(comm_fusion={"allgather": size, "reducescatter": auto})
+    assert (settings.allgather_fusion_threshold_mb(), settings.reducescatter_fusion_threshold_mb()) == (8, 64)
+    assert settings.fusion_threshold_mb() == 64
+    settings.reset()
+
+
 def test_fusion_settings_of_wrong_types_are_refused():
     settings = auto_parallel_context()
     with pytest.raises(SporaxTypeError):

@@ -84,6 +84,8 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
+    if stages == 2:
+        assert_as_on_one_device(interleaved(stages, 2), stages, micro, "gpipe", {"pipeline_segments": 2})
 
 
 @pytest.mark.parametrize("more", [{"interleave": True}, {"pipeline_segments": 2}], ids=str)

@@ -79,6 +79,19 @@ class AutoParallelContext:
                 return get if verb == "get" else lambda value: context.set_auto_parallel_context(**{setting: value})
         raise SporaxAttributeError(f"'AutoParallelContext' object has no attribute '{name}'")
 
+    def fusion_threshold_mb(self, kind: str = "allreduce") -> int:
+        """MiB of one buffer of `comm_fusion`; 64 unless its mode is "size"."""
+        chosen = context.get_auto_parallel_context("comm_fusion")[kind]
+        return int(chosen["config"]) if chosen["mode"] == "size" else 64
+
+    def allgather_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for weights that are gathered."""
+        return self.fusion_threshold_mb("allgather")
+
+    def reducescatter_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for gradients that are scattered."""
+        return self.fusion_threshold_mb("reducescatter")
+
     def reset(self) -> None:
         """Same as `reset_auto_parallel_context`."""
         context.reset_auto_parallel_context()
