@@ -168,8 +168,10 @@ class PathFinder(MetaPathFinder, Loader):
                 return missing_name(module.__name__, name)
             return getattr(home, name)
 
-        if callable(getattr(home, module.__name__.rpartition(".")[2], None)):
+        own = module.__name__.rpartition(".")[2]
+        if callable(function := getattr(home, own, None)):  # read now: the import puts the module in its place
             module.__class__ = _ModuleOfOneFunction
+            setattr(module, own, function)
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
         vars(module).update(
             __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))
