@@ -11,6 +11,7 @@ Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of Min
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -244,28 +245,39 @@ def _flash_attention_score(
     query = apart(name, query, input_layout, head_num)
     key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, head_num)
-    lengths = query.shape[1], key.shape[1]
-    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
+    result, statistics = jax.checkpoint(
+        partial(_attention, sparse_mode, (pre_tokens, next_tokens), scale_value, keep_prob)
+    )(query, key, value, inputs)
+    # MindSpore's kernel stores each number eight times, for its own alignment.
+    copies = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in statistics)
+    if input_layout.startswith("T"):
+        copies = (statistic[0].swapaxes(0, 1) for statistic in copies)
+    largest, total = copies
+    return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
+
+
+def _attention(
+    mode: int, reach: tuple[int, int], scale: float, keep_prob: float, *arrays: Any
+) -> tuple[Array, tuple[Array, ...]]:
+    """The result and the statistics of (batch, length, heads, size); as kernels do, the backward pass computes scores again."""
+    name, (query, key, value, inputs) = "FlashAttentionScore", arrays
+    lengths, ends = (query.shape[1], key.shape[1]), (inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen"))
+    visible = allowed(name, mode, reach, inputs.get("attn_mask"), lengths, ends)
     shift = inputs.get("real_shift")
     if shift is not None:
         if shift.shape[-2:] != lengths:
             raise SporaxNotImplementedError(
                 f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
             )
-        shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
-    scores = _scores(query, key, shift, visible, scale_value)
+        shift = shift.astype(jnp.float32) * scale  # the formula scales the sum of both
+    scores = _scores(query, key, shift, visible, scale)
     drops = keep_prob < 1
     remaining = (
         _not_dropped(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
     )
-    result = _weighted(scores, value, remaining, keep_prob)
-    # MindSpore's kernel stores each number eight times, for its own alignment.
-    statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
-    if input_layout.startswith("T"):
-        statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
     # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
-    largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
-    return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
+    statistics = tuple(map(jax.lax.stop_gradient, _statistics(scores)))
+    return _weighted(scores, value, remaining, keep_prob), statistics
 
 
 class FlashAttentionScore(Primitive):
