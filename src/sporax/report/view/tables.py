@@ -192,23 +192,28 @@ def headline_table(head: Headline) -> Section:
     """A headline as a table."""
     if head.seconds is None:
         return Section("", ("", ""), ())
-    is_time = head.unit == "s"
+    is_time, shown = head.unit == "s", head.seconds - head.hidden
     bound = "" if head.bound is None else f", at best {cost_text(head.bound, head.unit)}"
-    samples = "" if head.samples_per_second is None else f"{head.samples_per_second:,.0f} samples/s"
-    tokens = "" if head.tokens_per_second is None else f", {head.tokens_per_second:,.0f} tokens/s"
     compiled = "" if head.compiled_bytes is None else f" predicted, {size_text(head.compiled_bytes)} compiled"
     limit = "" if head.limit_bytes is None else f" of {size_text(head.limit_bytes)}"
     rows = (
         ("script", head.script),
         ("hardware", head.hardware),
         ("predicted time of a step" if is_time else "cost of a step", cost_text(head.seconds, head.unit) + bound),
-        ("throughput", samples + tokens),
+        ("throughput", _rates(head, head.seconds)),
+        ("with transfers hidden", f"{cost_text(shown, head.unit)}, {_rates(head, shown)}" if head.hidden else ""),
         ("model FLOPs utilization", "" if head.mfu is None else f"{100 * head.mfu:#.3g}%"),
         ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
         ("computed whole", head.gathered),
         ("what figures mean", head.remark),
     )
     return Section("", ("", ""), tuple(row for row in rows if row[1]))
+
+
+def _rates(head: Headline, seconds: float) -> str:
+    """Throughput where a step takes so many seconds."""
+    counts = ((head.samples, "samples/s"), (head.tokens, "tokens/s"))
+    return ", ".join(f"{count / seconds:,.0f} {name}" for count, name in counts if count and head.samples_per_second)
 
 
 def totals_section(view: PlanView) -> Section:
