@@ -9,7 +9,7 @@ from sporax.base.text_tables import Section, cost_text, size_text, time_text
 from sporax.report.view.folding import equal_rows, folded
 from sporax.report.view.gradient_names import PREFIX
 from sporax.report.view.operator_names import common_prefix
-from sporax.report.view.plan_view import Headline, OperatorRow, PlanView
+from sporax.report.view.plan_view import Headline, OperatorRow, PlanView, TimePart
 
 _LISTED_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
@@ -115,7 +115,12 @@ def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
 
 def time_section(view: PlanView) -> Section:
     """Where the time of a step goes; without rows where no cost is known."""
-    unit, total = view.headline.unit, sum(part.seconds for part in view.parts)
+    return parts_section(view.parts, view.headline.unit)
+
+
+def parts_section(parts: Sequence[TimePart], unit: str) -> Section:
+    """Parts of the time of a step, with what of them programs hide."""
+    total = sum(part.seconds for part in parts)
     rows = tuple(
         (
             part.name,
@@ -123,7 +128,7 @@ def time_section(view: PlanView) -> Section:
             f"{part.seconds / total:.1%}",
             cost_text(part.hidden_seconds, unit) if part.hidden_seconds else "",
         )
-        for part in view.parts
+        for part in parts
     )
     return Section("Where the time goes", ("part", "predicted", "share", "programs can hide"), rows, right=(1, 2, 3))
 
