@@ -162,7 +162,7 @@ class _Maker:
         self.hosted, self.away = frozenset(hosted), frozenset(away)
         there = {tensor for tensor, position in chunk.arguments.items() if position in self.hosted}
         self.fetched = there & read_on_devices(chunk)
-        self.kept_as = self._equal_tensors()
+        self.stored_as = self._equal_tensors()
 
     def _equal_tensors(self) -> dict[int, int]:
         """For every tensor of the forward pass the first one with its values and placement: one array is kept for both."""
@@ -503,7 +503,7 @@ class _Maker:
             return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
         if phase is Phase.UPDATE:
             return self._source_in_update(tensor)
-        return Slot("kept", self.kept_as.get(tensor, tensor)), self.current[tensor]
+        return Slot("kept", self.stored_as.get(tensor, tensor)), self.current[tensor]
 
     def _source_in_update(self, tensor: int) -> tuple[Slot, Placement]:
         """Where the update finds a tensor of this chunk that it does not make."""

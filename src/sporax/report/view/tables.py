@@ -197,7 +197,7 @@ def headline_table(head: Headline) -> Section:
     """A headline as a table."""
     if head.seconds is None:
         return Section("", ("", ""), ())
-    is_time, shown = head.unit == "s", head.seconds - head.hidden
+    is_time, exposed = head.unit == "s", head.seconds - head.hidden
     bound = "" if head.bound is None else f", at best {cost_text(head.bound, head.unit)}"
     compiled = "" if head.compiled_bytes is None else f" predicted, {size_text(head.compiled_bytes)} compiled"
     limit = "" if head.limit_bytes is None else f" of {size_text(head.limit_bytes)}"
@@ -206,7 +206,7 @@ def headline_table(head: Headline) -> Section:
         ("hardware", head.hardware),
         ("predicted time of a step" if is_time else "cost of a step", cost_text(head.seconds, head.unit) + bound),
         ("throughput", _rates(head, head.seconds)),
-        ("with transfers hidden", f"{cost_text(shown, head.unit)}, {_rates(head, shown)}" if head.hidden else ""),
+        ("with transfers hidden", f"{cost_text(exposed, head.unit)}, {_rates(head, exposed)}" if head.hidden else ""),
         ("model FLOPs utilization", "" if head.mfu is None else f"{100 * head.mfu:#.3g}%"),
         ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
         ("computed whole", head.gathered),
