@@ -137,7 +137,7 @@ def test_a_transform_called_with_an_image_gives_one_where_it_is_one(operation, e
 
 
 def test_pixels_are_averaged_over_areas_of_arrays_only():
-    with pytest.raises(TypeError, match="'interpolation' must not be AREA for a Pillow image"):
+    with pytest.raises(TypeError, match="Current Interpolation is not supported with PIL input"):
         mapped([DECODE, vision.Resize((4, 4), vision.Inter.AREA)])
 
 

@@ -85,6 +85,11 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        wrong = next(
+            (value for value in inputs if isinstance(value, (list, tuple, int, float, str, bytes, dict, set))), None
+        )
+        if wrong is not None and ".dataset.vision." in type(self).__module__:
+            raise SporaxTypeError(f"For '{self.name}', Input should be NumPy or PIL image, got {type(wrong)}.")
         # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
@@ -167,7 +172,8 @@ class OneToOne(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         if len(values) != 1:
             raise SporaxRuntimeError(
-                f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
+                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
+                f"input. Got {len(values)}; map each column by itself."
             )
         return (self._one(values[0]),)
 
@@ -259,8 +265,8 @@ class PythonFunction(Operation):
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}; "
-                "map operation: [PyFunc] failed."
+                "For 'map', Exception thrown from user defined Python function in dataset: the function "
+                f"{self.name!r} failed with {type(error).__name__}: {error}; map operation: [PyFunc] failed."
             ) from error
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
@@ -300,7 +306,8 @@ def as_operation(where: str, operation: object) -> Operation:
     # A class is callable, but handing one over is a forgotten pair of parentheses.
     if isinstance(operation, type) or not callable(operation):
         raise SporaxValueError(
-            f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
+            f"For '{where}', Parameter operations's element of method {where} should be a transform object or a callable, but "
+            f"got {operation!r}."
         )
     return PythonFunction(operation)
 

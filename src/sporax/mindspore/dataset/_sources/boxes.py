@@ -236,7 +236,10 @@ def _voc_thing(thing: ElementTree.Element) -> tuple[str, list[float]]:
         raise ValueError("an object has no <name>")
     left, top, right, bottom = (number(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax"))
     if right < left or bottom < top:
-        raise ValueError(f"an object's box ends before it begins: {left}, {top}, {right}, {bottom}")
+        raise ValueError(
+            f"an object's box must not end before it begins, its sides should be greater than 0, but got "
+            f"{{{left:g}, {top:g}, {right:g}, {bottom:g}}}"
+        )
     # MindSpore's boxes are (left, top, width, height), VOC's the four sides.
     return kind, [left, top, right - left, bottom - top, number("difficult", "0"), number("truncated", "0")]
 

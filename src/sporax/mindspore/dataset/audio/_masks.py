@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_int, check_number
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 
@@ -60,11 +60,11 @@ class _Masking(RandomTransform):
 
     _dim: int
 
-    def _accept(self, iid_masks: bool, name: str, width: int, mask_start: int, mask_value: float) -> None:
+    def _accept(self, iid_masks: bool, width: int, mask_start: int, mask_value: float) -> None:
         where = type(self).__name__
         self._iid = check_bool(where, "iid_masks", iid_masks)
-        self._width = check_int(where, name, width, 0)
-        self._start = check_int(where, "mask_start", mask_start, 0)
+        self._width = check_int(where, "mask_param", width, 0, FLOAT32_MAX)
+        self._start = check_int(where, "mask_start", mask_start, 0, FLOAT32_MAX)
         self._value = check_number(where, "mask_value", mask_value, 0)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:
@@ -105,7 +105,7 @@ class FrequencyMasking(_Masking):
     def __init__(
         self, iid_masks: bool = False, freq_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
     ) -> None:
-        self._accept(iid_masks, "freq_mask_param", freq_mask_param, mask_start, mask_value)
+        self._accept(iid_masks, freq_mask_param, mask_start, mask_value)
 
 
 class TimeMasking(_Masking):
@@ -123,4 +123,4 @@ class TimeMasking(_Masking):
     def __init__(
         self, iid_masks: bool = False, time_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
     ) -> None:
-        self._accept(iid_masks, "time_mask_param", time_mask_param, mask_start, mask_value)
+        self._accept(iid_masks, time_mask_param, mask_start, mask_value)

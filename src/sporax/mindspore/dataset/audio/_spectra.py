@@ -38,6 +38,7 @@ def melscale_fbanks(
         mel_type: the formula of the scale.
     """
     where = "melscale_fbanks"
+    _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
     _member(where, "norm", norm, NormType)
     _member(where, "mel_type", mel_type, MelType)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
@@ -51,8 +52,16 @@ def melscale_fbanks(
 
 def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
     """Triangles of equal width over frequencies: (n_freqs, n_filter) float32; arguments as in `melscale_fbanks`."""
+    _check_banks("linear_fbanks", n_freqs, f_min, f_max, "n_filter", n_filter, sample_rate)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
     return _triangles(frequencies, np.linspace(f_min, f_max, n_filter + 2)).astype(np.float32)
+
+
+def _check_banks(where: str, n_freqs: int, f_min: float, f_max: float, name: str, count: int, sample_rate: int) -> None:
+    for what, number in (("n_freqs", n_freqs), (name, count), ("sample_rate", sample_rate)):
+        check_int(where, what, number, 1)
+    if check_number(where, "f_max", f_max, 0, open_low=True) <= check_number(where, "f_min", f_min, 0):
+        raise SporaxValueError(f"For '{where}', f_max must be greater than f_min, but got {f_max} and {f_min}.")
 
 
 def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Array:
@@ -152,7 +161,10 @@ class Spectrogram(WaveTransform):
         self._width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
         self._hop = self._width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
         if self._width > self._size:
-            raise SporaxValueError(f"For '{where}', 'win_length' must be at most {n_fft}, but got {win_length}.")
+            raise SporaxValueError(
+                f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
+                f"{n_fft}."
+            )
         self._pad = check_int(where, "pad", pad, 0)
         _member(where, "window", window, WindowType)
         _member(where, "pad_mode", pad_mode, BorderType)
@@ -222,9 +234,11 @@ class MelScale(WaveTransform):
     ) -> None:
         where = "MelScale"
         low = check_number(where, "f_min", f_min)
-        high = check_int(where, "sample_rate", sample_rate, 1) // 2 if f_max is None else f_max
-        if check_number(where, "f_max", high) <= low:
-            raise SporaxValueError(f"For '{where}', 'f_max' must be above 'f_min', but got {high} and {f_min}.")
+        high = check_int(where, "sample_rate", sample_rate, 0) // 2 if f_max is None else f_max
+        if check_number(where, "f_max", high, 0) <= low:
+            raise SporaxValueError(
+                f"For '{where}', {where}: f_max should be greater than f_min, but got {high} and {f_min}."
+            )
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
         self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
 
@@ -280,7 +294,7 @@ class SpectralCentroid(WaveTransform):
         pad: int = 0,
         window: WindowType = WindowType.HANN,
     ) -> None:
-        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 1)
+        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 0)
         self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
         self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
 
