@@ -33,7 +33,7 @@ class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
 def type_error(where: str, name: str, expected: str, value: object) -> SporaxTypeError:
     """The error for an argument of a wrong Python type."""
     return SporaxTypeError(
-        f"For '{where}', Argument {name} with value {_shown(value)} is not of type [{expected}], but got {type(value)}."
+        f"For '{where}', Argument {name} with value {_printed(value)} is not of type [{expected}], but got {type(value)}."
     )
 
 
@@ -41,11 +41,11 @@ def check_instance(where: str, name: str, value: object, *types: type[Any], take
     """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError(
-            f"For '{where}', Argument {name} with value {_shown(value)} is not of type {list(types)}, but got {type(value)}."
+            f"For '{where}', Argument {name} with value {_printed(value)} is not of type {list(types)}, but got {type(value)}."
         )
 
 
-def _shown(value: object) -> object:
+def _printed(value: object) -> object:
     return '""' if isinstance(value, str) and not value else value
 
 

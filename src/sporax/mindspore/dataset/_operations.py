@@ -23,6 +23,17 @@ from sporax.mindspore.dataset._streams import Indices
 
 Values = tuple[Array, ...]
 
+#: Transforms that MindSpore has for arrays alone: they give arrays of Pillow images.
+_OF_ARRAYS = frozenset(
+    """
+    AdjustSharpness Affine AutoAugment BoundingBoxAugment ConvertColor Crop CutMixBatch CutOut Erase GaussianBlur HorizontalFlip
+    MixUpBatch Normalize NormalizePad PadToSize Posterize RandAugment RandomAdjustSharpness RandomAutoContrast
+    RandomCropDecodeResize RandomCropWithBBox RandomEqualize RandomHorizontalFlipWithBBox RandomInvert RandomPosterize RandomResize
+    RandomResizeWithBBox RandomResizedCropWithBBox RandomSelectSubpolicy RandomSolarize RandomVerticalFlipWithBBox Rescale
+    ResizeWithBBox ResizedCrop Rotate SlicePatches Solarize ToType TrivialAugmentWide VerticalFlip
+    """.split()
+)
+
 
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
@@ -64,7 +75,7 @@ class Transform(Recorded, Operation):
     """Whether images that it gives are Pillow's, whatever it took."""
 
     keeps_pillow: bool = True
-    """Whether images that it makes of Pillow's are Pillow's again."""
+    """Whether images that it makes of Pillow's are Pillow's again; those in `_OF_ARRAYS` are not."""
 
     only_pillow: bool = False
     """Whether it works on Pillow images alone in MindSpore."""
@@ -110,7 +121,7 @@ def on_values(operation: Operation, values: Values, rng: np.random.Generator) ->
         return operation.on_row(values, rng)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_row(tuple(map(pixels, values)), rng)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return tuple(map(_as_pillow, results))
     return results
 
@@ -124,7 +135,7 @@ def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, k
         return operation.on_block(columns, rows, key)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_block([as_pixels(column) for column in columns], rows, key)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return [[_as_pillow(value) for value in column] for column in results]
     return results
 

@@ -27,7 +27,7 @@ def check_string(where: str, value: Array) -> str:
     """
     if value.ndim or value.dtype.kind != "U":
         raise SporaxRuntimeError(
-            f"For '{where}', the input must be one str, but got {value.dtype} of shape {value.shape}."
+            f"For '{where}', the input shape should be scalar and its data type string, but got {value.dtype} {value.shape}."
         )
     return str(value)
 
@@ -194,7 +194,7 @@ class PythonTokenizer(OneToOne):
         self._tokenizer = tokenizer
 
     def _one(self, value: Array) -> Array:
-        text = check_string("PythonTokenizer", value)
+        text = check_string("PythonTokenizer", np.char.decode(value) if value.dtype.kind == "S" else value)
         try:
             return np.array(list(self._tokenizer(text)), np.str_)
         except SporaxError:

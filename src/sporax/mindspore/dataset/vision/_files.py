@@ -74,7 +74,9 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
             mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
             pixels = np.array(image.convert(mode_read) if mode_read else image)
     except (OSError, SyntaxError, ValueError) as error:
-        raise SporaxRuntimeError(f"For 'read_image', the file '{filename}' cannot be read: {error}.") from error
+        raise SporaxRuntimeError(
+            f"For 'read_image', Invalid file path, {filename} {_path_fault(Path(filename))}. It cannot be read: {error}."
+        ) from error
     # MindSpore gives the channel of gray images, too.
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
@@ -231,7 +233,8 @@ class Decode(OneToOne):
 
     @staticmethod
     def _pixels(value: Array, row: int | None = None) -> Array:
-        if value.ndim != 1 or value.dtype.kind in "USO":
+        # A file's bytes may also be one value of numpy's type for them.
+        if value.dtype.kind != "S" and (value.ndim != 1 or value.dtype.kind in "UO"):
             raise SporaxRuntimeError(
                 f"For 'Decode', the input must be a 1-D array of numbers, but got {value.shape} {value.dtype}."
             )
