@@ -19,7 +19,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operand, operator
 from sporax.mindspore.ops.array import join_split, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
@@ -260,9 +260,7 @@ def _convolution(
     if transposed:
         up = convolution.conv_transpose2d.kernel
         return up(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return getattr(convolution, f"conv{weight.ndim - 2}d").kernel(
-        input, weight, bias, stride, "pad", padding, dilation, groups
-    )
+    return OPERATORS[f"conv{weight.ndim - 2}d"].kernel(input, weight, bias, stride, "pad", padding, dilation, groups)
 
 
 # -------------------------------------------------------------------------------------------------------- cosine transforms
