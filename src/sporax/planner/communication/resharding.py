@@ -57,7 +57,6 @@ def redistribute(
         >>> print(redistribute((8, 8), 4, Placement(((1,), ())), Placement(((), (1,))), mesh))
         [1, -] → [-, 1]: all_to_all(1, 0→1)
     """
-    # Both raise where a placement does not fit.
     before, after = source.local_shape(shape, mesh), target.local_shape(shape, mesh)
     # Nothing has to be sent of a tensor without elements either.
     if source == target or 0 in shape:

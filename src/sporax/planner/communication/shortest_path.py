@@ -23,8 +23,7 @@ from sporax.planner.communication.factored_shape import FactoredShape, State, fa
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 
 MAX_STATES = 500
-"""Placements that are visited before the search prefers those that look closer to the target. The number of placements grows
-exponentially with the units."""
+"""Placements that are visited before the search prefers those that look closer to the target. They grow exponentially."""
 
 
 class _UnitMove(NamedTuple):
