@@ -431,7 +431,9 @@ class _Maker:
         """The tensor that a slot is filled with."""
         tables = {"variable": self.chunk.updates, "result": self.chunk.results}
         # LITERAL is -1, so numbers below it are free to stand for "the carry's old or new value", as `_operators` says.
-        return -2 - slot.number if slot.kind == "carry" else tables.get(slot.kind, {}).get(slot.number, slot.number)
+        return (
+            -2 - slot.number if slot.kind == "carry" else tables.get(slot.kind, {slot.number: slot.number})[slot.number]
+        )
 
     def _operators(
         self, numbers: list[int], phase: Phase, belongs: Callable[[int], bool]
