@@ -307,6 +307,20 @@ def test_gradients_of_short_floats_are_combined_in_float32_unless_told_otherwise
     assert f"tensor<32x32x{expected}>" in reduced_types(step, ms.bfloat16)
 
 
+def test_gradients_of_weights_that_are_cast_are_scattered():
+    """They are combined before they get longer, and by then a device needs its own shard alone."""
+
+    def cast():
+        return Net(None).to_float(ms.bfloat16)
+
+    expected = run(make_step(cast))
+    step = make_step(cast, dataset_strategy="data_parallel", **SHARDED)
+    weights = [row for row in plan_of(step).summary().operators if row.name == "cast" and row.phase == "backward"]
+    assert {entry.kind for row in weights for entry in row.collectives} == {"reduce_scatter"}
+    assert counts(step)["reduce-scatter"] >= len(weights) > 1
+    np.testing.assert_allclose(run(step), expected, rtol=1e-2)
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_all_to_all_is_used_where_it_is_allowed(allowed):
     class Turning(nn.Cell):
