@@ -182,6 +182,9 @@ def test_settings_of_the_context_by_its_inner_names():
         ms.set_context(mode=before)
     with pytest.raises(ValueError, match="no_such_setting"):
         inner.set_param(ms_ctx_param.no_such_setting, 1)
+    with pytest.warns(UserWarning, match="'dataset_broadcast_opt_level' changes nothing"):
+        inner.set_param(ms_ctx_param.dataset_broadcast_opt_level, 1)
+    assert inner.get_param(ms_ctx_param.dataset_broadcast_opt_level) == 1
 
 
 def test_cells_of_the_user_on_the_base_of_recurrent_cells():

@@ -7,6 +7,7 @@ of older code put on their constructors. `train._utils`, `ops._utils` and `ops._
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,19 @@ __all__ = ["MSContext", "cell_attr_register", "check_value_type", "get_broadcast
 answer_missing_names(__name__)
 
 
+_HINTS = frozenset(
+    """
+    bias_add_comm_swap compute_communicate_fusion_level dataset_broadcast_opt_level enable_allreduce_slice_to_reducescatter
+    enable_begin_end_inline_opt enable_concat_eliminate_opt enable_flash_attention_load_balance enable_fused_cast_add_opt
+    enable_grad_comm_opt enable_interleave_parallel_branch enable_interleave_split_concat_branch
+    enable_offloading_packed_experts enable_opt_shard_comm_opt enable_task_opt interleaved_layernorm_comm
+    interleaved_matmul_comm matmul_grad_comm_overlap pp_1f1b_overlap recompute_allgather_overlap_fagrad
+    recompute_comm_overlap
+    """.split()
+)
+"""What `parallel_speed_up_json_path` of MindSpore sets."""
+
+
 class MSContext:
     """Answers for a process without Ascend chips, as MindSpore's does on CPUs and GPUs."""
 
@@ -34,13 +48,20 @@ class MSContext:
             cls._instance = cls()
         return cls._instance
 
+    def __init__(self) -> None:
+        self._hints: dict[str, Any] = {}
+
     def set_param(self, name: str, value: Any) -> None:
-        """As `set_context`, with the same errors."""
-        context.set_context(**{name: value})
+        """As `set_context`, with the same errors; of hints to Ascend's compiler a line says that they change nothing."""
+        if name not in _HINTS:
+            context.set_context(**{name: value})
+        else:
+            warnings.warn(f"For 'MSContext', '{name}' changes nothing: XLA schedules the step.", stacklevel=2)
+            self._hints[name] = value
 
     def get_param(self, name: str) -> Any:
         """As `get_context`, with the same errors."""
-        return context.get_context(name)
+        return self._hints.get(name, 0) if name in _HINTS else context.get_context(name)
 
     def get_ascend_soc_version(self) -> str:
         """Name of the Ascend chip: there is none."""

@@ -109,6 +109,7 @@ _PATHS_OF = {
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
         dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
     """,
+    "sporax.mindspore.dataset._iterators": "dataset.engine.iterators",
     "sporax.mindspore.dataset.config": "dataset.core.config",
     "sporax.mindspore.dataset.debug": "dataset.debug.debug_hook dataset.debug.pre_defined_hook",
     "sporax.mindspore.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",
@@ -168,8 +169,10 @@ class PathFinder(MetaPathFinder, Loader):
                 return missing_name(module.__name__, name)
             return getattr(home, name)
 
-        if callable(getattr(home, module.__name__.rpartition(".")[2], None)):
+        own = module.__name__.rpartition(".")[2]
+        if callable(function := getattr(home, own, None)):  # read now: the import puts the module in its place
             module.__class__ = _ModuleOfOneFunction
+            setattr(module, own, function)
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
         vars(module).update(
             __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))

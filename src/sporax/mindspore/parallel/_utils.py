@@ -161,7 +161,7 @@ def _get_algo_single_loop() -> bool:
 
 
 def _set_rp_matmul_mem_coef(coef: float) -> None:
-    set_cost_model_context(rp_matmul_mem_coef=coef)
+    set_cost_model_context(rp_matmul_mem_coef=float(coef))
 
 
 def _get_rp_matmul_mem_coef() -> float:
@@ -232,6 +232,19 @@ class AutoParallelContext:
                 get()
                 return get if verb == "get" else lambda value: context.set_auto_parallel_context(**{setting: value})
         raise SporaxAttributeError(f"'AutoParallelContext' object has no attribute '{name}'")
+
+    def fusion_threshold_mb(self, kind: str = "allreduce") -> int:
+        """MiB of one buffer of `comm_fusion`; 64 unless its mode is "size"."""
+        chosen = context.get_auto_parallel_context("comm_fusion")[kind]
+        return int(chosen["config"]) if chosen["mode"] == "size" else 64
+
+    def allgather_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for weights that are gathered."""
+        return self.fusion_threshold_mb("allgather")
+
+    def reducescatter_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for gradients that are scattered."""
+        return self.fusion_threshold_mb("reducescatter")
 
     def reset(self) -> None:
         """Same as `reset_auto_parallel_context`."""

@@ -146,6 +146,7 @@ class PipelinedStep:
 
     def compile(self, name: str = "") -> CompiledPipeline:
         """Compile the programs of all stages, which have names of their own."""
+        devices_here().check(self.settings.parallel.device_num)
         with report_internal_errors("lowering", name or "a pipeline", self.settings):
             return compile_pipeline(self.pipeline, self.settings.parallel)
 

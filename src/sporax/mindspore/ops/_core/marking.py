@@ -42,7 +42,7 @@ def _natural(operator: str, mark: str, value: Any) -> None:
 
 
 def _target(operator: str, mark: str, value: Any) -> None:
-    if value not in ("", "CPU", "GPU", "Ascend"):  # "": none is asked for
+    if value not in ("", "CPU", "GPU", "Ascend", "Device", "DEVICE"):  # "": none is asked for
         raise SporaxRuntimeError(
             f"For '{operator}', '{mark}' ('device_target' of set_device) must be 'CPU', 'GPU' or 'Ascend', but got {value!r}."
         )
