@@ -262,9 +262,7 @@ class Elementwise(OneToOne):
 class RandomTransform(Transform):
     """A random transform: one draw per row, the same for every column of the row (image and mask, say)."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         # Drawn from the first column, so that image and mask get the same crop.
