@@ -21,6 +21,8 @@ _LAYOUTS = {
 _SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
 """Inputs that are masks or shifts of the scores; all others are whole on every device."""
 
+_LENGTHS = ("query_lengths", "key_lengths")
+
 _SCORES = ("b", "n", "s", "k!")
 _COMPRESSED = (2, 3, 4)
 """Modes in which the values of a mask are not read."""
@@ -46,8 +48,14 @@ class AttentionDims:
             return None
         key = self._of_keys(call, query)
         of_scores = _SHAPED_AS_SCORES[:2] if call.get("sparse_mode") in _COMPRESSED else _SHAPED_AS_SCORES
+        numbers = dict(zip(further, (call.in_strategy or ())[3:], strict=False))
         named = [
-            self._of_scores(len(shape)) if name in of_scores else numbered(len(shape), range(len(shape)), name)
+            self._of_scores(len(shape))
+            if name in of_scores
+            # Lengths may be sharded as their sequences are, or whole.
+            else ("b",)
+            if name in _LENGTHS and isinstance(numbers.get(name), tuple) and max(numbers[name], default=1) > 1
+            else numbered(len(shape), range(len(shape)), name)
             for name, shape in zip(further, shapes[3:], strict=True)
         ]
         inputs = (query, key, key, *named)
