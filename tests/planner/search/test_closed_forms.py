@@ -104,7 +104,6 @@ def test_costs_are_met_and_compiled(case):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_costs_on_many_devices_are_met_and_compiled():
     """In a process of its own, with 32 simulated devices."""
     environment = {

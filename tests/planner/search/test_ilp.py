@@ -129,7 +129,6 @@ def test_plans_run_as_on_one_device(name, step, busy):
     assert_same_results(step, result.plan)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [networks.transformer(1, 8, 8, 32, 4), networks.convolutional()])
 @pytest.mark.sampled(1)
 def test_larger_plans_run_as_on_one_device(step):

@@ -145,9 +145,7 @@ class _CellGraphExecutor:
             SporaxNotImplementedError: `do_convert` is False.
         """
         if not do_convert:
-            raise SporaxNotImplementedError(
-                "For '_cell_graph_executor.compile', 'do_convert' must be True, but got False."
-            )
+            raise SporaxNotImplementedError.must("_cell_graph_executor.compile", "do_convert", "be True", "False")
         if not hasattr(obj, "construct"):
             raise SporaxTypeError.must("_cell_graph_executor.compile", "obj", "be a Cell", type(obj).__name__)
         obj.compile(*of_all_ranks(args))

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,

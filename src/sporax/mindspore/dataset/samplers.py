@@ -214,9 +214,7 @@ class SubsetSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         bad = self.indices[(self.indices < 0) | (self.indices >= num_rows)]
         if len(bad):
-            raise SporaxRuntimeError(
-                f"For '{type(self).__name__}', row numbers must be in [0, {num_rows - 1}], but got {bad[0]}."
-            )
+            raise SporaxRuntimeError.must(type(self).__name__, "row numbers", f"be in [0, {num_rows - 1}]", bad[0])
         return self.indices
 
 

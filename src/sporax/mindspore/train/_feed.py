@@ -24,7 +24,7 @@ from sporax.base.errors import (
     SporaxValueError,
     check_type,
 )
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.mindspore.common._rank_rows import of_all_ranks
 from sporax.mindspore.common.tensor import Tensor

@@ -156,9 +156,7 @@ class Crop(OneToOne):
 
     def __init__(self, coordinates: tuple[int, int], size: Any) -> None:
         if not isinstance(coordinates, (list, tuple)) or len(coordinates) != 2:
-            raise SporaxTypeError(
-                f"For 'Crop', the argument 'coordinates' must be (top, left), but got {coordinates!r}."
-            )
+            raise SporaxTypeError.must("Crop", "the argument 'coordinates'", "be (top, left)", repr(coordinates))
         self._top, self._left = (
             check_int("Crop", f"coordinates[{i}]", n, 0, INT32_MAX) for i, n in enumerate(coordinates)
         )

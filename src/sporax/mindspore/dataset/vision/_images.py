@@ -36,9 +36,8 @@ def check_image(where: str, value: Array, dims: tuple[int, ...] = (2, 3)) -> Non
 def check_pixels(where: str, value: Array) -> None:
     """Refuse arrays that are neither images nor stacks (…, H, W, C) of them."""
     if value.ndim < 2 or value.dtype.kind in "USO":
-        raise SporaxRuntimeError(
-            f"For '{where}', an image must be a numeric array (H, W) or (…, H, W, C), "
-            f"but got the shape {value.shape} and {value.dtype}."
+        raise SporaxRuntimeError.must(
+            where, "an image", "be a numeric array (H, W) or (…, H, W, C)", f"the shape {value.shape} and {value.dtype}"
         )
 
 

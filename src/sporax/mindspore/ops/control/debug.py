@@ -21,7 +21,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.marks import check_mark
+from sporax.mindspore.ops._core.marking import check_mark
 from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
 from sporax.mindspore.ops.control import debug
 
