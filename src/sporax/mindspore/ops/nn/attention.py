@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
+from sporax.ir.operation import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
@@ -48,6 +49,13 @@ _COMPRESSED = (2, 3, 4)
 """Modes in which the values of a mask are not read."""
 
 
+def _of_other(name: str, shape: Shape, entry: Any) -> Names:
+    """Lengths may be sharded as their sequences are, if their entry says so; all others are whole."""
+    if name in _LENGTHS and isinstance(entry, tuple) and max(entry, default=1) > 1:
+        return ("b",)
+    return numbered(len(shape), range(len(shape)), name)
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionDims:
     """Query, key and value, then masks and shifts.
@@ -68,14 +76,9 @@ class AttentionDims:
             return None
         key = self._of_keys(call, query)
         of_scores = _SHAPED_AS_SCORES[:2] if call.get("sparse_mode") in _COMPRESSED else _SHAPED_AS_SCORES
-        numbers = dict(zip(further, (call.in_strategy or ())[3:], strict=False))
+        entries_of = dict(zip(further, (call.in_strategy or ())[3:], strict=False))
         named = [
-            self._of_scores(len(shape))
-            if name in of_scores
-            # Lengths may be sharded as their sequences are, or whole.
-            else ("b",)
-            if name in _LENGTHS and isinstance(numbers.get(name), tuple) and max(numbers[name], default=1) > 1
-            else numbered(len(shape), range(len(shape)), name)
+            self._of_scores(len(shape)) if name in of_scores else _of_other(name, shape, entries_of.get(name))
             for name, shape in zip(further, shapes[3:], strict=True)
         ]
         inputs = (query, key, key, *named)
