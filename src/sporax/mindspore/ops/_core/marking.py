@@ -10,6 +10,7 @@ there, with a warning.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -136,7 +137,7 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
     return form
 
 
-def _is_layout(entry: Any) -> bool:
+def _is_layout(entry: object) -> bool:
     # By attributes and not by type: Layouts are of a layer above.
     return hasattr(entry, "tensor_map") or hasattr(entry, "to_dict")
 
@@ -286,11 +287,7 @@ def _of_tensors(
     operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
-    strategy = tuple(
-        part
-        for number, entry in enumerate(strategy)
-        for part in (entry if number < len(args) and _is_of_list(entry, args[number]) else (entry,))
-    )
+    strategy = tuple(itertools.chain.from_iterable(map(_entries, strategy, (*args, *strategy))))
     leaves = [
         (place, leaf)
         for place, arg in (*enumerate(args), *kwargs.items())
@@ -306,10 +303,12 @@ def _of_tensors(
     return strategy
 
 
-def _is_of_list(entry: Any, arg: Any) -> bool:
-    """Whether an entry has one for each tensor of a list."""
-    pairs = isinstance(entry, tuple) and isinstance(arg, tuple | list) and len(entry) == len(arg) > 0
-    return pairs and not any(isinstance(part, int) for part in entry) and all(map(_is_tensor, arg))
+def _entries(entry: Any, arg: Any) -> tuple[Any, ...]:
+    """The entry of an argument; those of its tensors where it is a list that has one for each."""
+    if not isinstance(entry, tuple) or not isinstance(arg, tuple | list) or len(entry) != len(arg):
+        return (entry,)
+    listed = bool(arg) and all(map(_is_tensor, arg)) and not any(isinstance(number, int) for number in entry)
+    return entry if listed else (entry,)
 
 
 def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

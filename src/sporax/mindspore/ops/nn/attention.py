@@ -49,7 +49,7 @@ _COMPRESSED = (2, 3, 4)
 """Modes in which the values of a mask are not read."""
 
 
-def _of_other(name: str, shape: Shape, entry: Any) -> Names:
+def _of_other(name: str, shape: Shape, entry: object) -> Names:
     """Lengths may be sharded as their sequences are, if their entry says so; all others are whole."""
     if name in _LENGTHS and isinstance(entry, tuple) and max(entry, default=1) > 1:
         return ("b",)
