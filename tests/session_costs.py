@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from session_order import MEASURED, WAITING
+from session_order import MEASURED, WAITING, scope
 
 BUDGET: dict[str, float] = json.loads((Path(__file__).parent / "cpu_budget.json").read_text())
 """CPU seconds of each folder's tests in `make test` on the machine of `docs/decisions.md`."""
@@ -31,7 +31,7 @@ LEAST = 5.0
 
 SLOW_TESTS = MEASURED.with_name("slow_tests.txt")
 """Where the tests that are slow are written."""
-SLOW = 0.35
+SLOW = 0.25
 """CPU seconds from which a test is slow."""
 
 
@@ -68,7 +68,8 @@ def over_budget(measured: dict[str, float], budget: dict[str, float]) -> list[st
 
 
 def slow_tests(measured: Mapping[str, float]) -> Iterator[str]:
-    """The slow ones of tests: a test function of which half the parameter sets are, else each set; a file that waits for processes.
+    """The slow ones of tests: a test function of which half the parameter sets are, else each set; of those that wait for processes
+    all that share jobs.
 
     Args:
         measured: CPU seconds of each test, by its node id.
@@ -76,16 +77,16 @@ def slow_tests(measured: Mapping[str, float]) -> Iterator[str]:
     functions: defaultdict[str, list[str]] = defaultdict(list)
     for name in measured:
         functions[name.partition("[")[0]].append(name)
-    files = set[str]()
+    together = set[str]()
     for function, names in functions.items():
         slow = [name for name in names if measured[name] >= SLOW]
         if slow and function.startswith(WAITING):  # its tests share jobs: another test would have to start them
-            files.add(function.partition("::")[0])
+            together.add(scope(function))
         elif 2 * len(slow) >= len(names):
             yield function
         else:
             yield from slow
-    yield from files
+    yield from together
 
 
 def cpu_seconds() -> float:

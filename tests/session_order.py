@@ -63,10 +63,10 @@ def mark_further_samples(items: list[pytest.Item]) -> None:
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Mark as `slow` what the list of slow tests names: a test, all sets of parameters of one, or a file."""
+    """Mark as `slow` what the list of slow tests names: a test, all sets of parameters of one, or all that share jobs."""
     slow = frozenset(SLOW_LIST.read_text().splitlines())
     for item in items:
-        if not slow.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0])):
+        if not slow.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], scope(item.nodeid))):
             item.add_marker("slow")
 
 

@@ -9,12 +9,12 @@ import jax
 import networks
 import pytest
 from alpa import AlpaLinks
+from planner_graphs import CommunicationOnly
 from program_text import read_collectives
 from running import arguments_of, compiled
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.cost import CommunicationOnly
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.space.problem import SearchOptions

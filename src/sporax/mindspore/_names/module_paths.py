@@ -109,6 +109,7 @@ _PATHS_OF = {
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
         dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
     """,
+    "sporax.mindspore.dataset._iterators": "dataset.engine.iterators",
     "sporax.mindspore.dataset.config": "dataset.core.config",
     "sporax.mindspore.dataset.debug": "dataset.debug.debug_hook dataset.debug.pre_defined_hook",
     "sporax.mindspore.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",

@@ -14,6 +14,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _callbacks: DSCallback
     _json_pipelines: compare deserialize serialize show
     _nodes.batches: BatchInfo
+    _line_reader: LineReader
     _sources.arrays: Cifar10Dataset Cifar100Dataset FakeImageDataset PhotoTourDataset SemeionDataset STL10Dataset
         SVHNDataset USPSDataset
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
@@ -41,6 +42,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     """,
 )
 _UNLISTED = {
+    **homes_in(__name__, "_iterators: _set_training_dataset _get_training_dataset _reset_training_dataset"),
     "WaitedDSCallback": "sporax.mindspore.train.callback._waited:WaitedDSCallback",  # of a layer above
     "context": "sporax.mindspore.context",  # loads JAX, which reading data does not need
 }

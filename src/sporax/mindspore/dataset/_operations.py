@@ -63,6 +63,18 @@ def recorded_arguments(made: Recorded, kind: type | None = None) -> dict[str, An
 
 Values = tuple[Array, ...]
 
+#: Transforms that MindSpore has for arrays alone: they give arrays of Pillow images.
+_OF_ARRAYS = frozenset(
+    """
+    AdjustSharpness Affine AutoAugment BoundingBoxAugment ConvertColor Crop CutMixBatch CutOut Erase GaussianBlur
+    HorizontalFlip MixUpBatch Normalize NormalizePad PadToSize Posterize RandAugment RandomAdjustSharpness
+    RandomAutoContrast RandomCropDecodeResize RandomCropWithBBox RandomEqualize RandomHorizontalFlipWithBBox RandomInvert
+    RandomPosterize RandomResize RandomResizeWithBBox RandomResizedCropWithBBox RandomSelectSubpolicy RandomSolarize
+    RandomVerticalFlipWithBBox Rescale ResizeWithBBox ResizedCrop Rotate SlicePatches Solarize ToType TrivialAugmentWide
+    VerticalFlip
+    """.split()
+)
+
 
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
@@ -104,7 +116,7 @@ class Transform(Recorded, Operation):
     """Whether images that it gives are Pillow's, whatever it took."""
 
     keeps_pillow: bool = True
-    """Whether images that it makes of Pillow's are Pillow's again."""
+    """Whether images that it makes of Pillow's are Pillow's again; those in `_OF_ARRAYS` are not."""
 
     only_pillow: bool = False
     """Whether it works on Pillow images alone in MindSpore."""
@@ -125,6 +137,11 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        wrong = next(
+            (value for value in inputs if isinstance(value, (list, tuple, int, float, str, bytes, dict, set))), None
+        )
+        if wrong is not None and ".dataset.vision." in type(self).__module__:
+            raise SporaxTypeError(f"For '{self.name}', Input should be NumPy or PIL image, got {type(wrong)}.")
         # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
@@ -145,7 +162,7 @@ def on_values(operation: Operation, values: Values, rng: np.random.Generator) ->
         return operation.on_row(values, rng)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_row(tuple(map(pixels, values)), rng)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return tuple(map(_as_pillow, results))
     return results
 
@@ -159,7 +176,7 @@ def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, k
         return operation.on_block(columns, rows, key)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_block([as_pixels(column) for column in columns], rows, key)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return [[_as_pillow(value) for value in column] for column in results]
     return results
 
@@ -207,7 +224,8 @@ class OneToOne(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         if len(values) != 1:
             raise SporaxRuntimeError(
-                f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
+                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
+                f"input. Got {len(values)}; map each column by itself."
             )
         return (self._one(values[0]),)
 
@@ -299,8 +317,8 @@ class PythonFunction(Operation):
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}; "
-                "map operation: [PyFunc] failed."
+                "For 'map', Exception thrown from user defined Python function in dataset: the function "
+                f"{self.name!r} failed with {type(error).__name__}: {error}; map operation: [PyFunc] failed."
             ) from error
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
@@ -339,7 +357,10 @@ def as_operation(where: str, operation: object) -> Operation:
         return operation
     # A class is callable, but handing one over is a forgotten pair of parentheses.
     if isinstance(operation, type) or not callable(operation):
-        raise SporaxValueError.must(where, "every operation", "be a transform object or a callable", repr(operation))
+        raise SporaxValueError(
+            f"For '{where}', Parameter operations's element of method {where} should be a transform object or a callable, but "
+            f"got {operation!r}."
+        )
     return PythonFunction(operation)
 
 

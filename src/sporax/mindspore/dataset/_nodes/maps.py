@@ -123,7 +123,9 @@ def healthy(
     if mode is mode.SKIP or not failed:
         return
     if not good:
-        raise SporaxRuntimeError("For 'map', rows that fail are to be replaced, but there is no good one: all failed.")
+        raise SporaxRuntimeError(
+            "For 'map', All data is garbage: rows that fail are to be replaced, but there is no good one."
+        )
     for row in itertools.islice(itertools.cycle(good), failed):
         yield {name: value.copy() for name, value in row.items()}
 
@@ -212,8 +214,8 @@ class _Applied:
             before = before if operation.only_looks else operation
         if len(columns) != len(self.outputs):
             raise SporaxRuntimeError(
-                f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "
-                f"{len(self.outputs)}: {list(self.outputs)}."
+                "For 'map', Invalid columns, the number of columns returned in 'map' operations should match the number of "
+                f"'output_columns', but got {len(columns)} and {len(self.outputs)}: {list(self.outputs)}."
             )
         results = dict(zip(self.outputs, map(as_pixels, columns), strict=True))
         return {name: results[name] if name in results else block[name] for name in self.columns}

@@ -200,6 +200,8 @@ def _prepare(
     fields = [field.name for field in schema.fields]
     _checks.check_columns_exist(where, columns or (), fields)
     # Any of them without the others would be ignored.
+    if sample is None and num_padded:
+        raise SporaxRuntimeError(f"For '{where}', num_padded is specified but padded_sample is not. Got {num_padded}.")
     if (sample is None) != (num_padded == 0) or (sample is not None and columns is None):
         raise SporaxRuntimeError(
             f"For '{where}', 'padded_sample', 'num_padded' and 'columns_list' must be given together, but got "
@@ -223,9 +225,7 @@ def _common_schema(where: str, shards: Sequence[Shard]) -> Schema:
 def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Mapping[str, Any]) -> Row:
     lacking = next((name for name in columns if name not in sample), None)
     if lacking is not None:
-        raise SporaxRuntimeError(
-            f"For '{where}', 'padded_sample' must have all of 'columns_list', but lacks {lacking!r}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', padded_sample cannot match columns_list. It lacks {lacking!r}.")
     return {name: _padding_value(where, schema.field(name), sample[name]) for name in columns}
 
 

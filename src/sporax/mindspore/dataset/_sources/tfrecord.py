@@ -83,7 +83,8 @@ def find_records(where: str, path: Path, compression: str) -> list[memoryview]:
         fault = _fault(view, start)
         if fault:
             raise SporaxRuntimeError(
-                f"For '{where}', {str(path)!r} is no whole TFRecord file: record {len(records)} at offset {start} {fault}."
+                f"For '{where}', {str(path)!r} cannot be opened, not valid TFRecordDataset files: record {len(records)} at "
+                f"offset {start} {fault}."
             )
         (length,) = struct.unpack_from("<Q", view, start)
         # A view, not a copy: a mapped file is read when the row is.

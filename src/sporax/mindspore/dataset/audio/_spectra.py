@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -40,6 +40,7 @@ def melscale_fbanks(
         mel_type: the formula of the scale.
     """
     where = "melscale_fbanks"
+    _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
     _member(where, "norm", norm, NormType)
     _member(where, "mel_type", mel_type, MelType)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
@@ -53,8 +54,16 @@ def melscale_fbanks(
 
 def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
     """Triangles of equal width over frequencies: (n_freqs, n_filter) float32; arguments as in `melscale_fbanks`."""
+    _check_banks("linear_fbanks", n_freqs, f_min, f_max, "n_filter", n_filter, sample_rate)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
     return _triangles(frequencies, np.linspace(f_min, f_max, n_filter + 2)).astype(np.float32)
+
+
+def _check_banks(where: str, n_freqs: int, f_min: float, f_max: float, name: str, count: int, sample_rate: int) -> None:
+    for what, number in (("n_freqs", n_freqs), (name, count), ("sample_rate", sample_rate)):
+        check_int(where, what, number, 1)
+    if check_number(where, "f_max", f_max, 0, open_low=True) <= check_number(where, "f_min", f_min, 0):
+        raise SporaxValueError(f"For '{where}', f_max must be greater than f_min, but got {f_max} and {f_min}.")
 
 
 def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Array:
@@ -154,7 +163,10 @@ class Spectrogram(WaveTransform):
         self._width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
         self._hop = self._width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
         if self._width > self._size:
-            raise SporaxValueError(f"For '{where}', 'win_length' must be at most {n_fft}, but got {win_length}.")
+            raise SporaxValueError(
+                f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
+                f"{n_fft}."
+            )
         self._pad = check_int(where, "pad", pad, 0)
         _member(where, "window", window, WindowType)
         _member(where, "pad_mode", pad_mode, BorderType)
@@ -224,9 +236,11 @@ class MelScale(WaveTransform):
     ) -> None:
         where = "MelScale"
         low = check_number(where, "f_min", f_min)
-        high = check_int(where, "sample_rate", sample_rate, 1) // 2 if f_max is None else f_max
-        if check_number(where, "f_max", high) <= low:
-            raise SporaxValueError(f"For '{where}', 'f_max' must be above 'f_min', but got {high} and {f_min}.")
+        high = check_int(where, "sample_rate", sample_rate, 0) // 2 if f_max is None else f_max
+        if check_number(where, "f_max", high, 0) <= low:
+            raise SporaxValueError(
+                f"For '{where}', {where}: f_max should be greater than f_min, but got {high} and {f_min}."
+            )
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
         self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
 
@@ -282,7 +296,7 @@ class SpectralCentroid(WaveTransform):
         pad: int = 0,
         window: WindowType = WindowType.HANN,
     ) -> None:
-        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 1)
+        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 0)
         self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
         self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
 
@@ -385,11 +399,11 @@ class _Masking(RandomTransform):
 
     _dim: int
 
-    def _accept(self, iid_masks: bool, name: str, width: int, mask_start: int, mask_value: float) -> None:
+    def _accept(self, iid_masks: bool, width: int, mask_start: int, mask_value: float) -> None:
         where = type(self).__name__
         self._iid = check_bool(where, "iid_masks", iid_masks)
-        self._width = check_int(where, name, width, 0)
-        self._start = check_int(where, "mask_start", mask_start, 0)
+        self._width = check_int(where, "mask_param", width, 0, FLOAT32_MAX)
+        self._start = check_int(where, "mask_start", mask_start, 0, FLOAT32_MAX)
         self._value = check_number(where, "mask_value", mask_value, 0)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:
@@ -430,7 +444,7 @@ class FrequencyMasking(_Masking):
     def __init__(
         self, iid_masks: bool = False, freq_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
     ) -> None:
-        self._accept(iid_masks, "freq_mask_param", freq_mask_param, mask_start, mask_value)
+        self._accept(iid_masks, freq_mask_param, mask_start, mask_value)
 
 
 class TimeMasking(_Masking):
@@ -448,4 +462,4 @@ class TimeMasking(_Masking):
     def __init__(
         self, iid_masks: bool = False, time_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
     ) -> None:
-        self._accept(iid_masks, "time_mask_param", time_mask_param, mask_start, mask_value)
+        self._accept(iid_masks, time_mask_param, mask_start, mask_value)

@@ -31,7 +31,9 @@ def check_string(where: str, value: Array) -> str:
         SporaxRuntimeError: another shape or dtype.
     """
     if value.ndim or value.dtype.kind != "U":
-        raise SporaxRuntimeError.must(where, "the input", "be one str", f"{value.dtype} of shape {value.shape}")
+        raise SporaxRuntimeError(
+            f"For '{where}', the input shape should be scalar and its data type string, but got {value.dtype} {value.shape}."
+        )
     return str(value)
 
 
@@ -197,7 +199,7 @@ class PythonTokenizer(OneToOne):
         self._tokenizer = tokenizer
 
     def _one(self, value: Array) -> Array:
-        text = check_string("PythonTokenizer", value)
+        text = check_string("PythonTokenizer", np.char.decode(value) if value.dtype.kind == "S" else value)
         try:
             return np.array(list(self._tokenizer(text)), np.str_)
         except SporaxError:

@@ -57,7 +57,7 @@ class Vectors:
                 if len(table) == limit:
                     break
         if not table:
-            raise SporaxRuntimeError(f"For '{cls.__name__}', the file '{path}' must hold vectors, but has none.")
+            raise SporaxRuntimeError(f"For '{cls.__name__}', invalid file, file is empty. It is '{path}'.")
         return cls(table, dim)
 
     @classmethod
@@ -70,7 +70,8 @@ class Vectors:
             ) from error
         if len(vector) != dim or not dim:
             raise SporaxRuntimeError(
-                f"For '{cls.__name__}', {dim} numbers must follow the word in {where}, not {len(vector)}."
+                f"For '{cls.__name__}', all vectors must have the same number of dimensions, but got dim {len(vector)} while "
+                f"expecting {dim}: {where}."
             )
         return vector
 

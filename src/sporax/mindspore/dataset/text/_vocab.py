@@ -74,7 +74,10 @@ class Vocab:
         # `Counter` keeps the order, so the first repeated word is named.
         double = next((word for word, count in collections.Counter(ordered).items() if count > 1), None)
         if double is not None:
-            raise SporaxValueError(f"For 'Vocab.from_list', every word must occur once, but {double!r} occurs again.")
+            raise SporaxValueError(
+                f"For 'Vocab.from_list', special_tokens contains duplicate or word_list does: every word must occur once, but "
+                f"{double!r} occurs again."
+            )
         return cls.from_dict({word: number for number, word in enumerate(ordered)})
 
     @classmethod
@@ -97,7 +100,9 @@ class Vocab:
         words = path.read_text(encoding="utf-8").splitlines()
         if delimiter:
             words = [line.split(delimiter)[0] for line in words]
-        limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size, 1)
+        limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size)
+        if limit is not None and limit <= 0:
+            raise SporaxValueError(f"For 'Vocab.from_file', Input vocab_size must be greater than 0. Got {limit}.")
         # Empty lines are no words; the limit counts words of the file only.
         return cls.from_list([word for word in words if word][:limit], special_tokens, special_first)
 
@@ -134,6 +139,10 @@ class Vocab:
                         f"For 'Vocab.from_dataset', column {name!r} must hold str, but has {value.dtype}."
                     )
                 counts.update(value.reshape(-1).tolist())
+        if freq_range is not None and (not isinstance(freq_range, tuple) or len(freq_range) != 2):
+            raise SporaxValueError(
+                f"For 'Vocab.from_dataset', freq_range needs to be a tuple of 2 element. Got {freq_range!r}."
+            )
         low, high = (None, None) if freq_range is None else freq_range
         selected = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
         # The alphabet decides among equals, so that the result does not depend on the order of rows.
@@ -186,7 +195,7 @@ class Lookup(OneToOne):
         # Looked up once, so that a wrong token is an error at the user's line.
         if unknown_token is not None:
             if check_str("Lookup", "unknown_token", unknown_token) not in self._ids:
-                raise SporaxValueError.must("Lookup", "unknown_token", "be in the vocabulary", repr(unknown_token))
+                raise SporaxValueError(f"For 'Lookup', unknown_token: [{unknown_token}], doesn't exist in vocab.")
             self._unknown = self._ids[unknown_token]
 
     def _one(self, value: Array) -> Array:
@@ -197,6 +206,7 @@ class Lookup(OneToOne):
         if None in ids:
             word = value.reshape(-1)[ids.index(None)]
             raise SporaxRuntimeError(
-                f"For 'Lookup', the word {str(word)!r} is not in the vocabulary; add it or pass 'unknown_token'."
+                f"For 'Lookup', token: \"{word}\" doesn't exist in vocab and no unknown token is specified. Add it, or pass "
+                "'unknown_token'."
             )
         return np.array(ids, self._dtype).reshape(value.shape)

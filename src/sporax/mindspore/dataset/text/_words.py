@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, numpy_dtype
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 
@@ -129,25 +129,34 @@ class ToNumber(OneToOne):
         self._dtype = numpy_dtype("ToNumber", "data_type", data_type)
         # bool and strings have no parse of numbers.
         if self._dtype.kind not in "iuf":
-            raise type_error("ToNumber", "data_type", "a numeric dtype", data_type)
+            raise SporaxTypeError(f"For 'ToNumber', data_type: {data_type} is not numeric data type.")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
             raise SporaxRuntimeError(f"For 'ToNumber', the input must be str, but got {value.dtype}.")
-        # `int` refuses "1.5", which must not be rounded silently.
-        kind = float if self._dtype.kind == "f" else int
+        numbers = [self._number(text) for text in value.reshape(-1).tolist()]
+        return np.array(numbers, self._dtype).reshape(value.shape)
+
+    def _number(self, text: str) -> Array:
         try:
-            numbers = [kind(text) for text in value.reshape(-1).tolist()]
-            return np.array(numbers, self._dtype).reshape(value.shape)
+            # `int` refuses "1.5", which must not be rounded silently.
+            with np.errstate(over="ignore"):
+                number = np.array((float if self._dtype.kind == "f" else int)(text), self._dtype)
         except (ValueError, OverflowError) as error:
-            raise SporaxRuntimeError(f"For 'ToNumber', the input must be numbers of {self._dtype}: {error}") from error
+            fault = f'it is invalid to convert "{text}" to a number of {self._dtype}: {error}'
+            if isinstance(error, OverflowError):
+                fault = f"{text} is outside of valid {self._dtype} range"
+            raise SporaxRuntimeError(f"For 'ToNumber', {fault}.") from error
+        if np.isinf(number) and "inf" not in text.lower():
+            raise SporaxRuntimeError(f"For 'ToNumber', {text} is outside of valid {self._dtype} range.")
+        return number
 
 
 class Truncate(OneToOne):
     """At most the first `max_seq_len` elements of an array (n,)."""
 
     def __init__(self, max_seq_len: int) -> None:
-        self._length = check_int("Truncate", "max_seq_len", max_seq_len, 0)
+        self._length = check_int("Truncate", "max_seq_len", max_seq_len, 1)
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1:
@@ -243,11 +252,15 @@ class SlidingWindow(OneToOne):
     def __init__(self, width: int, axis: int = 0) -> None:
         self._width = check_int("SlidingWindow", "width", width, 1)
         if check_int("SlidingWindow", "axis", axis) not in (0, -1):
-            raise SporaxValueError(f"For 'SlidingWindow', the argument 'axis' must be 0 or -1, but got {axis}.")
+            raise SporaxValueError(
+                f"For 'SlidingWindow', SlidingWindow: axis supports 0 or -1 only for now, but got {axis}."
+            )
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1:
-            raise SporaxRuntimeError(f"For 'SlidingWindow', the input must have the shape (n,), but got {value.shape}.")
+            raise SporaxRuntimeError(
+                f"For 'SlidingWindow', SlidingWindow: SlidingWindow supports 1D input only for now, but got {value.ndim}D."
+            )
         if len(value) < self._width:
             return np.zeros((0, self._width), value.dtype)
         # A copy: the view overlaps with itself and must not be written to.

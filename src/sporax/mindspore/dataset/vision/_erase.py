@@ -78,7 +78,7 @@ class CutOut(RandomTransform):
         height, width = value.shape[:2] if self._is_hwc else value.shape[1:]
         if self._length > min(height, width):
             raise SporaxRuntimeError(
-                f"For 'CutOut', 'length' must not be larger than the image {height} x {width}, but got {self._length}."
+                f"For 'CutOut', box size is too large for image erase: 'length' is {self._length} in an image {height} x {width}."
             )
         # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
         return rng.integers(0, (height + 1, width + 1), (self._count, 2))

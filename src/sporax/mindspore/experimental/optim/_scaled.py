@@ -15,7 +15,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.mint import optim as mint
+from sporax.mindspore.mint.optim import _optimizers as mint
 from sporax.mindspore.mint.optim._optimizer import (
     Array,
     GroupStep,

@@ -14,7 +14,8 @@ Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of Min
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -316,28 +317,37 @@ def _flash_attention_score(
     query = apart(name, query, input_layout, head_num)
     key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, head_num)
-    lengths = query.shape[1], key.shape[1]
-    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
-    shift = inputs.get("real_shift")
-    if shift is not None:
-        if shift.shape[-2:] != lengths:
-            raise SporaxNotImplementedError(
-                f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
-            )
-        shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
-    scores = _scores(query, key, shift, visible, scale_value)
-    drops = keep_prob < 1
-    remaining = (
-        _not_dropped(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
-    )
-    result = _weighted(scores, value, remaining, keep_prob)
+    result, statistics = jax.checkpoint(
+        partial(_attention, sparse_mode, (pre_tokens, next_tokens), scale_value, keep_prob)
+    )(query, key, value, inputs)
     # MindSpore's kernel stores each number eight times, for its own alignment.
-    statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
+    copies = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in statistics)
     if input_layout.startswith("T"):
-        statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
-    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
-    largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
+        copies = (statistic[0].swapaxes(0, 1) for statistic in copies)
+    largest, total = copies
     return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
+
+
+def _attention(
+    mode: int, reach: tuple[int, int], scale: float, keep_prob: float, query: Array, key: Array, value: Array,
+    inputs: Mapping[str, Array],
+) -> tuple[Array, tuple[Array, ...]]:  # fmt: skip
+    """The result and the statistics of (batch, length, heads, size); as kernels do, the backward pass computes scores again."""
+    name = "FlashAttentionScore"
+    lengths, ends = (query.shape[1], key.shape[1]), (inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen"))
+    visible = allowed(name, mode, reach, inputs.get("attn_mask"), lengths, ends)
+    shift = inputs.get("real_shift")
+    if shift is not None and shift.shape[-2:] != lengths:
+        raise SporaxNotImplementedError(
+            f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
+        )
+    # The formula scales the sum of both.
+    scores = _scores(query, key, None if shift is None else shift.astype(jnp.float32) * scale, visible, scale)
+    drawn = inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape
+    remaining = _not_dropped(*drawn) if keep_prob < 1 else None
+    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
+    statistics = tuple(map(jax.lax.stop_gradient, _statistics(scores)))
+    return _weighted(scores, value, remaining, keep_prob), statistics
 
 
 class FlashAttentionScore(Primitive):
@@ -365,19 +375,10 @@ class FlashAttentionScore(Primitive):
     """
 
     operator = _flash_attention_score
-    attribute_names = (
-        *("head_num", "keep_prob", "scale_value", "pre_tokens", "next_tokens", "inner_precise", "input_layout"),
-        "sparse_mode",
+    attribute_names = tuple(
+        "head_num keep_prob scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode".split()
     )
-    defaults = {
-        "keep_prob": 1.0,
-        "scale_value": 1.0,
-        "pre_tokens": EVERYTHING,
-        "next_tokens": EVERYTHING,
-        "inner_precise": 0,
-        "input_layout": "BSH",
-        "sparse_mode": 0,
-    }
+    defaults = dict(zip(attribute_names[1:], (1.0, 1.0, EVERYTHING, EVERYTHING, 0, "BSH", 0), strict=True))
 
     def __init__(
         self,
@@ -391,17 +392,10 @@ class FlashAttentionScore(Primitive):
         sparse_mode: int = 0,
     ) -> None:
         check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
+        windows = pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode
         # By name, since the class's order differs from the operator's.
-        super().__init__(
-            head_num=head_num,
-            keep_prob=keep_prob,
-            scale_value=scale_value,
-            pre_tokens=pre_tokens,
-            next_tokens=next_tokens,
-            inner_precise=inner_precise,
-            input_layout=input_layout,
-            sparse_mode=sparse_mode,
-        )
+        settings = zip(self.attribute_names, (head_num, keep_prob, scale_value, *windows), strict=True)
+        super().__init__(**dict(settings))
         self._drops = keep_prob < 1
 
     def __call__(
