@@ -374,6 +374,23 @@ def test_operators_may_be_cut_against_their_rules_by_layouts():
     assert actual.array.addressable_shards[0].data.shape == (8, 4)
 
 
+GRID = Layout((2, 4), ("a", "b"))
+
+
+@pytest.mark.parametrize("entry", [(1, 4), GRID("None", "b")], ids=["numbers", "layouts"])
+@pytest.mark.parametrize("operator", [ops.Concat, ops.Stack, ops.AddN])
+def test_a_list_of_tensors_may_have_one_entry_with_those_of_its_tensors(operator, entry):
+    pair = Tensor(X), Tensor(X + 1)
+    expected = operator()(pair).asnumpy()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    nested = operator().shard(((entry, entry),))
+    result = ms.jit(lambda first, second: nested((first, second)))(*pair)
+    np.testing.assert_array_equal(result.asnumpy(), expected)
+    assert result.array.addressable_shards[0].data.size == expected.size // 4
+    with pytest.raises(SporaxRuntimeError, match="one entry for each of the 2 tensors"):
+        ms.jit(lambda first, second: operator().shard(((entry,) * 3,))((first, second)))(*pair)
+
+
 class Products(nn.Cell):
     """Two products, each sharded in the form that the other one's result has."""
 

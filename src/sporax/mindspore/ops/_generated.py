@@ -19,13 +19,13 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
 from sporax.mindspore.ops.array import join_split, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.mindspore.ops.math import reduction
-from sporax.mindspore.ops.nn import activation, convolution
-from sporax.mindspore.ops.nn.convolution import Setting
+from sporax.mindspore.ops.nn import activation
+from sporax.mindspore.ops.nn.convolution import Setting, _biased, _convolved, conv_transpose2d
 
 GENERATED: dict[str, type[Any]] = {
     "GroupedMatmul": GroupedMatmul,
@@ -190,9 +190,6 @@ def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array
     return input[(*(slice(None),) * where, slice(start, end, step))]
 
 
-# ------------------------------------------------------------------------------------------------------------ matrices
-
-
 def _diagonals(call: Call, shapes: Shapes) -> Dims:
     rank = len(shapes[0])
     return Dims((numbered(rank, along(call, "axis1", 1, rank) | along(call, "axis2", 0, rank)),))
@@ -212,11 +209,7 @@ def _batches(call: Call, shapes: Shapes) -> Dims:
 
 @operator("SolveTriangular()", function="", classes=GENERATED, dims=_batches)
 def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, unit_diagonal: bool = False) -> Array:
-    """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read.
-
-    Raises:
-        SporaxValueError: `trans` is none of these.
-    """
+    """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read."""
     check.one_of("SolveTriangular", trans, (0, 1, 2), "trans")
     columns = b[..., None] if b.ndim == a.ndim - 1 else b
     result = jax.lax.linalg.triangular_solve(
@@ -229,9 +222,6 @@ def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, u
         unit_diagonal=unit_diagonal,
     )
     return result.reshape(b.shape)
-
-
-# ---------------------------------------------------------------------------------------------------------------- images
 
 
 def _channels(call: Call, shapes: Shapes) -> Dims:
@@ -258,12 +248,8 @@ def _convolution(
 ) -> Array:
     """`conv2d` of images (or `conv1d`, `conv3d`, by the rank), with `padding` cells around; or `conv_transpose2d`."""
     if transposed:
-        up = convolution.conv_transpose2d.kernel
-        return up(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return OPERATORS[f"conv{weight.ndim - 2}d"].kernel(input, weight, bias, stride, "pad", padding, dilation, groups)
-
-
-# -------------------------------------------------------------------------------------------------------- cosine transforms
+        return conv_transpose2d.kernel(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _biased(_convolved("Convolution", input, weight, stride, "pad", padding, dilation, groups), bias)
 
 
 def _cosine(name: str, over_all: bool) -> None:

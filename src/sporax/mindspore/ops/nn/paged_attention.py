@@ -79,7 +79,17 @@ class ReshapeAndCache(Primitive):
         return key
 
 
-@operator(function="")
+def _paged_dims(call: Call, shapes: Shapes) -> Dims:
+    """Heads are sharded alike, and so are sequences; blocks are whole."""
+    query, cache = shapes[:2]
+    heads = len(query) - (2 if len(query) > 2 and query[-2] == call.get("head_num") else 1)
+    of_query = tuple({0: "b", heads: "heads"}.get(dim, f"q{dim}!") for dim in range(len(query)))
+    of_cache = tuple("heads" if dim == 2 else f"c{dim}!" for dim in range(len(cache)))
+    shifts = [numbered(len(shape), range(len(shape)), "s") for shape in shapes[5:]]
+    return Dims((of_query, of_cache, of_cache, ("b", "t!"), ("b",), *shifts))
+
+
+@operator(function="", dims=_paged_dims)
 def _paged_attention(
     query: Array,
     key_cache: Array,
