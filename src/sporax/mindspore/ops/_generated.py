@@ -203,7 +203,7 @@ def _trace_v2(input: Array, offset: int = 0, axis1: int = 1, axis2: int = 0, dty
 
 
 def _batches(call: Call, shapes: Shapes) -> Dims:
-    """Matrices and what they are applied to are whole, their batches are sharded alike."""
+    """Matrices and what they are applied to are whole, their batches are sharded equally."""
     return Dims(tuple(numbered(len(shape), range(len(shapes[0]) - 2, len(shape))) for shape in shapes))
 
 
@@ -226,9 +226,9 @@ def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, u
 
 def _channels(call: Call, shapes: Shapes) -> Dims:
     """Images and kernels are whole; channels are sharded where one group has all."""
-    whole = "!" if call.get("groups", 1) != 1 else ""
+    mark = "!" if call.get("groups", 1) != 1 else ""
     spatial = len(shapes[0]) - 2
-    first, second = f"in{whole}", f"out{whole}"
+    first, second = f"in{mark}", f"out{mark}"
     kernel = (first, second) if call.get("transposed", False) else (second, first)
     images, kernels = (numbered(spatial, range(spatial), letter) for letter in "xk")
     return Dims((("n", first, *images), (*kernel, *kernels), *[(second,)] * (len(shapes) - 2)))
