@@ -187,7 +187,11 @@ def test_memory_of_what_a_loop_carries_is_that_of_the_compiled_program(kind):
     step, carry = CARRIES[kind], jax.ShapeDtypeStruct((64, 64), jnp.float32)
     more = [jax.ShapeDtypeStruct((4, 64, 64), jnp.float32) if kind == "gradients" else carry]
     arguments = [carry] if kind in ("elementwise", "product", "roll", "reduced") else [carry, *more]
-    ways = {"kept": (step, ()), "donated": (step, (0,)), "made before": (lambda c, *data: step(c * 2, *data), ())}
+    ways = {
+        "not donated": (step, ()),
+        "donated": (step, (0,)),
+        "made before": (lambda c, *data: step(c * 2, *data), ()),
+    }
     for name, (function, donated) in ways.items():
         planned = sporax.plan(function, *arguments, devices=1, donate_argnums=donated)
         compiled = device_bytes(planned.jitted(donated).lower(*arguments).compile())
