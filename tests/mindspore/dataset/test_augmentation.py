@@ -141,7 +141,7 @@ def test_cut_out_covers_squares_that_may_reach_over_the_edge():
     assert {4, 8, 12} <= sizes
     planes = vision.CutOut(4, is_hwc=False)(FLAT.transpose(2, 0, 1))
     assert ((planes == 0).sum((1, 2)) == (planes[0] == 0).sum()).all()
-    with pytest.raises(RuntimeError, match="larger than the image"):
+    with pytest.raises(RuntimeError, match="box size is too large for image erase"):
         vision.CutOut(17)(FLAT)
 
 

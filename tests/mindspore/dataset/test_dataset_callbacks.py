@@ -150,7 +150,7 @@ def test_errors():
 
     with pytest.raises(AttributeError, match="must override at least one event"):
         data.map(lambda x: x, callbacks=Silent())
-    with pytest.raises(TypeError, match="'callbacks' must be DSCallback"):
+    with pytest.raises(TypeError, match="Argument callbacks with value 3 is not of type"):
         data.map(lambda x: x, callbacks=3)
     with pytest.raises(ValueError, match="step_size is not within"):
         Recorder(0)

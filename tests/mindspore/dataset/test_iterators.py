@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sporax.mindspore.dataset as ds
+from sporax.mindspore.dataset import _iterators as iterators
 from sporax.mindspore.dataset import vision
 from sporax.mindspore.dataset._nodes.node import Node
 
@@ -45,7 +46,7 @@ def test_importing_the_package_needs_neither_jax_nor_grain():
 def test_an_iterator_lives_over_its_epochs_and_then_refuses():
     iterator = numbers(shuffle=False).batch(4).create_tuple_iterator(num_epochs=2, output_numpy=True)
     assert [[row[0].tolist() for row in iterator] for _ in range(2)] == [[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]] * 2
-    with pytest.raises(RuntimeError, match="all 2 epochs"):
+    with pytest.raises(RuntimeError, match="beyond the specified number of epochs. All 2 epochs"):
         next(iterator)
 
 
@@ -186,8 +187,35 @@ def test_a_released_iterator_refuses():
     iterator = numbers().create_dict_iterator(output_numpy=True)
     next(iterator)
     iterator.release()
-    with pytest.raises(RuntimeError, match="released"):
+    with pytest.raises(AttributeError, match="it was stopped: .* has no attribute '_runtime_context'"):
         next(iterator)
+
+
+def test_living_iterators_are_listed_and_released_together():
+    one, other = (numbers().create_tuple_iterator() for _ in range(2))
+    assert [reference() for reference in iterators.ITERATORS_LIST[-2:]] == [one, other]
+    count = len(iterators.ITERATORS_LIST)
+    del one
+    assert len(iterators.ITERATORS_LIST) == count - 1
+    iterators._cleanup()
+    with pytest.raises(AttributeError, match="stopped"):
+        next(other)
+
+
+@pytest.mark.parametrize("step", [0, 2, 5])
+def test_the_training_s_iterator_is_set_back_to_a_step(step):
+    data = ds.NumpySlicesDataset(list(range(3)), shuffle=True)
+    expected = [int(row[0]) for _ in range(2) for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+    iterator = data.create_tuple_iterator(num_epochs=2, output_numpy=True)
+    ds._set_training_dataset(iterator)
+    assert ds._get_training_dataset() is iterator
+    whole = [int(row[0]) for _ in range(2) for row in iterator]
+    ds._reset_training_dataset(step, 3)
+    rest = [int(row[0]) for _ in range(2 - step // 3) for row in iterator]
+    assert rest == whole[step:] and sorted(whole[:3]) == sorted(expected[:3])
+    for wrong, words in ((6, "must be less than dataset_size . num_epochs"), (-1, "must be >= 0")):
+        with pytest.raises(RuntimeError, match=f"Cannot reset the pipeline, reset step {words}"):
+            ds._reset_training_dataset(wrong, 3)
 
 
 def test_a_dataset_starts_from_a_source():
@@ -248,7 +276,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(KILLED)
@@ -258,7 +285,6 @@ def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_processes_give_the_same_rows(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROCESSES)
@@ -308,7 +334,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_processes_on_sequential_pipelines(tmp_path):
     script = tmp_path / "script.py"
@@ -451,7 +476,6 @@ def rows_in_shared_memory(columns):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
 @pytest.mark.parametrize(
     ("end", "code", "columns"),  # a size for each: these tests may run at the same time

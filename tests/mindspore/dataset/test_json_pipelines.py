@@ -337,7 +337,7 @@ def test_show_logs_the_pipeline(tmp_path, caplog):
 
 
 def test_wrong_arguments(tmp_path):
-    with pytest.raises(TypeError, match="For 'serialize', the argument 'dataset'"):
+    with pytest.raises(TypeError, match="For 'serialize', Argument dataset with value"):
         ds.serialize(3)
     with pytest.raises(TypeError, match="For 'deserialize'"):
         ds.deserialize([1])

@@ -137,7 +137,7 @@ def test_a_transform_called_with_an_image_gives_one_where_it_is_one(operation, e
 
 
 def test_pixels_are_averaged_over_areas_of_arrays_only():
-    with pytest.raises(TypeError, match="'interpolation' must not be AREA for a Pillow image"):
+    with pytest.raises(TypeError, match="Current Interpolation is not supported with PIL input"):
         mapped([DECODE, vision.Resize((4, 4), vision.Inter.AREA)])
 
 
@@ -178,3 +178,29 @@ def test_after_a_function_transforms_work_on_arrays_as_in_mindspore(operations, 
     data = ds.NumpySlicesDataset(SMALL[None], ["image"]).map(operations, "image")
     (image,) = next(iter(data.create_tuple_iterator(num_epochs=1, output_numpy=True)))
     assert image.reshape(-1)[:3].tolist() == first
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind"),
+    [
+        (vision.Rotate(10), np.ndarray),
+        (vision.HorizontalFlip(), np.ndarray),
+        (vision.Posterize(3), np.ndarray),
+        (vision.RandomInvert(1.0), np.ndarray),
+        (vision.CenterCrop(2), PIL.Image.Image),
+        (vision.Invert(), PIL.Image.Image),
+    ],
+)
+def test_transforms_of_arrays_alone_give_arrays_of_pillow_images(transform, kind):
+    image = PIL.Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    assert isinstance(transform(image), kind)
+    seen = []
+    data = ds.NumpySlicesDataset([np.asarray(image)], ["x"])
+    data = data.map([vision.ToPIL(), transform, lambda x: seen.append(x) or np.asarray(x, np.uint8)], ["x"])
+    list(data.create_dict_iterator(output_numpy=True, num_epochs=1))
+    assert isinstance(seen[0], kind)
+
+
+def test_the_bytes_of_a_file_may_be_one_value(tmp_path):
+    PIL.Image.fromarray(np.zeros((2, 3, 3), np.uint8)).save(tmp_path / "a.png")
+    assert vision.Decode()(np.array([(tmp_path / "a.png").read_bytes()])).shape == (2, 3, 3)

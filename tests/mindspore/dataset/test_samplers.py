@@ -183,7 +183,7 @@ def test_argument_errors(error, arguments):
         (TypeError, lambda: ds.RandomSampler("a")),
         (TypeError, lambda: ds.DistributedSampler(4, 1, shuffle="d")),
         (ValueError, lambda: ds.DistributedSampler(4, 1, num_samples=-1)),
-        (ValueError, lambda: ds.DistributedSampler(4, 1, offset=4)),
+        (RuntimeError, lambda: ds.DistributedSampler(4, 1, offset=4)),
         (TypeError, lambda: ds.DistributedSampler(None, None)),
         (TypeError, lambda: ds.SubsetSampler(["a"])),
         (TypeError, lambda: ds.SubsetSampler("ab")),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cloudpickle
 import numpy as np
+import PIL.Image
 import pytest
 import source_cases
 import source_files
@@ -201,7 +202,7 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(RuntimeError, match=r"001_0002\.jpg' cannot be read"):
         list(data)
     (folder / "001.ak47" / "001_0001.jpg").write_bytes(b"no image")
-    with pytest.raises(RuntimeError, match=r"001_0001\.jpg.* not an image"):
+    with pytest.raises(RuntimeError, match=r"001_0001\.jpg.* Invalid image"):
         list(ds.Caltech256Dataset(str(folder), decode=True, shuffle=False))
 
 
@@ -371,7 +372,7 @@ def test_names_of_faces_follow_the_files_own_order(root):
 def test_arguments_that_are_not_offered_are_refused(root):
     folder = str(source_files.write("classes", root))
     ds.Caltech256Dataset(folder, cache=None)
-    with pytest.raises(TypeError, match="'cache' must be a DatasetCache"):
+    with pytest.raises(TypeError, match="Argument cache with value 3 is not of type .a DatasetCache"):
         ds.Caltech256Dataset(folder, cache=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         ds.Caltech256Dataset(folder, colour=3)
@@ -471,3 +472,24 @@ def test_sounds_of_every_width(tmp_path, width, data, expected):
         path.write_bytes(content)
         with pytest.raises(RuntimeError, match=f"1_0\\.wav.*{text}"):
             list(ds.YesNoDataset(str(tmp_path)))
+
+
+def test_columns_of_words_may_be_aligned_by_spaces(tmp_path):
+    (tmp_path / "test.txt").write_text("He PRP B-NP\nreckons   VBZ  B-VP\n\n")
+    (row,) = ds.CoNLL2000Dataset(str(tmp_path), "test").create_dict_iterator(output_numpy=True, num_epochs=1)
+    assert [column.tolist() for column in row.values()] == [["He", "reckons"], ["PRP", "VBZ"], ["B-NP", "B-VP"]]
+
+
+def test_each_polygon_of_a_thing_is_a_row(tmp_path):
+    PIL.Image.new("RGB", (2, 2)).save(tmp_path / "a.png")
+    thing = {"image_id": 1, "iscrowd": 0, "category_id": 1, "segmentation": [[1, 2, 3], [4, 5]]}
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": [thing],
+        "categories": [{"id": 1, "name": "x"}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    (row,) = ds.CocoDataset(str(tmp_path), str(tmp_path / "a.json"), "Stuff").create_dict_iterator(
+        output_numpy=True, num_epochs=1
+    )
+    assert row["segmentation"].tolist() == [[1, 2, 3], [4, 5, -1]] and row["iscrowd"].tolist() == [[0]]

@@ -107,7 +107,7 @@ def test_a_schema_says_names_and_types():
         column(ds.GeneratorDataset(lambda: iter([1]), schema=words))
     with pytest.raises(ValueError, match="'schema' must not be combined"):
         ds.GeneratorDataset(Store(), ["x"], schema=schema)
-    with pytest.raises(TypeError, match="'schema' must be"):
+    with pytest.raises(TypeError, match="Argument schema with value 3 is not of type"):
         ds.GeneratorDataset(Store(), schema=3)
 
 
@@ -328,7 +328,7 @@ def test_image_folder_decodes(tmp_path):
     data = ds.ImageFolderDataset(str(tmp_path), decode=True)
     assert column(data) == [pixels.tolist()]
     (tmp_path / "a" / "x.png").write_bytes(b"no image")
-    with pytest.raises(RuntimeError, match=r"x\.png.*not an image"):
+    with pytest.raises(RuntimeError, match=r"x\.png.*Invalid image"):
         column(data)
 
 
@@ -375,7 +375,7 @@ def test_text_files(texts):
 
 def test_text_file_errors(texts):
     name = str(texts / "a.txt")
-    with pytest.raises(ValueError, match="there is none"):
+    with pytest.raises(ValueError, match="did not match any files"):
         ds.TextFileDataset(str(texts / "none.txt"))
     with pytest.raises(ValueError):
         ds.TextFileDataset([])
@@ -407,7 +407,7 @@ def test_csv_columns_have_the_given_types_and_names(tmp_path):
         ("1,2\n3\n", "must have 2 fields, but line 2 of .* has 1"),
         ("1,2\nx,4\n", "'a' must hold int32, but line 2 of .* has 'x'"),
         ("", "hold none"),
-        ('1,2\n"3,4\n', "not valid after row 1"),
+        ('1,2\n"3,4\n', "failed to parse .* after row 1"),
     ],
 )
 def test_corrupt_csv_files(tmp_path, content, text):

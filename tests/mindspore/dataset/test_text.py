@@ -78,6 +78,7 @@ def results(transform, *inputs):
         (text.AddToken("T"), [["a", "b"]], ["T", "a", "b"]),
         (text.AddToken("T", False), [["a", "b"]], ["a", "b", "T"]),
         (text.PythonTokenizer(lambda s: s.split("l")), ["hello"], ["he", "", "o"]),
+        (text.PythonTokenizer(lambda s: s.split()), [np.array(b"a b")], ["a", "b"]),
         (text.Lookup(WORDS), [["a", "c"]], [1, 3]),
         (text.Lookup(WORDS, "<unk>"), ["zz"], 0),
     ],

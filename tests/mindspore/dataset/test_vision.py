@@ -238,7 +238,7 @@ def test_decode_gives_the_pixels_of_a_file():
     pillow.fromarray(BYTES).save(file, "png")
     content = np.frombuffer(file.getvalue(), np.uint8)
     assert np.array_equal(vision.Decode()(content), BYTES)
-    with pytest.raises(RuntimeError, match="not an image"):
+    with pytest.raises(RuntimeError, match="Invalid image"):
         vision.Decode()(content[:40])
 
 
@@ -265,5 +265,5 @@ def test_decode_without_pillow(monkeypatch):
 def test_an_image_is_not_made_huge(largest, larger):
     image = np.ones((2, 3, 1), np.uint8)
     assert largest(image).ndim == 3
-    with pytest.raises(RuntimeError, match=f"For '{type(larger).__name__}', the .* must be at most"):
+    with pytest.raises(RuntimeError, match=f"For '{type(larger).__name__}', .*: at most"):
         larger(image)

@@ -34,12 +34,18 @@ _PATHS_OF = {
     "sporax.mindspore.runtime": "runtime.device runtime.event runtime.stream",
     "sporax.mindspore.common.api": "graph graph.api common.jit_config",
     "sporax.mindspore.common.dtype": "_c_expression.typing",
+    "sporax.mindspore.common.parameter": "nn.utils nn.utils.init",
+    "sporax.mindspore._c_expression": "_extends ops._primitive_cache ops._utils train._utils",
+    "sporax.mindspore.amp": "train.amp train.loss_scale_manager",
     "sporax.mindspore": """
         common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
         parallel.checkpoint_transform parallel.transform_safetensors
     """,
     "sporax.mindspore.context": "parallel.algo_parameter_config",
     "sporax.mindspore.parallel": "parallel.parameter_broadcast parallel.shard",
+    "sporax.mindspore.parallel._utils": """
+        parallel._auto_parallel_context parallel._cost_model_context parallel._ps_context parallel._tensor
+    """,
     "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
     "sporax.mindspore.communication.management": "communication._comm_helper",
     "sporax.mindspore.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
@@ -87,7 +93,6 @@ _PATHS_OF = {
         nn.optim.optimizer nn.optim.adadelta nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars nn.optim.rmsprop
         nn.optim.rprop
     """,
-    "sporax.mindspore.nn.utils": "nn.utils.init",
     "sporax.mindspore.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
         mint.nn.layer.padding
@@ -104,6 +109,7 @@ _PATHS_OF = {
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
         dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
     """,
+    "sporax.mindspore.dataset._iterators": "dataset.engine.iterators",
     "sporax.mindspore.dataset.config": "dataset.core.config",
     "sporax.mindspore.dataset.debug": "dataset.debug.debug_hook dataset.debug.pre_defined_hook",
     "sporax.mindspore.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",
@@ -124,7 +130,7 @@ _PATHS_OF = {
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
     "sporax.mindspore.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
-    "sporax.mindspore.train.summary_enums": "train.summary.enums",
+    "sporax.mindspore.train.summary": "train.summary.enums",
     "sporax.mindspore.train.metrics": """
         nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
@@ -163,8 +169,10 @@ class PathFinder(MetaPathFinder, Loader):
                 return missing_name(module.__name__, name)
             return getattr(home, name)
 
-        if callable(getattr(home, module.__name__.rpartition(".")[2], None)):
+        own = module.__name__.rpartition(".")[2]
+        if callable(function := getattr(home, own, None)):  # read now: the import puts the module in its place
             module.__class__ = _ModuleOfOneFunction
+            setattr(module, own, function)
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
         vars(module).update(
             __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))

@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_independent, check_int, check_str, type_error
 from sporax.mindspore.dataset._rows import Block, Row, block_of, row_of
 from sporax.mindspore.dataset._streams import Indices, Table
 
@@ -265,6 +265,8 @@ def check_cache(where: str, cache: object) -> DatasetCache | None:
     """The argument `cache`."""
     if cache is not None and not isinstance(cache, DatasetCache):
         raise type_error(where, "cache", "a DatasetCache", cache)
+    if cache is not None:
+        check_independent(where, "Dataset Cache")
     return cache
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.dataset import config
-from sporax.mindspore.dataset._checks import INT32_MAX, check_int, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_independent, check_int, type_error
 from sporax.mindspore.dataset._rows import Row
 
 __all__ = ["DSCallback"]
@@ -102,6 +102,8 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         # Other iterables are not accepted: MindSpore takes a list or one callback.
         list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
     )
+    if items:
+        check_independent(where, "Dataset Callbacks")
     for item in items:
         if not isinstance(item, DSCallback):
             raise type_error(where, "callbacks", "DSCallback or a list of them", item)

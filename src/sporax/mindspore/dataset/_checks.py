@@ -7,6 +7,7 @@ the form the caller wants, so that a constructor reads as a list of checked assi
 from __future__ import annotations
 
 import numbers
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
 def type_error(where: str, name: str, expected: str, value: object) -> SporaxTypeError:
     """The error for an argument of a wrong Python type."""
     return SporaxTypeError(
-        f"For '{where}', the argument '{name}' must be {expected}, but got {value!r} ({type(value).__name__})."
+        f"For '{where}', Argument {name} with value {_printed(value)} is not of type [{expected}], but got {type(value)}."
     )
 
 
@@ -40,8 +41,12 @@ def check_instance(where: str, name: str, value: object, *types: type[Any], take
     """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError(
-            f"For '{where}', Argument {name} with value {value} is not of type {list(types)}, but got {type(value)}."
+            f"For '{where}', Argument {name} with value {_printed(value)} is not of type {list(types)}, but got {type(value)}."
         )
+
+
+def _printed(value: object) -> object:
+    return '""' if isinstance(value, str) and not value else value
 
 
 def range_error(where: str, name: str, interval: str, value: object) -> SporaxValueError:
@@ -111,14 +116,16 @@ def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
     """One column name or a list of different ones, as a tuple."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)):
-        raise type_error(where, name, "str or list[str]", value)
+        raise type_error(where, name, f"{str}, {list}", value)
     if not names:
-        raise SporaxValueError(f"For '{where}', the argument '{name}' must not be empty.")
+        raise SporaxValueError(f"For '{where}', {name} should not be empty.")
     for i, item in enumerate(names):
         if not check_str(where, f"{name}[{i}]", item):
-            raise SporaxValueError(f"For '{where}', '{name}[{i}]' must not be an empty string.")
+            raise SporaxValueError(f"For '{where}', {name}[{i}] should not be empty.")
     if len(set(names)) != len(names):
-        raise SporaxValueError(f"For '{where}', every name of '{name}' must be different, but got {list(names)}.")
+        raise SporaxValueError(
+            f"For '{where}', Every column name should not be same with others in {name}, but got {list(names)}."
+        )
     return tuple(names)
 
 
@@ -132,8 +139,8 @@ def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str])
 
 
 def check_workers(where: str, value: object) -> int | None:
-    """A number of parallel workers, or None."""
-    return None if value is None else _bounded(where, "num_parallel_workers", value, 1, INT32_MAX)
+    """A number of parallel workers, or None. MindSpore refuses more than there are cores; here a large machine's are accepted."""
+    return None if value is None else _bounded(where, "num_parallel_workers", value, 1, max(192, os.cpu_count() or 1))
 
 
 def check_num_samples(where: str, value: object) -> int | None:
@@ -196,21 +203,29 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
 def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
     """Refuse a batch sampler together with other ways to choose rows, and `collate_fn` without one."""
     if collate_fn is not None and not callable(collate_fn):
-        raise type_error(where, "collate_fn", "callable", collate_fn)
+        raise SporaxTypeError(f"For '{where}', collate_fn should be callable, but got {type(collate_fn)}.")
     if batch_sampler is None:
         if collate_fn is not None:
-            raise SporaxValueError(f"For '{where}', 'collate_fn' needs 'batch_sampler'.")
+            raise SporaxValueError(f"For '{where}', collate_fn can be specified only when batch_sampler is set.")
         return
     if not hasattr(batch_sampler, "__iter__"):
-        raise type_error(where, "batch_sampler", "an iterable of lists of row numbers", batch_sampler)
+        raise SporaxTypeError(
+            f"For '{where}', batch_sampler should have __getitem__ or __iter__ method, but got {type(batch_sampler)}."
+        )
     if any(value is not None for value in others):
         raise SporaxValueError(
-            f"For '{where}', 'batch_sampler' must not be combined with 'num_samples', 'shuffle', 'num_shards', 'shard_id' "
-            "or 'sampler'."
+            f"For '{where}', batch_sampler is mutually exclusive with num_samples, shuffle, num_shards, shard_id and sampler."
         )
 
 
-_NOT_OFFERED = ("offload", "decrypt")
+def check_independent(where: str, feature: str) -> None:
+    """Refuse what MindSpore refuses in the mode in which a process of its own reads the data.
+
+    Raises:
+        SporaxRuntimeError: MS_INDEPENDENT_DATASET asks for that mode.
+    """
+    if os.environ.get("MS_INDEPENDENT_DATASET", "").strip() in ("True", "true"):
+        raise SporaxRuntimeError(f"For '{where}', {feature} is not supported in Dataset Independent mode.")
 
 
 def check_options(where: str, options: dict[str, Any]) -> None:
@@ -221,12 +236,18 @@ def check_options(where: str, options: dict[str, Any]) -> None:
         SporaxTypeError: an unknown argument.
     """
     for name, value in options.items():
-        if name == "max_rowsize":
+        if name == "offload" and value is True:
+            check_independent(where, "Dataset Offload")
+            warnings.warn(f"For '{where}', 'offload' has no effect: the operations run here, with equal results.")
+        elif name == "max_rowsize":
             # MindSpore limits rows in shared memory by it; a setting without effect must say so.
             if value is not None:
+                check_instance(where, name, value, int, list, takes_bool=False)
+                for size in value if isinstance(value, list) else [value]:
+                    check_int(where, name, size, -1)
                 warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
-        elif name not in _NOT_OFFERED:
-            raise SporaxTypeError(f"For '{where}', there is no argument '{name}', but got {name}={value!r}.")
+        elif name not in ("offload", "decrypt"):
+            raise SporaxTypeError(f"For '{where}', got an unexpected keyword argument '{name}' with value {value!r}.")
         # False and None turn a feature off, which is what happens anyway.
         elif value is not None and value is not False:
             raise SporaxNotImplementedError(f"For '{where}', the argument '{name}' is not offered, but got {value!r}.")
@@ -234,19 +255,20 @@ def check_options(where: str, options: dict[str, Any]) -> None:
 
 def check_directory(where: str, value: object) -> Path:
     """An existing directory."""
-    path = Path(check_str(where, "dataset_dir", value))
-    if not path.is_dir():
+    text = check_str(where, "dataset_dir", value)
+    # The text itself: `Path("")` is the present folder.
+    if not os.path.isdir(text):
         raise SporaxValueError(
-            f"For '{where}', the folder {str(path)!r} does not exist or is not a directory or permission denied!"
+            f"For '{where}', The folder {text} does not exist or is not a directory or permission denied!"
         )
-    return path
+    return Path(text)
 
 
 def check_file(where: str, name: str, value: object) -> Path:
     """An existing file."""
     path = Path(check_str(where, name, value))
     if not path.is_file():
-        raise SporaxValueError(f"For '{where}', the file {str(path)!r} does not exist or permission denied!")
+        raise SporaxValueError(f"For '{where}', The file {path} does not exist or permission denied!")
     return path
 
 

@@ -37,9 +37,8 @@ from sporax.mindspore.dataset._nodes.node import (
     gates_of,
     replaced_columns,
 )
-from sporax.mindspore.dataset._operations import as_operations
+from sporax.mindspore.dataset._operations import Recorded, as_operations
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Row, opened, visible_columns
 from sporax.mindspore.dataset._streams import ENDLESS, in_order
 
@@ -246,7 +245,9 @@ class Dataset(Recorded, Described):
         size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
         if self.is_sync():
             # A shuffle buffer would wait for rows that are only released by its own output.
-            raise SporaxRuntimeError("For 'shuffle', there must be no 'sync_wait' before it.")
+            raise SporaxRuntimeError(
+                "For 'shuffle', No shuffle after sync operators: it must stand before 'sync_wait'."
+            )
         return self._then("ShuffleDataset", Shuffle(self._node, size))
 
     def repeat(self, count: int | None = None) -> Dataset:
@@ -265,7 +266,7 @@ class Dataset(Recorded, Described):
         """At most the first `count` rows; -1 for all."""
         number = _checks.check_int("take", "count", count, -1, _checks.INT32_MAX)
         if number == 0:
-            raise SporaxValueError("For 'take', the argument 'count' must be -1 or a positive int, but got 0.")
+            raise _checks.range_error("take", "count", f"[-1, 0) and (0, {_checks.INT32_MAX}]", 0)
         return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if number == -1 else number))
 
     def project(self, columns: str | list[str]) -> Dataset:
@@ -348,13 +349,16 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: the name is that of an earlier condition.
         """
         where = "sync_wait"
+        _checks.check_independent(where, "Dataset sync wait")
         name = _checks.check_str(where, "condition_name", condition_name)
-        number = _checks.check_int(where, "num_batch", num_batch, 1, _checks.INT32_MAX)
+        number = _checks.check_int(where, "num_batch", num_batch)
+        if number < 1:
+            raise SporaxValueError(f"For '{where}', num_batch need to be greater than 0. Got {num_batch}.")
         if callback is not None and not callable(callback):
             raise _checks.type_error(where, "callback", "callable", callback)
         # `sync_update` addresses conditions by name, also across `zip` and `concat`.
         if any(gate.name == name for gate, _ in gates_of(self._node)):
-            raise SporaxRuntimeError(f"For '{where}', every condition must have its own name, but got {name!r} again.")
+            raise SporaxRuntimeError(f"For '{where}', Condition name is already in use: {name!r}.")
         return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
 
     def sync_update(self, condition_name: str, num_batch: int | None = None, data: Any = None) -> None:
@@ -368,15 +372,20 @@ class Dataset(Recorded, Described):
         Raises:
             SporaxRuntimeError: there is no such condition, or `num_batch` is not a positive int. No row waits any more then.
         """
+        _checks.check_independent("sync_update", "Dataset sync update")
         if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
             # Waiting rows are let through before an error: the reading thread would block for ever.
             self.disable_sync()
-            raise SporaxRuntimeError(f"For 'sync_update', 'num_batch' must be a positive int, but got {num_batch!r}.")
+            raise SporaxRuntimeError(
+                f"For 'sync_update', Sync_update batch size can only be positive, got : {num_batch!r}."
+            )
         name = _checks.check_str("sync_update", "condition_name", condition_name)
         gates = {gate.name: (gate, rows) for gate, rows in gates_of(self._node)}
         if name not in gates:
             self.disable_sync()
-            raise SporaxRuntimeError(f"For 'sync_update', the conditions are {sorted(gates)}, but got {name!r}.")
+            raise SporaxRuntimeError(
+                f"For 'sync_update', Condition name not found: {name!r} is none of {sorted(gates)}."
+            )
         gate, rows = gates[name]
         # Gates count rows; the user counts batches of the whole pipeline.
         gate.release(rows * (gate.num_batch if num_batch is None else num_batch), data)

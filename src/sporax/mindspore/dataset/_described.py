@@ -24,7 +24,7 @@ def split_counts(sizes: object, total: int) -> list[int]:
     if not isinstance(sizes, list):
         raise _checks.type_error("split", "sizes", "a list of int or a list of float", sizes)
     if not sizes:
-        raise SporaxValueError("For 'split', the argument 'sizes' must not be empty.")
+        raise SporaxValueError("For 'split', sizes cannot be empty.")
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
         _check_counts(sizes, total)
         return sizes
@@ -64,7 +64,7 @@ def common_shapes(shapes: list[list[int | None]], row_shapes: list[list[int]]) -
     for shape, other in zip(shapes, row_shapes, strict=True):
         if len(shape) != len(other):
             raise SporaxRuntimeError(
-                f"For 'output_shapes', rows must have the same number of dimensions, but got {shape} and {other}."
+                f"For 'output_shapes', Inconsistent shapes, expect same shape for each data row, but got {shape} and {other}."
             )
     return [
         [a if a == b else None for a, b in zip(shape, other, strict=True)]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import abc
 import importlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row, as_numpy
@@ -32,6 +33,47 @@ if TYPE_CHECKING:
 
 # What `get_state` writes; another set comes from another version.
 _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
+
+
+ITERATORS_LIST: list[weakref.ref[RowIterator]] = []
+"""Iterators that live, the oldest first, under MindSpore's name for the list."""
+
+_TRAINING: list[RowIterator] = []
+
+
+def _forget(reference: weakref.ref[RowIterator]) -> None:
+    if reference in ITERATORS_LIST:
+        ITERATORS_LIST.remove(reference)
+
+
+def _cleanup() -> None:
+    """Release all iterators."""
+    for reference in reversed(ITERATORS_LIST):
+        iterator = reference()
+        if iterator is not None:
+            iterator.release()
+
+
+def _set_training_dataset(iterator: RowIterator) -> None:
+    """Name the iterator that `_reset_training_dataset` sets back."""
+    _TRAINING[:] = [iterator]
+
+
+def _get_training_dataset() -> RowIterator | None:
+    """The iterator of the training, or None."""
+    return _TRAINING[0] if _TRAINING else None
+
+
+def _reset_training_dataset(global_step: int, dataset_size: int) -> None:
+    """The training's iterator continues behind `global_step` steps, `dataset_size` of which are an epoch.
+
+    Raises:
+        SporaxRuntimeError: there is none, or it ends before.
+    """
+    iterator = _get_training_dataset()
+    if iterator is None:
+        raise SporaxRuntimeError("For '_reset_training_dataset', Training dataset is not set.")
+    iterator._reset(global_step, dataset_size)
 
 
 class RowIterator(abc.ABC):
@@ -52,6 +94,7 @@ class RowIterator(abc.ABC):
         self._row = 0
         self._reader: EpochReader | None = None
         self._released = False
+        ITERATORS_LIST.append(weakref.ref(self, _forget))
 
     def __iter__(self) -> RowIterator:
         return self
@@ -59,10 +102,15 @@ class RowIterator(abc.ABC):
     def __next__(self) -> Any:
         # MindSpore raises at the call after the last epoch, not at its end.
         if self._released or self._epoch >= self._num_epochs:
+            new = "make a new one with create_tuple_iterator or create_dict_iterator."
+            if self._released:
+                raise SporaxAttributeError(
+                    f"For a dataset iterator, it was stopped: '{type(self).__name__}' object has no attribute "
+                    f"'_runtime_context'; {new}"
+                )
             raise SporaxRuntimeError(
-                "For a dataset iterator, "
-                + ("it was released" if self._released else f"all {self._num_epochs} epochs were read")
-                + "; make a new one with create_tuple_iterator or create_dict_iterator."
+                "For a dataset iterator, EOF buffer encountered. User tries to fetch data beyond the specified number of epochs. "
+                f"All {self._num_epochs} epochs were read; {new}"
             )
         if self._reader is None:
             self._reader = self._open()
@@ -127,6 +175,16 @@ class RowIterator(abc.ABC):
             self._reader = None
         self._first = Pass(state["seed"], state["shared_seed"])
         self._epoch, self._row = state["epoch"], state["row"]
+
+    def _reset(self, step: int, dataset_size: int) -> None:
+        fault = "must be >= 0" if step < 0 else "must be less than dataset_size * num_epochs"
+        if not 0 <= step < dataset_size * self._num_epochs:
+            raise SporaxRuntimeError(
+                f"For a dataset iterator, Cannot reset the pipeline, reset step {fault}. Got {step} of {dataset_size} * "
+                f"{self._num_epochs}."
+            )
+        epoch, row = divmod(step, dataset_size)
+        self.set_state(self.get_state() | {"epoch": epoch, "row": row})
 
     def get_col_names(self) -> list[str]:
         """Names of the columns, in order."""

@@ -3,12 +3,15 @@
 An operation takes some columns of a row and returns some. Deterministic transforms that numpy can apply to many rows at
 once also say how (`_many`), with bitwise the same result, so that `map` followed by `batch` costs one call per batch.
 Random transforms get a generator that depends on the row alone.
+Transforms, datasets and samplers remember the arguments they were made with, so that they can be written down and made again.
 """
 
 from __future__ import annotations
 
 import abc
+import functools
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +20,60 @@ import numpy as np
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._random import CallStream, RowKey
-from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.mindspore.dataset._streams import Indices
 
+
+class Recorded:
+    """Base of such objects: each class of theirs that has a constructor notes what it is called with."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            record_constructor(cls, vars(cls)["__init__"])
+
+
+def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
+    """Give a class a constructor that notes its arguments."""
+
+    @functools.wraps(constructor)
+    def record(self: Any, /, *arguments: Any, **options: Any) -> None:
+        vars(self).setdefault("_given", {})[cls] = (arguments, options)
+        constructor(self, *arguments, **options)
+
+    type.__setattr__(cls, "__init__", record)
+
+
+def recorded_arguments(made: Recorded, kind: type | None = None) -> dict[str, Any]:
+    """The arguments by name, with defaults.
+
+    Args:
+        made: the object.
+        kind: the class whose arguments are asked for; the object's own by default.
+    """
+    recorded: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
+    base = next((base for base in (kind or type(made)).__mro__ if base in recorded), None)
+    if base is None:
+        return {}
+    arguments, options = recorded[base]
+    bound = inspect.signature(base).bind(*arguments, **options)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
 Values = tuple[Array, ...]
+
+#: Transforms that MindSpore has for arrays alone: they give arrays of Pillow images.
+_OF_ARRAYS = frozenset(
+    """
+    AdjustSharpness Affine AutoAugment BoundingBoxAugment ConvertColor Crop CutMixBatch CutOut Erase GaussianBlur
+    HorizontalFlip MixUpBatch Normalize NormalizePad PadToSize Posterize RandAugment RandomAdjustSharpness
+    RandomAutoContrast RandomCropDecodeResize RandomCropWithBBox RandomEqualize RandomHorizontalFlipWithBBox RandomInvert
+    RandomPosterize RandomResize RandomResizeWithBBox RandomResizedCropWithBBox RandomSelectSubpolicy RandomSolarize
+    RandomVerticalFlipWithBBox Rescale ResizeWithBBox ResizedCrop Rotate SlicePatches Solarize ToType TrivialAugmentWide
+    VerticalFlip
+    """.split()
+)
 
 
 class Operation(abc.ABC):
@@ -64,7 +116,7 @@ class Transform(Recorded, Operation):
     """Whether images that it gives are Pillow's, whatever it took."""
 
     keeps_pillow: bool = True
-    """Whether images that it makes of Pillow's are Pillow's again."""
+    """Whether images that it makes of Pillow's are Pillow's again; those in `_OF_ARRAYS` are not."""
 
     only_pillow: bool = False
     """Whether it works on Pillow images alone in MindSpore."""
@@ -85,6 +137,11 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        wrong = next(
+            (value for value in inputs if isinstance(value, (list, tuple, int, float, str, bytes, dict, set))), None
+        )
+        if wrong is not None and ".dataset.vision." in type(self).__module__:
+            raise SporaxTypeError(f"For '{self.name}', Input should be NumPy or PIL image, got {type(wrong)}.")
         # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
@@ -105,7 +162,7 @@ def on_values(operation: Operation, values: Values, rng: np.random.Generator) ->
         return operation.on_row(values, rng)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_row(tuple(map(pixels, values)), rng)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return tuple(map(_as_pillow, results))
     return results
 
@@ -119,7 +176,7 @@ def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, k
         return operation.on_block(columns, rows, key)
     applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_block([as_pixels(column) for column in columns], rows, key)
-    if operation.gives_pillow or operation.keeps_pillow:
+    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
         return [[_as_pillow(value) for value in column] for column in results]
     return results
 
@@ -167,7 +224,8 @@ class OneToOne(Transform):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         if len(values) != 1:
             raise SporaxRuntimeError(
-                f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
+                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
+                f"input. Got {len(values)}; map each column by itself."
             )
         return (self._one(values[0]),)
 
@@ -204,9 +262,7 @@ class Elementwise(OneToOne):
 class RandomTransform(Transform):
     """A random transform: one draw per row, the same for every column of the row (image and mask, say)."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         # Drawn from the first column, so that image and mask get the same crop.
@@ -259,8 +315,8 @@ class PythonFunction(Operation):
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}; "
-                "map operation: [PyFunc] failed."
+                "For 'map', Exception thrown from user defined Python function in dataset: the function "
+                f"{self.name!r} failed with {type(error).__name__}: {error}; map operation: [PyFunc] failed."
             ) from error
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
@@ -300,7 +356,8 @@ def as_operation(where: str, operation: object) -> Operation:
     # A class is callable, but handing one over is a forgotten pair of parentheses.
     if isinstance(operation, type) or not callable(operation):
         raise SporaxValueError(
-            f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
+            f"For '{where}', Parameter operations's element of method {where} should be a transform object or a callable, but "
+            f"got {operation!r}."
         )
     return PythonFunction(operation)
 

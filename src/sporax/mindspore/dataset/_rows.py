@@ -117,8 +117,9 @@ def collate(name: str, column: Column) -> Array:
     # Only now, as the usual case needs no comparison for the message.
     for i, item in enumerate(column):
         if item.shape != first.shape or item.dtype != first.dtype:
+            what = "types" if item.shape == first.shape else "shapes"
             raise SporaxRuntimeError(
-                f"For 'batch', all rows of column {name!r} must have one shape and dtype, but row 0 of the batch has "
+                f"For 'batch', Cannot batch tensors with different {what}: in column {name!r} row 0 of the batch has "
                 f"{first.shape} {first.dtype} and row {i} has {item.shape} {item.dtype}. Resize the rows, or use "
                 "'padded_batch' or 'bucket_batch_by_length'."
             )

@@ -2,13 +2,14 @@
 
 Programs ask for `BatchDataset`, `MapDataset`, … with `isinstance`, and a few make them by hand; both go through the methods of
 `Dataset`, which these classes name. `StepDataset` registers each under its name, so that the methods find them.
+`TransferDataset` has no counterpart.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._dataset import Dataset as Dataset  # offered from here, together with what its steps make
 from sporax.mindspore.dataset._dataset import steps
@@ -29,6 +30,10 @@ class SourceDataset(Dataset):
     """A data set that reads rows from somewhere; base of them all."""
 
 
+def _not_a_sampler(where: str, value: object) -> SporaxTypeError:
+    return SporaxTypeError(f"For '{where}', Input sampler is not an instance of a sampler, but got {value!r}.")
+
+
 class MappableDataset(SourceDataset):
     """A source that rows can be picked from (a GeneratorDataset may turn out to be sequential instead)."""
 
@@ -41,7 +46,7 @@ class MappableDataset(SourceDataset):
         """Sample with `new_sampler` from what the present sampler gives."""
         source = self._source("add_sampler")
         if not isinstance(new_sampler, BuiltinSampler):
-            raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
+            raise _not_a_sampler("add_sampler", new_sampler)
         # The present sampler becomes the child, which the new one picks from.
         new_sampler.add_child(source.sampler)
         self._node = source.with_sampler(new_sampler)
@@ -50,7 +55,7 @@ class MappableDataset(SourceDataset):
         """Sample with `new_sampler` instead of the sampler added last."""
         source = self._source("use_sampler")
         if not isinstance(new_sampler, BuiltinSampler):
-            raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
+            raise _not_a_sampler("use_sampler", new_sampler)
         # Only the last sampler is replaced; those below it stay.
         below = source.sampler.get_child()
         if below is not None:
@@ -212,3 +217,17 @@ class ConcatDataset(StepDataset, method="__add__"):
             )
         # Over the parents again: the sampler picks among the rows of all.
         self._node = Concat(self._node.parents, sampler)
+
+
+class TransferDataset:
+    """A queue of batches on the device, which does not exist here.
+
+    Raises:
+        SporaxNotImplementedError: always.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        raise SporaxNotImplementedError(
+            "For 'TransferDataset', there is no queue on the device; 'Model.train' with sink mode, 'data_sink' and "
+            "'DatasetHelper' fetch batches ahead."
+        )

@@ -18,7 +18,14 @@ from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, check_str, type_error
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    check_bool,
+    check_independent,
+    check_int,
+    check_str,
+    type_error,
+)
 from sporax.mindspore.dataset.debug import DebugHook
 
 __all__ = [
@@ -214,6 +221,8 @@ _NO_TUNING = "the number of workers and what is read ahead are as set"
 
 def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> None:
     """Ask for tuning of workers and queues, which has no effect here."""
+    if enable is True:
+        check_independent("set_enable_autotune", "Dataset AutoTune")
     _keep("set_enable_autotune", "autotune", check_bool("set_enable_autotune", "enable", enable), False, _NO_TUNING)
     if filepath_prefix is not None and not check_str("set_enable_autotune", "filepath_prefix", filepath_prefix):
         raise SporaxRuntimeError("For 'set_enable_autotune', 'filepath_prefix' must not be an empty string.")

@@ -52,7 +52,9 @@ class BuiltinSampler:
         if not isinstance(sampler, BuiltinSampler):
             raise type_error("add_child", "sampler", "a sampler", sampler)
         if self.child_sampler is not None:
-            raise SporaxRuntimeError("For 'add_child', this sampler already has a child; make a new sampler instead.")
+            raise SporaxRuntimeError(
+                "For 'add_child', Cannot add child sampler, this sampler already has a child. Make another."
+            )
         self.child_sampler = sampler
 
     def get_child(self) -> BuiltinSampler | None:
@@ -161,7 +163,12 @@ class DistributedSampler(BuiltinSampler):
         self.num_shards, self.shard_id = self._shards = shards
         self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
         self.shuffle = check_bool("DistributedSampler", "shuffle", shuffle)
-        self.offset = check_int("DistributedSampler", "offset", offset, -1, self.num_shards - 1)
+        self.offset = check_int("DistributedSampler", "offset", offset, -1)
+        if self.offset >= self.num_shards:
+            raise SporaxRuntimeError(
+                "For 'DistributedSampler', DistributedSampler: offset must be no more than "
+                f"num_shards({self.num_shards}), but got {offset}."
+            )
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -203,7 +210,12 @@ class SubsetSampler(BuiltinSampler):
         items = list(indices) if isinstance(indices, Iterable) else [indices]
         for i, index in enumerate(items):
             # Only types and limits; the number of rows is known when reading starts.
-            check_int(type(self).__name__, f"indices[{i}]", index)
+            if isinstance(index, bool) or not isinstance(index, numbers.Integral):
+                where = type(self).__name__
+                raise SporaxTypeError(
+                    f"For '{where}', {where}: Type of indices element must be int, but got list[{i}]: {index}, type: "
+                    f"{type(index)}."
+                )
         self.indices: Order = np.array(items, np.int64)
 
     def get_num_samples(self) -> int | None:
@@ -215,7 +227,7 @@ class SubsetSampler(BuiltinSampler):
         bad = self.indices[(self.indices < 0) | (self.indices >= num_rows)]
         if len(bad):
             raise SporaxRuntimeError(
-                f"For '{type(self).__name__}', row numbers must be in [0, {num_rows - 1}], but got {bad[0]}."
+                f"For '{type(self).__name__}', Sample ID ({bad[0]}) is out of bound, expected range [0, {num_rows - 1}]."
             )
         return self.indices
 
@@ -250,7 +262,9 @@ class WeightedRandomSampler(BuiltinSampler):
         values = weights if isinstance(weights, (list, tuple, np.ndarray)) else [weights]
         for i, weight in enumerate(values):
             if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
-                raise type_error("WeightedRandomSampler", f"weights[{i}]", "a number", weight)
+                raise SporaxTypeError(
+                    f"For 'WeightedRandomSampler', type of weights element must be number, but got weights[{i}]={weight!r}."
+                )
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = check_bool("WeightedRandomSampler", "replacement", replacement)
@@ -428,7 +442,9 @@ def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | N
         if not isinstance(item, numbers.Integral):
             raise SporaxTypeError(f"For '{where}', a sampler must yield int, but got {item!r}.")
         if not 0 <= item < num_rows:
-            raise SporaxRuntimeError(f"For '{where}', row numbers must be in [0, {num_rows - 1}], but got {item}.")
+            raise SporaxRuntimeError(
+                f"For '{where}', Sample ID ({item}) is out of bound, expected range [0, {num_rows - 1}]."
+            )
         rows.append(int(item))
     return np.array(rows, np.int64)
 
@@ -454,7 +470,8 @@ def select_sampler(
         ):
             other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
             raise ConflictingArgumentsError(
-                f"For '{where}', sampler and {other} cannot be specified at the same time, but got num_samples={num_samples}, "
+                f"For '{where}', Conflicting arguments during sampler assignments. "
+                f"sampler and {other} cannot be specified at the same time, but got num_samples={num_samples}, "
                 f"shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
             )
         return _checked_sampler(where, sampler, count)
@@ -475,4 +492,7 @@ def _checked_sampler(where: str, sampler: object, num_samples: int | None) -> Bu
         return IterSampler(sampler, num_samples)
     if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
         return IterSampler(_Indexed(sampler), num_samples)
-    raise type_error(where, "sampler", "a sampler or an iterable of row numbers", sampler)
+    raise SporaxTypeError(
+        f"For '{where}', Unsupported sampler object of type ({type(sampler)}), which must be a sampler or an iterable of row "
+        f"numbers, but got {sampler!r}."
+    )

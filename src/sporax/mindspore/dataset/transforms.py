@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import check_instance, check_int, check_probability, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
@@ -112,7 +112,7 @@ class OneHot(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iu":
-            raise SporaxRuntimeError(f"For 'OneHot', labels must be integers, but got {value.dtype}.")
+            raise SporaxRuntimeError(f"For 'OneHot', OneHot: Only support input of int type, but got: {value.dtype}.")
         if not value.size:
             raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
@@ -148,7 +148,10 @@ class Fill(Elementwise):
         text = value.dtype.kind in "US"
         # numpy would turn numbers into text.
         if text != isinstance(self.fill_value, (str, bytes)):
-            raise SporaxRuntimeError(f"For 'Fill', {self.fill_value!r} cannot fill an array of {value.dtype}.")
+            raise SporaxRuntimeError(
+                "For 'Fill', fill_value and the input tensor must be of the same data type (strings or numbers), but got "
+                f"{self.fill_value!r} and {value.dtype}."
+            )
         # Strings find their own length; numbers are cast like MindSpore's.
         return np.full(value.shape, np.array(self.fill_value), None if text else value.dtype)
 
@@ -192,7 +195,9 @@ class Mask(Elementwise):
 
     def _one(self, value: Array) -> Array:
         if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
-            raise SporaxRuntimeError(f"For 'Mask', {value.dtype} cannot be compared with {self.constant!r}.")
+            raise SporaxRuntimeError(
+                f"For 'Mask', input datatype does not match the value datatype: {value.dtype} and {self.constant!r}."
+            )
         # numpy compares with promotion, so a large constant does not wrap.
         return np.asarray(_COMPARE[self.operator](value, self.constant)).astype(self.dtype)
 
@@ -220,7 +225,9 @@ class PadEnd(OneToOne):
         text = value.dtype.kind in "US"
         blank = ("" if text else 0) if self.pad_value is None else self.pad_value
         if text != isinstance(blank, (str, bytes)):
-            raise SporaxRuntimeError(f"For 'PadEnd', {blank!r} cannot pad an array of {value.dtype}.")
+            raise SporaxRuntimeError(
+                f"For 'PadEnd', PadEnd: can not pad numeric and string tensors together, but got {blank!r} for {value.dtype}."
+            )
         shape = [have if want is None else want for have, want in zip(value.shape, self.pad_shape, strict=True)]
         padded = np.full(shape, blank, value.dtype)
         region = tuple(slice(min(have, want)) for have, want in zip(value.shape, shape, strict=True))
@@ -254,8 +261,9 @@ class Slice(OneToOne):
                 # One dimension at a time: numpy would combine several lists element by element.
                 value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
+                bad = next(i for i in np.atleast_1d(pick) if not -value.shape[dim] <= i < value.shape[dim])
                 raise SporaxRuntimeError(
-                    f"For 'Slice', {pick} is out of bounds for the shape {value.shape}."
+                    f"For 'Slice', Index {bad} is out of bounds. The shape is {value.shape}."
                 ) from error
         return value
 
@@ -276,18 +284,24 @@ class Concatenate(Transform):
 
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
         if check_int("Concatenate", "axis", axis) not in (0, -1):
-            raise SporaxValueError(f"For 'Concatenate', the argument 'axis' must be 0 or -1, but got {axis}.")
+            raise SporaxValueError(
+                f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1, but got {axis}."
+            )
         self.prepend = None if prepend is None else as_value(prepend)
         self.append = None if append is None else as_value(append)
+        for name, part in (("prepend", self.prepend), ("append", self.append)):
+            if part is not None and part.ndim != 1:
+                raise SporaxValueError(f"For 'Concatenate', can only {name} 1D arrays. Got the shape {part.shape}.")
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         parts = [part for part in (self.prepend, *values, self.append) if part is not None]
         # Kinds and not dtypes: numbers of several widths are promoted, strings of several lengths too.
-        if any(part.ndim != 1 or part.dtype.kind != parts[0].dtype.kind for part in parts):
+        mixed = any(part.dtype.kind != parts[0].dtype.kind for part in parts)
+        if mixed or any(part.ndim != 1 for part in parts):
+            fault = "input datatype does not match" if mixed else "only 1D input supported"
             raise SporaxRuntimeError(
-                "For 'Concatenate', all parts must be 1-D and of one kind of dtype, "
-                f"but got {[(part.shape, str(part.dtype)) for part in parts]}."
+                f"For 'Concatenate', Concatenate: {fault}, but got {[(part.shape, str(part.dtype)) for part in parts]}."
             )
         return (np.concatenate(parts),)
 
@@ -443,6 +457,5 @@ class RandomOrder(Transform):
 
 
 def _operation_list(where: str, transforms: object) -> tuple[Operation, ...]:
-    if not isinstance(transforms, list):
-        raise SporaxTypeError(f"For '{where}', the argument 'transforms' must be a list, but got {transforms!r}.")
+    check_instance(where, "transforms", transforms, list)
     return as_operations(where, transforms)

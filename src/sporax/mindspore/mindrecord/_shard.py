@@ -19,8 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.mindspore.mindrecord._errors import MRMOpenError, MRMUnsupportedSchemaError, MRMValidateDataError
 from sporax.mindspore.mindrecord._schema import (
+    MRMOpenError,
+    MRMUnsupportedSchemaError,
+    MRMValidateDataError,
     Row,
     Schema,
     decode_blobs,
@@ -124,7 +126,9 @@ def read_header(path: Path) -> Header:
     except (OSError, ValueError, struct.error, KeyError, TypeError, IndexError) as error:
         raise MRMOpenError(f"For 'mindrecord', {str(path)!r} cannot be read as a MindRecord file: {error}.") from error
     if not index_path(path).is_file():
-        raise MRMOpenError(f"For 'mindrecord', the index {str(index_path(path))!r} must lie next to its file.")
+        raise MRMOpenError(
+            f"For 'mindrecord', Invalid file, {index_path(path)} is not exists: an index lies next to its file."
+        )
     return header
 
 

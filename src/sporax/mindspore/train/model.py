@@ -392,9 +392,8 @@ class Model:
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         if not isinstance(outputs, tuple):
-            raise SporaxValueError(
-                f"For 'Model.eval', the outputs of the evaluation network must be a Tensor or a tuple, but got "
-                f"{type(outputs).__name__}."
+            raise SporaxValueError.must(
+                "Model.eval", "the outputs of the evaluation network", "be a Tensor or a tuple", type(outputs).__name__
             )
         if self._eval_indexes is None:
             for metric in self._metric_fns.values():
@@ -475,7 +474,7 @@ class Model:
                 # Programs differ by the mode: Dropout and the statistics of BatchNorm.
                 network.set_train(training)
                 with self._parallel_settings():
-                    network.compile(*first_batch("Model.build", dataset))
+                    network.compile(*first_batch("Model.build", dataset, training))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
         """How the Parameters of the training step are sharded over devices. The step is planned, not run.

@@ -5,6 +5,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn, ops
+from sporax.mindspore.communication import init
 
 BLOCKS, BLOCK_SIZE, HEADS, SIZE = 6, 2, 2, 4
 LENGTHS = (3, 4)
@@ -60,6 +61,37 @@ def test_rows_go_to_their_slots_and_padding_nowhere(mode, random):
         assert np.count_nonzero(flat) == 2 * HEADS * SIZE
 
 
+@pytest.mark.parametrize(
+    ("rows", "entry"), [((4, 2, SIZE), (1, 2, 1)), ((4, 2 * SIZE), (1, 2)), ((2, 2, 2 * SIZE), (1, 1, 2))]
+)
+def test_caches_are_sharded_by_heads(random, rows, entry):
+    """As MindSpore's strategy says: an entry for each of the five inputs."""
+    key, value = (random.randn(*rows).astype(np.float32) for _ in range(2))
+
+    def written(*strategy):
+        write, held = ops.ReshapeAndCache(), caches()
+        write.shard(strategy) if strategy else None
+
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.keys, self.values = held
+
+            def construct(self, key, value, slot):
+                return write(key, value, self.keys, self.values, slot)
+
+        Net()(Tensor(key), Tensor(value), Tensor([5, -1, 0, 3], ms.int32))
+        return [cache.asnumpy() for cache in held]
+
+    alone, cache = written(), (1, 1, 2, 1)
+    init()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", dataset_strategy="full_batch")
+    np.testing.assert_array_equal(written(entry, entry, cache, cache, (1,)), alone)
+    with pytest.raises(RuntimeError, match="must stay whole"):
+        written(entry, entry, cache, cache, (2,))
+
+
 @pytest.mark.parametrize("shape", [(2, 4, SIZE), (2, 4 * SIZE), (2, 1, 4 * SIZE)])
 def test_attention_through_tables_is_attention_to_whole_sequences(mode, random, shape):
     key_cache, value_cache = caches()
@@ -76,6 +108,26 @@ def test_attention_through_tables_is_attention_to_whole_sequences(mode, random, 
     np.testing.assert_allclose(result.asnumpy().reshape(query.shape), expected, atol=1e-5)
     with_shift = by_hand(query[0], keys[first], values[first], 0.5, shift[0, :, 0])
     np.testing.assert_allclose(shifted.asnumpy().reshape(query.shape)[0], with_shift, atol=1e-5)
+
+
+def test_attention_is_sharded_by_heads(random):
+    held = [Parameter(Tensor(random.randn(BLOCKS, BLOCK_SIZE, HEADS, SIZE).astype(np.float32)), name) for name in "kv"]
+    query = Tensor(random.randn(2, 1, 4 * SIZE).astype(np.float32))
+    others = Tensor(TABLES, ms.int32), Tensor(LENGTHS, ms.int32)
+
+    def attended(*strategy):
+        attention = ops.PagedAttention(4, 0.5, HEADS)
+        attention.shard(strategy) if strategy else None
+        return ms.jit(lambda query: attention(query, *held, *others))(query)
+
+    alone, cache = attended().asnumpy(), (1, 1, 2, 1)
+    init()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", dataset_strategy="full_batch")
+    result = attended((2, 1, 2), cache, cache, (2, 1), (2,))
+    np.testing.assert_allclose(result.asnumpy(), alone, atol=1e-6)
+    with pytest.raises(RuntimeError, match="must stay whole"):
+        attended((2, 1, 2), cache, cache, (2, 2), (2,))
 
 
 def test_a_sequence_without_keys_gives_zeros(random):

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._nodes.node import Node, Select
+from sporax.mindspore.dataset._nodes.node import Node, RowByRow, Select
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, row_of
 from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table, rows_of
@@ -103,9 +103,7 @@ def num_shares(node: Node) -> int:
     """How many ranks' shares a pipeline reads for this process; 0 where it reads its own."""
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
     if len(counts) > 1:
-        raise SporaxRuntimeError(
-            f"For 'num_shards', all sources must have equally many shares, but got {sorted(counts)}."
-        )
+        raise SporaxRuntimeError.must("num_shards", "all sources", "have equally many shares", sorted(counts))
     return counts.pop() if counts else 0
 
 
@@ -140,7 +138,7 @@ class OnePatch(Select):
         return Select(_Together(self.parent), taken).build(run)
 
 
-class _Together(Node):
+class _Together(RowByRow):
     """A step of which the passes for all patches share one reading."""
 
     def __init__(self, parent: Node) -> None:
@@ -148,9 +146,6 @@ class _Together(Node):
 
     def build(self, run: Pass) -> Stream:
         return self.parent.build(run) if run.readings is None else run.readings.stream(self.parent, run)
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class Readings:
@@ -214,7 +209,7 @@ class _Divided:
         return map(copy.deepcopy, self._left.pop(0))
 
 
-class AllPatches(Node):
+class AllPatches(RowByRow):
     """A pipeline for each patch, their columns put together where a step shards them into as many slices.
 
     Args:
@@ -239,9 +234,6 @@ class AllPatches(Node):
                 _row_of_all(rows, self.columns, self._num_slices) for rows in zip(*map(rows_of, streams), strict=True)
             )
         )
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class _Joined(Table):
@@ -290,12 +282,10 @@ def for_all_ranks(node: Node) -> Node:
     picked = next((below for below in node.walk() if isinstance(below, OnePatch)), None)
     if picked is None:
         return node
-    from sporax.mindspore.parallel import (
-        _inputs as inputs,  # here: it brings networks along, which pipelines do not need
-    )
+    from sporax.mindspore.parallel import auto_parallel  # here: it loads networks, which pipelines do not need
 
     # Asked when reading starts, since the context may be set after the pipeline is described.
-    of_inputs = [inputs.slices_of_global_input(number) for number in range(len(node.columns))]
+    of_inputs = [auto_parallel.slices_of_global_input(number) for number in range(len(node.columns))]
     # A column is put together only where the step's sharding has as many slices as there are patches.
     num_slices = [counts if counts and math.prod(counts) == len(picked.patches) else None for counts in of_inputs]
     return AllPatches(node, num_slices, len(picked.patches)) if any(num_slices) else node

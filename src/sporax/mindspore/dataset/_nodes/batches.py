@@ -100,7 +100,8 @@ class PerBatchMap:
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'batch', 'per_batch_map' failed at batch {number} with {type(error).__name__}: {error}"
+                "For 'batch', Exception thrown from user defined Python function in dataset: 'per_batch_map' failed at batch "
+                f"{number} with {type(error).__name__}: {error}"
             ) from error
         # Exactly a tuple: a list would be one column in MindSpore.
         if not isinstance(results, tuple) or len(results) != len(self.outputs):

@@ -20,7 +20,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events
-from sporax.mindspore.dataset._nodes.node import Node, Select, Source, flow_workers, replaced_columns
+from sporax.mindspore.dataset._nodes.node import Node, RowByRow, Select, Source, flow_workers, replaced_columns
 from sporax.mindspore.dataset._operations import (
     Operation,
     PythonFunction,
@@ -123,12 +123,14 @@ def healthy(
     if mode is mode.SKIP or not failed:
         return
     if not good:
-        raise SporaxRuntimeError("For 'map', rows that fail are to be replaced, but there is no good one: all failed.")
+        raise SporaxRuntimeError(
+            "For 'map', All data is garbage: rows that fail are to be replaced, but there is no good one."
+        )
     for row in itertools.islice(itertools.cycle(good), failed):
         yield {name: value.copy() for name, value in row.items()}
 
 
-class Map(Node):
+class Map(RowByRow):
     """Operations on some columns.
 
     Args:
@@ -187,9 +189,6 @@ class Map(Node):
         events = self.events
         return Flow(lambda: events.around(rows_of(stream), apply))
 
-    def _count(self) -> int:
-        return self.parent.num_rows()
-
     def runs_python(self) -> bool:
         return any(map(is_python, self.operations))
 
@@ -212,8 +211,8 @@ class _Applied:
             before = before if operation.only_looks else operation
         if len(columns) != len(self.outputs):
             raise SporaxRuntimeError(
-                f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "
-                f"{len(self.outputs)}: {list(self.outputs)}."
+                "For 'map', Invalid columns, the number of columns returned in 'map' operations should match the number of "
+                f"'output_columns', but got {len(columns)} and {len(self.outputs)}: {list(self.outputs)}."
             )
         results = dict(zip(self.outputs, map(as_pixels, columns), strict=True))
         return {name: results[name] if name in results else block[name] for name in self.columns}

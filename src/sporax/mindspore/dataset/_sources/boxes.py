@@ -78,7 +78,7 @@ def _numbers(name: str, dtype: Any) -> Callable[[list[dict[str, Any]]], Array]:
 
 
 def _outlines(things: list[dict[str, Any]]) -> Array:
-    rows = [_outline(thing) for thing in things]
+    rows = [outline for thing in things for outline in _outline(thing)]
     # Outlines differ in length; MindSpore fills up with -1.
     table = np.full((len(rows), max(map(len, rows))), -1, np.float32)
     for row, values in zip(table, rows, strict=True):
@@ -86,13 +86,13 @@ def _outlines(things: list[dict[str, Any]]) -> Array:
     return table
 
 
-def _outline(thing: dict[str, Any]) -> list[float]:
+def _outline(thing: dict[str, Any]) -> list[list[float]]:
     segmentation = thing["segmentation"]
     # Crowds are stored as run lengths, other things as polygons.
     if thing["iscrowd"]:
-        counts: list[float] = segmentation["counts"]
-        return counts
-    return [value for polygon in segmentation for value in polygon]
+        return [segmentation["counts"]]
+    polygons: list[list[float]] = segmentation
+    return polygons
 
 
 _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
@@ -126,7 +126,7 @@ class CocoDataset(
     Columns, with n things in an image: `image`, and
 
     * Detection: `bbox` (n, 4) float32 (left, top, width, height), `category_id` and `iscrowd` (n, 1) uint32;
-    * Stuff: `segmentation` (n, m) float32, filled with -1, and `iscrowd` (n, 1) uint32;
+    * Stuff: `segmentation` (n, m) float32, a row for each polygon of a thing, filled with -1, and `iscrowd` (n, 1) uint32;
     * Keypoint: `keypoints` (n, 3k) float32, `num_keypoints` (n, 1) uint32;
     * Panoptic: as Detection, and `area` (n, 1) uint32;
     * Captioning: `captions` (n, 1) str.
@@ -236,7 +236,10 @@ def _voc_thing(thing: ElementTree.Element) -> tuple[str, list[float]]:
         raise ValueError("an object has no <name>")
     left, top, right, bottom = (number(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax"))
     if right < left or bottom < top:
-        raise ValueError(f"an object's box ends before it begins: {left}, {top}, {right}, {bottom}")
+        raise ValueError(
+            f"an object's box must not end before it begins, its sides should be greater than 0, but got "
+            f"{{{left:g}, {top:g}, {right:g}, {bottom:g}}}"
+        )
     # MindSpore's boxes are (left, top, width, height), VOC's the four sides.
     return kind, [left, top, right - left, bottom - top, number("difficult", "0"), number("truncated", "0")]
 

@@ -174,7 +174,7 @@ class GeneratorDataset(MappableDataset):
         # MindSpore decides by these two methods whether rows can be picked.
         if hasattr(source, "__getitem__"):
             if not hasattr(source, "__len__"):
-                raise SporaxRuntimeError(f"For '{where}', a source with __getitem__ must have __len__ as well.")
+                raise SporaxRuntimeError(f"For '{where}', '__len__' method is required in a source with '__getitem__'.")
             # With one worker a lock keeps the source to one thread.
             table = _ObjectTable(source, form, parallel=workers > 1)
             # Checked even where a batch sampler is given, so that wrong arguments are found.
@@ -204,7 +204,8 @@ class GeneratorDataset(MappableDataset):
             return self.source[number]
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', the source failed at row {number} with {type(error).__name__}: {error}"
+                "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at row "
+                f"{number} with {type(error).__name__}: {error}"
             ) from error
 
 
@@ -242,8 +243,8 @@ class _RowForm:
             # Dicts are the only objects that batches can hold.
             if value.dtype == object and not isinstance(opened(value), dict):
                 raise SporaxRuntimeError(
-                    f"For 'GeneratorDataset', column {name!r} must hold numbers, strings, bytes or dicts, "
-                    f"but the source gave {type(values[i]).__name__}."
+                    f"For 'GeneratorDataset', Data type of {i + 1}th item of the input or its converted Numpy array is expected "
+                    f"to be numbers, strings, bytes or dicts, but column {name!r} got {type(values[i]).__name__}."
                 )
             if self._types is not None and not _same_dtype(value.dtype, self._types[i]):
                 raise SporaxRuntimeError(
@@ -293,7 +294,8 @@ class _ObjectTable(Table):
             raise
         except Exception as error:
             raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', the source failed at row {index} with {type(error).__name__}: {error}"
+                "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at "
+                f"row {index} with {type(error).__name__}: {error}"
             ) from error
         return self._form.row(item)
 
@@ -333,7 +335,8 @@ def _read(source: Any, form: _RowForm, limit: int | None) -> Iterator[Row]:
         raise
     except Exception as error:
         raise SporaxRuntimeError(
-            f"For 'GeneratorDataset', the source failed at row {number} with {type(error).__name__}: {error}"
+            "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at row "
+            f"{number} with {type(error).__name__}: {error}"
         ) from error
 
 

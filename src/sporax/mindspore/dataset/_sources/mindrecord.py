@@ -18,8 +18,7 @@ from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened
+from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, Shuffle, opened
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (
@@ -201,6 +200,8 @@ def _prepare(
     fields = [field.name for field in schema.fields]
     _checks.check_columns_exist(where, columns or (), fields)
     # Any of them without the others would be ignored.
+    if sample is None and num_padded:
+        raise SporaxRuntimeError(f"For '{where}', num_padded is specified but padded_sample is not. Got {num_padded}.")
     if (sample is None) != (num_padded == 0) or (sample is not None and columns is None):
         raise SporaxRuntimeError(
             f"For '{where}', 'padded_sample', 'num_padded' and 'columns_list' must be given together, but got "
@@ -224,9 +225,7 @@ def _common_schema(where: str, shards: Sequence[Shard]) -> Schema:
 def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Mapping[str, Any]) -> Row:
     lacking = next((name for name in columns if name not in sample), None)
     if lacking is not None:
-        raise SporaxRuntimeError(
-            f"For '{where}', 'padded_sample' must have all of 'columns_list', but lacks {lacking!r}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', padded_sample cannot match columns_list. It lacks {lacking!r}.")
     return {name: _padding_value(where, schema.field(name), sample[name]) for name in columns}
 
 

@@ -224,13 +224,13 @@ def find_files(where: str, dataset_files: object) -> list[Path]:
     if not isinstance(patterns, (list, tuple)):
         raise _checks.type_error(where, "dataset_files", "str or list[str]", dataset_files)
     if not patterns:
-        raise SporaxValueError(f"For '{where}', the argument 'dataset_files' must not be empty.")
+        raise SporaxValueError(f"For '{where}', Input dataset_files can not be empty.")
     # A set: patterns may name a file twice.
     paths: set[str] = set()
     for pattern in patterns:
         names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
         if not names:
-            raise SporaxValueError(f"For '{where}', {pattern!r} must name at least one file, but there is none.")
+            raise SporaxValueError(f"For '{where}', The following patterns did not match any files: {pattern!r}.")
         paths.update(names)
     # Alphabetical over all patterns, as in MindSpore.
     return [Path(name) for name in sorted(paths)]

@@ -51,7 +51,7 @@ def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple
                 records.append((reader.line_num, record))
     except (csv.Error, UnicodeDecodeError) as error:
         raise SporaxRuntimeError(
-            f"For 'CSVDataset', {str(path)!r} is not valid after row {len(records)}: {error}"
+            f"For 'CSVDataset', failed to parse {str(path)!r} after row {len(records)}: {error}"
         ) from error
     return records
 

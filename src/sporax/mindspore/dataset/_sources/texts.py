@@ -190,7 +190,8 @@ class SQuADDataset(
 def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -> Columns:
     sentences: list[list[list[str]]] = [[]]
     for number, line in lines(where, path):
-        fields = line.split(separator)
+        # Spaces that align columns count as one.
+        fields = line.split(None if separator == " " else separator)
         if line and len(fields) != len(columns):
             # Empty lines end a sentence.
             raise SporaxRuntimeError(

@@ -17,8 +17,8 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
     INT32_MAX,
-    INT64_MAX,
     check_bool,
     check_instance,
     check_int,
@@ -39,8 +39,8 @@ class WaveTransform(OneToOne):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iuf" or value.ndim < self.min_dims:
             raise SporaxRuntimeError(
-                f"For '{self.name}', numbers with at least {self.min_dims} dimension(s) are required, but got "
-                f"{value.dtype} of shape {value.shape}."
+                f"For '{self.name}', the data type of input tensor does not match the requirement of operator: numbers with at "
+                f"least {self.min_dims} dimension(s) are required, but got {value.dtype} of shape {value.shape}."
             )
         dtype = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
         return np.asarray(self._of_wave(value.astype(np.float64))).astype(dtype)
@@ -101,7 +101,8 @@ class _Biquad(WaveTransform):
 
     def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
         """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments."""
-        rate = check_int(self.name, "sample_rate", sample_rate, -INT64_MAX, INT64_MAX)
+        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        rate = int(sample_rate)
         if not rate or not -INT32_MAX - 1 <= rate <= INT32_MAX:
             raise range_error(self.name, "sample_rate", f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", rate)
         place = check_number(self.name, name, frequency)
@@ -117,7 +118,7 @@ class Biquad(_Biquad):
         values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
         numbers = [check_number("Biquad", name, value) for name, value in values.items()]
         if not numbers[3]:
-            raise SporaxValueError("For 'Biquad', 'a0' must not be 0.")
+            raise range_error("Biquad", "a0", f"[-{FLOAT32_MAX}, 0) and (0, {FLOAT32_MAX}]", a0)
         self._b = (numbers[0], numbers[1], numbers[2])
         self._a = (numbers[3], numbers[4], numbers[5])
 
@@ -175,7 +176,7 @@ class EqualizerBiquad(_Biquad):
     """Makes frequencies around `center_freq` (hertz) louder by `gain` decibels."""
 
     def __init__(self, sample_rate: int, center_freq: float, gain: float, Q: float = 0.707) -> None:
-        angle, alpha = self._angle(sample_rate, "center_freq", center_freq, Q)
+        angle, alpha = self._angle(sample_rate, "central_freq", center_freq, Q)
         level = 10 ** (check_number(self.name, "gain", gain) / 40)
         self._b = (1 + alpha * level, -2 * math.cos(angle), 1 - alpha * level)
         self._a = (1 + alpha / level, -2 * math.cos(angle), 1 - alpha / level)

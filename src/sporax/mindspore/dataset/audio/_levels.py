@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number, type_error
+from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
+    check_bool,
+    check_instance,
+    check_int,
+    check_number,
+    type_error,
+)
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -23,7 +30,7 @@ class AmplitudeToDB(WaveTransform):
         stype: what the numbers are.
         ref_value: the number that is 0 dB, > 0.
         amin: smaller numbers count as this one, > 0.
-        top_db: how far below the loudest the result is limited, >= 0.
+        top_db: how far below the loudest the result is limited, > 0.
     """
 
     min_dims = 2
@@ -36,7 +43,7 @@ class AmplitudeToDB(WaveTransform):
         self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True)
         reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True)
         self._offset = self._factor * math.log10(max(self._amin, reference))
-        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0)
+        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True)
 
     def _of_wave(self, wave: Array) -> Array:
         decibels = self._factor * np.log10(np.maximum(wave, self._amin)) - self._offset
@@ -80,9 +87,8 @@ class Vol(WaveTransform):
 
     def __init__(self, gain: float, gain_type: GainType = GainType.AMPLITUDE) -> None:
         check_instance("Vol", "gain_type", gain_type, GainType)
-        number = check_number("Vol", "gain", gain)
-        if (gain_type is GainType.AMPLITUDE and number < 0) or (gain_type is GainType.POWER and number <= 0):
-            raise SporaxValueError(f"For 'Vol', 'gain' of {gain_type.name} must be positive, but got {gain}.")
+        low = -FLOAT32_MAX if gain_type is GainType.DB else 0
+        number = check_number("Vol", "gain", gain, low, open_low=gain_type is GainType.POWER)
         decibels = number if gain_type is GainType.DB else 10 * math.log10(number) if gain_type is GainType.POWER else 0
         self._ratio = number if gain_type is GainType.AMPLITUDE else 10 ** (decibels / 20)
 
@@ -199,7 +205,7 @@ class MFCC(WaveTransform):
             raise type_error("MFCC", "melkwargs", "a dict", melkwargs)
         options = dict(melkwargs or {})
         if check_int("MFCC", "dct_type", dct_type) != 2:
-            raise SporaxValueError(f"For 'MFCC', 'dct_type' must be 2, but got {dct_type}.")
+            raise SporaxValueError(f"For 'MFCC', dct_type must be 2, but got : {dct_type}.")
         count, triangles = check_int("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
         self._spectrogram = MelSpectrogram(sample_rate, **options)
         if count > triangles:

@@ -1,4 +1,5 @@
-"""Spectra: short-time Fourier transforms, the mel scale, cosines of it, and what follows of them.
+"""Spectra: short-time Fourier transforms, the mel scale, cosines of it, and what follows of them; stripes taken out of them
+(SpecAugment: Park et al., 2019).
 
 The mel scale is HTK's (2595 log10(1 + f / 700)) or Slaney's (linear below 1000 Hz, logarithmic above; Auditory Toolbox, 1998).
 """
@@ -11,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
 from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
@@ -38,6 +40,7 @@ def melscale_fbanks(
         mel_type: the formula of the scale.
     """
     where = "melscale_fbanks"
+    _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
     _member(where, "norm", norm, NormType)
     _member(where, "mel_type", mel_type, MelType)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
@@ -51,8 +54,16 @@ def melscale_fbanks(
 
 def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
     """Triangles of equal width over frequencies: (n_freqs, n_filter) float32; arguments as in `melscale_fbanks`."""
+    _check_banks("linear_fbanks", n_freqs, f_min, f_max, "n_filter", n_filter, sample_rate)
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
     return _triangles(frequencies, np.linspace(f_min, f_max, n_filter + 2)).astype(np.float32)
+
+
+def _check_banks(where: str, n_freqs: int, f_min: float, f_max: float, name: str, count: int, sample_rate: int) -> None:
+    for what, number in (("n_freqs", n_freqs), (name, count), ("sample_rate", sample_rate)):
+        check_int(where, what, number, 1)
+    if check_number(where, "f_max", f_max, 0, open_low=True) <= check_number(where, "f_min", f_min, 0):
+        raise SporaxValueError(f"For '{where}', f_max must be greater than f_min, but got {f_max} and {f_min}.")
 
 
 def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Array:
@@ -152,7 +163,10 @@ class Spectrogram(WaveTransform):
         self._width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
         self._hop = self._width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
         if self._width > self._size:
-            raise SporaxValueError(f"For '{where}', 'win_length' must be at most {n_fft}, but got {win_length}.")
+            raise SporaxValueError(
+                f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
+                f"{n_fft}."
+            )
         self._pad = check_int(where, "pad", pad, 0)
         _member(where, "window", window, WindowType)
         _member(where, "pad_mode", pad_mode, BorderType)
@@ -222,9 +236,11 @@ class MelScale(WaveTransform):
     ) -> None:
         where = "MelScale"
         low = check_number(where, "f_min", f_min)
-        high = check_int(where, "sample_rate", sample_rate, 1) // 2 if f_max is None else f_max
-        if check_number(where, "f_max", high) <= low:
-            raise SporaxValueError(f"For '{where}', 'f_max' must be above 'f_min', but got {high} and {f_min}.")
+        high = check_int(where, "sample_rate", sample_rate, 0) // 2 if f_max is None else f_max
+        if check_number(where, "f_max", high, 0) <= low:
+            raise SporaxValueError(
+                f"For '{where}', {where}: f_max should be greater than f_min, but got {high} and {f_min}."
+            )
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
         self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
 
@@ -280,7 +296,7 @@ class SpectralCentroid(WaveTransform):
         pad: int = 0,
         window: WindowType = WindowType.HANN,
     ) -> None:
-        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 1)
+        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 0)
         self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
         self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
 
@@ -333,3 +349,117 @@ class ComputeDeltas(WaveTransform):
         frames = np.lib.stride_tricks.sliding_window_view(wide, len(offsets), -1)
         result: Array = frames @ offsets / (offsets**2).sum()
         return result
+
+
+class MaskAlongAxis(OneToOne):
+    """A stripe of (…, freq, time) becomes one number.
+
+    Args:
+        mask_start: where it begins, >= 0.
+        mask_width: how wide it is, >= 1.
+        mask_value: the number, >= 0.
+        axis: 1 for frequencies, 2 for time.
+
+    Raises:
+        SporaxRuntimeError: (when applied) the stripe is not within the spectrogram.
+    """
+
+    def __init__(self, mask_start: int, mask_width: int, mask_value: float, axis: int) -> None:
+        self._start = check_int("MaskAlongAxis", "mask_start", mask_start, 0)
+        self._width = check_int("MaskAlongAxis", "mask_width", mask_width, 1)
+        self._value = check_number("MaskAlongAxis", "mask_value", mask_value)
+        self._dim = check_int("MaskAlongAxis", "axis", axis, 1, 2) - 3
+
+    def _one(self, value: Array) -> Array:
+        return masked("MaskAlongAxis", value, self._dim, self._start, self._width, self._value)
+
+
+def masked(where: str, value: Array, dim: int, start: int, width: int, number: float) -> Array:
+    """The array with a stripe of one number."""
+    size = _size(where, value, dim)
+    if start + width > size:
+        raise SporaxRuntimeError(
+            f"For '{where}', the stripe must end within {size}, but it begins at {start} and is {width} wide."
+        )
+    result = value.copy()
+    np.moveaxis(result, dim, 0)[start : start + width] = number
+    return result
+
+
+def _size(where: str, value: Array, dim: int) -> int:
+    if value.ndim < 2 or value.dtype.kind != "f":
+        raise SporaxRuntimeError(
+            f"For '{where}', floats (…, freq, time) are required, but got {value.dtype} {value.shape}."
+        )
+    return value.shape[dim]
+
+
+class _Masking(RandomTransform):
+    """Base of both directions."""
+
+    _dim: int
+
+    def _accept(self, iid_masks: bool, width: int, mask_start: int, mask_value: float) -> None:
+        where = type(self).__name__
+        self._iid = check_bool(where, "iid_masks", iid_masks)
+        self._width = check_int(where, "mask_param", width, 0, FLOAT32_MAX)
+        self._start = check_int(where, "mask_start", mask_start, 0, FLOAT32_MAX)
+        self._value = check_number(where, "mask_value", mask_value, 0)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+        where, size = type(self).__name__, _size(type(self).__name__, value, self._dim)
+        if not self._iid:
+            return None
+        if self._width > size:
+            raise SporaxRuntimeError(f"For '{where}', a stripe must be at most {size} wide, but got {self._width}.")
+        # Each channel has its own stripe.
+        count = int(np.prod(value.shape[:-2]))
+        widths = rng.uniform(0, self._width, count)
+        starts = (rng.uniform(0, 1, count) * (size - widths)).astype(int)
+        return list(zip(starts, starts + widths.astype(int), strict=True))
+
+    def _apply(self, value: Array, choice: Any) -> Array:
+        if choice is None:
+            where = type(self).__name__
+            return masked(where, value, self._dim, self._start, self._width, self._value)
+        result = value.copy()
+        channels = result.reshape(-1, *value.shape[-2:])
+        for channel, (start, stop) in zip(channels, choice, strict=True):
+            np.moveaxis(channel, self._dim, 0)[start:stop] = self._value
+        return channels.reshape(value.shape)
+
+
+class FrequencyMasking(_Masking):
+    """A stripe of frequencies of (…, freq, time) becomes one number.
+
+    Args:
+        iid_masks: stripes of random place and width, one for each channel.
+        freq_mask_param: the width, or the largest one; >= 0.
+        mask_start: where the stripe begins, without `iid_masks`.
+        mask_value: the number, >= 0.
+    """
+
+    _dim = -2
+
+    def __init__(
+        self, iid_masks: bool = False, freq_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
+    ) -> None:
+        self._accept(iid_masks, freq_mask_param, mask_start, mask_value)
+
+
+class TimeMasking(_Masking):
+    """A stripe of time of (…, freq, time) becomes one number.
+
+    Args:
+        iid_masks: stripes of random place and width, one for each channel.
+        time_mask_param: the width, or the largest one; >= 0.
+        mask_start: where the stripe begins, without `iid_masks`.
+        mask_value: the number, >= 0.
+    """
+
+    _dim = -1
+
+    def __init__(
+        self, iid_masks: bool = False, time_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
+    ) -> None:
+        self._accept(iid_masks, time_mask_param, mask_start, mask_value)

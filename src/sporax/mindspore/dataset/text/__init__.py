@@ -6,11 +6,9 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _bert: BasicTokenizer BertTokenizer
     _tokenizers: PythonTokenizer RegexTokenizer UnicodeCharTokenizer UnicodeScriptTokenizer WhitespaceTokenizer
-        WordpieceTokenizer
-    _vectors: CharNGram FastText GloVe ToVectors Vectors to_bytes to_str
-    _vocab: Lookup Vocab
+        WordpieceTokenizer BasicTokenizer BertTokenizer
+    _vocab: Lookup Vocab CharNGram FastText GloVe ToVectors Vectors to_bytes to_str
     _words: AddToken CaseFold FilterWikipediaXML Ngram NormalizeForm NormalizeUTF8 RegexReplace SlidingWindow ToNumber
         Truncate TruncateSequencePair
     """,

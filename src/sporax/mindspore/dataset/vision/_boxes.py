@@ -46,9 +46,8 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     bad = (boxes[:, :4] < 0).any(1) | (x + wide > width) | (y + tall > height)
     # A box that only touches the edge is valid.
     if bad.any():
-        raise SporaxRuntimeError(
-            f"For '{where}', boxes (x, y, width, height) must lie within the image {height} x {width}, but got "
-            f"{boxes[bad][0, :4].tolist()}."
+        raise SporaxRuntimeError.must(
+            where, "boxes (x, y, width, height)", f"lie within the image {height} x {width}", boxes[bad][0, :4].tolist()
         )
     # A copy: boxes are changed in place below.
     return image, boxes.copy()
@@ -81,9 +80,7 @@ def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Ar
 class _RandomFlipWithBBox(Transform):
     """Base of both flips."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     _flip: OneToOne
     _axis: int
@@ -129,9 +126,7 @@ class ResizeWithBBox(Transform):
 class _RandomWithBBox(Transform):
     """Base of random transforms that choose something, and then apply it to image and boxes."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     _random: RandomTransform
 
@@ -202,9 +197,7 @@ class BoundingBoxAugment(Transform):
         ratio: share of the boxes it is applied to.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
         self.operations = (as_operation("BoundingBoxAugment", transform),)

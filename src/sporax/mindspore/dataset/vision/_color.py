@@ -216,7 +216,7 @@ class Solarize(Elementwise):
             raise type_error("Solarize", "threshold", "one number or two", threshold)
         self._low, self._high = (check_number("Solarize", "threshold", limit, 0, 255) for limit in limits)
         if self._low > self._high:
-            raise SporaxValueError(f"For 'Solarize', 'threshold' must be increasing, but got {threshold!r}.")
+            raise SporaxValueError(f"For 'Solarize', threshold must be in order of (min, max). Got {threshold!r}.")
 
     def _one(self, value: Array) -> Array:
         check_bytes("Solarize", value)
@@ -349,10 +349,15 @@ class RandomPosterize(RandomTransform):
     def __init__(self, bits: Any = (8, 8)) -> None:
         limits = bits if isinstance(bits, (list, tuple)) else (bits, bits)
         if len(limits) != 2:
-            raise SporaxTypeError(f"For 'RandomPosterize', 'bits' must be one number or two, but got {bits!r}.")
+            raise SporaxTypeError(
+                f"For 'RandomPosterize', Size of bits should be a single integer or a list/tuple (min, max) of length 2, but got "
+                f"{bits!r}."
+            )
         self._low, self._high = (check_int("RandomPosterize", "bits", limit, 1, 8) for limit in limits)
         if self._low > self._high:
-            raise SporaxValueError(f"For 'RandomPosterize', 'bits' must be increasing, but got {bits!r}.")
+            raise SporaxValueError(
+                f"For 'RandomPosterize', bits should be in (min,max) format. Got (max,min): {bits!r}."
+            )
 
     def _draw(self, value: Array, rng: np.random.Generator) -> int:
         return int(rng.integers(self._low, self._high + 1))
@@ -373,7 +378,9 @@ class RandomSolarize(RandomTransform):
             raise type_error("RandomSolarize", "threshold", "(lowest, highest)", threshold)
         self._low, self._high = (check_int("RandomSolarize", "threshold", limit, 0, 255) for limit in threshold)
         if self._low > self._high:
-            raise SporaxValueError(f"For 'RandomSolarize', 'threshold' must be increasing, but got {threshold!r}.")
+            raise SporaxValueError(
+                f"For 'RandomSolarize', threshold must be in min max format numbers, but got {threshold!r}."
+            )
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
         if self._low == self._high:

@@ -235,7 +235,9 @@ class GaussianBlur(OneToOne):
         sizes = _pair("kernel_size", kernel_size)
         self._sizes = [check_int("GaussianBlur", "kernel_size", size, 1) for size in sizes]
         if any(size % 2 == 0 for size in self._sizes):
-            raise SporaxValueError(f"For 'GaussianBlur', 'kernel_size' must be odd, but got {kernel_size!r}.")
+            raise SporaxValueError(
+                f"For 'GaussianBlur', Input kernel_size is not an odd value, but got {kernel_size!r}."
+            )
         defaults = [0.15 * size + 0.35 for size in self._sizes]
         widths = defaults if sigma is None else _pair("sigma", sigma)
         self._sigmas = [check_number("GaussianBlur", "sigma", width, 0) for width in widths]

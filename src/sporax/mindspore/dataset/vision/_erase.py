@@ -78,7 +78,7 @@ class CutOut(RandomTransform):
         height, width = value.shape[:2] if self._is_hwc else value.shape[1:]
         if self._length > min(height, width):
             raise SporaxRuntimeError(
-                f"For 'CutOut', 'length' must not be larger than the image {height} x {width}, but got {self._length}."
+                f"For 'CutOut', box size is too large for image erase: 'length' is {self._length} in an image {height} x {width}."
             )
         # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
         return rng.integers(0, (height + 1, width + 1), (self._count, 2))
@@ -193,11 +193,9 @@ class MixUp(Transform):
         SporaxRuntimeError: (when applied) a batch of another size, or labels that are not one-hot.
     """
 
-    only_pillow = True
+    draws = True
 
-    @property
-    def draws(self) -> bool:
-        return True
+    only_pillow = True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
         self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, INT32_MAX)
@@ -232,9 +230,7 @@ class MixUpBatch(Transform):
         alpha: both parameters of the distribution, > 0.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, alpha: float = 1.0) -> None:
         self._alpha = check_number("MixUpBatch", "alpha", alpha, 0, open_low=True)
@@ -259,9 +255,7 @@ class CutMixBatch(Transform):
         prob: probability of changing an image.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
         check_instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)

@@ -32,12 +32,18 @@ def read_file(filename: str) -> Array:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise SporaxRuntimeError(f"For 'read_file', the file '{path}' cannot be read: {error.strerror}.") from error
+        raise SporaxRuntimeError(
+            f"For 'read_file', Invalid file path, {filename} {_path_fault(path)}. It cannot be read ({error.strerror})."
+        ) from error
     # MindSpore refuses empty files as well.
     if not content:
         raise SporaxRuntimeError(f"For 'read_file', the file '{path}' must not be empty.")
     # A copy, since arrays over bytes are read-only.
     return np.frombuffer(content, np.uint8).copy()
+
+
+def _path_fault(path: Path) -> str:
+    return "is not a regular file" if path.exists() else "does not exist"
 
 
 def write_file(filename: str, data: Any) -> None:
@@ -68,7 +74,9 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
             mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
             pixels = np.array(image.convert(mode_read) if mode_read else image)
     except (OSError, SyntaxError, ValueError) as error:
-        raise SporaxRuntimeError(f"For 'read_image', the file '{filename}' cannot be read: {error}.") from error
+        raise SporaxRuntimeError(
+            f"For 'read_image', Invalid file path, {filename} {_path_fault(Path(filename))}. It cannot be read: {error}."
+        ) from error
     # MindSpore gives the channel of gray images, too.
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
@@ -119,10 +127,15 @@ def get_image_num_channels(image: Any) -> int:
 def _image(where: str, image: Any) -> Array:
     # numpy would make an array of nearly everything.
     if isinstance(image, (int, float, str, bytes, list, tuple)) or image is None:
-        raise type_error(where, "image", "an array or a Pillow image", image)
+        raise SporaxTypeError(
+            f"For '{where}', Input image is not of type {np.ndarray} or <class 'PIL.Image.Image'>, but got: {type(image)}."
+        )
     value = as_value(image)
     if value.ndim < 2:
-        raise SporaxRuntimeError(f"For '{where}', an image must have at least 2 dimensions, but got {value.shape}.")
+        raise SporaxRuntimeError(
+            f"For '{where}', {where.title().replace('_', '')}: invalid parameter, image should have at least two dimensions, but "
+            f"got: {value.ndim}."
+        )
     return value
 
 
@@ -157,7 +170,9 @@ def _write(where: str, filename: str, content: bytes) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise SporaxRuntimeError(f"For '{where}', the file '{path}' cannot be written: {error.strerror}.") from error
+        raise SporaxRuntimeError(
+            f"For '{where}', Invalid file path, {filename} {_path_fault(path)}. It cannot be written ({error.strerror})."
+        ) from error
 
 
 def decode(content: bytes, where: str, row: int | None = None) -> Array:
@@ -187,7 +202,10 @@ def decode(content: bytes, where: str, row: int | None = None) -> Array:
     # All that Pillow's plugins raise for broken files.
     except (OSError, SyntaxError, ValueError, MemoryError, OverflowError) as error:
         reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
-        raise SporaxRuntimeError(f"For '{where}', the {subject} are not an image: {reason}.") from error
+        raise SporaxRuntimeError(
+            f"For '{where}', the {subject} are an Invalid image (Unsupported image type): {reason}; map operation: "
+            "[Decode] failed."
+        ) from error
 
 
 class Decode(OneToOne):
@@ -215,7 +233,8 @@ class Decode(OneToOne):
 
     @staticmethod
     def _pixels(value: Array, row: int | None = None) -> Array:
-        if value.ndim != 1 or value.dtype.kind in "USO":
+        # A file's bytes may also be one value of numpy's type for them.
+        if value.dtype.kind != "S" and (value.ndim != 1 or value.dtype.kind in "UO"):
             raise SporaxRuntimeError(
                 f"For 'Decode', the input must be a 1-D array of numbers, but got {value.shape} {value.dtype}."
             )

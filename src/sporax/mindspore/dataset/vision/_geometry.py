@@ -63,8 +63,7 @@ def _check_growth(where: str, what: str, pixels: Sequence[int], most: Sequence[i
     """
     if any(count > limit for count, limit in zip(pixels, most, strict=True)):
         raise SporaxRuntimeError(
-            f"For '{where}', the {what} of an image of this size must be at most {most[0]} x {most[1]}, but got "
-            f"{pixels[0]} x {pixels[1]}."
+            f"For '{where}', {what}: at most {most[0]} x {most[1]} pixels, but got {pixels[0]} x {pixels[1]}."
         )
 
 
@@ -157,7 +156,7 @@ class Crop(OneToOne):
     def __init__(self, coordinates: tuple[int, int], size: Any) -> None:
         if not isinstance(coordinates, (list, tuple)) or len(coordinates) != 2:
             raise SporaxTypeError(
-                f"For 'Crop', the argument 'coordinates' must be (top, left), but got {coordinates!r}."
+                f"For 'Crop', Coordinates should be a list/tuple (y, x) of length 2. Got {coordinates!r}."
             )
         self._top, self._left = (
             check_int("Crop", f"coordinates[{i}]", n, 0, INT32_MAX) for i, n in enumerate(coordinates)
@@ -188,7 +187,8 @@ class CenterCrop(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         check_pixels("CenterCrop", value)
         missing = [max(want - have, 0) for want, have in zip(self._size, sides(value), strict=True)]
-        _check_growth("CenterCrop", "border", missing, _most_border(value))
+        fault = "Padding size cannot be more than 3 times of the original image size"
+        _check_growth("CenterCrop", fault, missing, _most_border(value))
         # The odd pixel goes to the upper left, as in MindSpore.
         top, left = (missing[0] + 1) // 2, (missing[1] + 1) // 2
         enlarged = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
@@ -253,13 +253,15 @@ class RandomCrop(RandomTransform):
         check_pixels("RandomCrop", value)
         left, top, right, bottom = self._padding
         borders = max(top, bottom), max(left, right)
-        _check_growth("RandomCrop", "padding", borders, _most_border(value))
+        _check_growth(
+            "RandomCrop", "padding size is three times bigger than the image size", borders, _most_border(value)
+        )
         # With borders, since the part may begin in them.
         height, width = self._bordered_size(*sides(value))
         if height < self._size[0] or width < self._size[1]:
             raise SporaxRuntimeError(
-                f"For 'RandomCrop', the part must not be larger than the image {height} x {width}, but it is "
-                f"{self._size[0]} x {self._size[1]}; pass padding or pad_if_needed=True."
+                f"For 'RandomCrop', Shape is incorrect. Crop size {self._size[0]} x {self._size[1]}: crop size is bigger than "
+                f"the image dimensions {height} x {width}; pass padding or pad_if_needed=True."
             )
         # A float times the number of places costs a tenth of `rng.integers`.
         top = int(rng.random() * (height - self._size[0] + 1))
@@ -450,15 +452,17 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
     """
     # Each library has a kind that the other one lacks.
     if interpolation is (Inter.AREA if by_pillow else Inter.ANTIALIAS):
-        kind = "a Pillow image" if by_pillow else "an array"
-        raise SporaxTypeError(f"For 'Resize', 'interpolation' must not be {interpolation.name} for {kind}.")
+        fault = f"img should be PIL image. Got {np.ndarray}"
+        fault = "Current Interpolation is not supported with PIL input" if by_pillow else fault
+        raise SporaxTypeError(f"For 'Resize', {fault}. 'interpolation' is {interpolation.name}.")
     if by_pillow:
         image = pillow("Resize").fromarray(value)
         # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
         return np.array(image.resize((size[1], size[0]), int(interpolation)))
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
-    _check_growth("Resize", "size", size, [_MOST_TIMES * side for side in sides(value)])
+    fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
+    _check_growth("Resize", fault, size, [_MOST_TIMES * side for side in sides(value)])
     # OpenCV copies without resampling as well.
     if sides(value) == size:
         return value.copy()

@@ -28,8 +28,8 @@ def check_image(where: str, value: Array, dims: tuple[int, ...] = (2, 3)) -> Non
     """
     if value.ndim not in dims or value.dtype.kind in "USO":
         raise SporaxRuntimeError(
-            f"For '{where}', an image must be a numeric array of {' or '.join(map(str, dims))} dimensions (H, W[, C]), "
-            f"but got the shape {value.shape} and {value.dtype}."
+            f"For '{where}', {_fault(where, value)} An image must be a numeric array of {' or '.join(map(str, dims))} "
+            f"dimensions (H, W[, C]), but got the shape {value.shape} and {value.dtype}."
         )
 
 
@@ -37,9 +37,21 @@ def check_pixels(where: str, value: Array) -> None:
     """Refuse arrays that are neither images nor stacks (…, H, W, C) of them."""
     if value.ndim < 2 or value.dtype.kind in "USO":
         raise SporaxRuntimeError(
-            f"For '{where}', an image must be a numeric array (H, W) or (…, H, W, C), "
+            f"For '{where}', {_fault(where, value)} An image must be a numeric array (H, W) or (…, H, W, C), "
             f"but got the shape {value.shape} and {value.dtype}."
         )
+
+
+def _fault(where: str, value: Array) -> str:
+    """What is wrong, in MindSpore's words."""
+    if value.dtype.kind in "USO" and value.ndim > 1:
+        return (
+            f"{where}: the data type of image tensor does not match the requirement of operator. Currently unsupported data "
+            "type: [uint32, int64, uint64, string]."
+        )
+    if value.ndim < 2:
+        return f"{where}: the image tensor should have at least two dimensions. You may need to perform Decode first."
+    return f"{where}: shape is invalid. input tensor is not in shape of <H,W> or <H,W,C>."
 
 
 def height_axis(value: Array) -> int:
@@ -63,7 +75,10 @@ def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
 def check_size(where: str, size: Any) -> tuple[int, int]:
     """(height, width) from one int (a square) or two."""
     if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
-        raise type_error(where, "size", "an int or (height, width)", size)
+        raise SporaxTypeError(
+            f"For '{where}', Size should be a single integer or a list/tuple (h, w) of length 2. Argument size with value {size} "
+            f"is not of type {[int, list, tuple]}, but got {type(size)}."
+        )
     if isinstance(size, int):
         side = check_int(where, "size", size, 1, MAX_SIDE)
         return side, side
@@ -71,7 +86,9 @@ def check_size(where: str, size: Any) -> tuple[int, int]:
         raise SporaxTypeError(
             f"For '{where}', Size should be a single integer or a list/tuple (h, w) of length 2. Got {size!r}."
         )
-    return check_int(where, "size[0]", size[0], 1, INT32_MAX), check_int(where, "size[1]", size[1], 1, INT32_MAX)
+    return check_int(where, "size at dim 0", size[0], 1, MAX_SIDE), check_int(
+        where, "size at dim 1", size[1], 1, MAX_SIDE
+    )
 
 
 def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
@@ -132,14 +149,20 @@ def check_bytes(where: str, value: Array) -> None:
     """Refuse what is not an image of bytes."""
     check_pixels(where, value)
     if value.dtype != np.uint8:
-        raise SporaxRuntimeError(f"For '{where}', an image must be uint8, but got {value.dtype}.")
+        raise SporaxRuntimeError(
+            f"For '{where}', {where}: the data type of image tensor does not match the requirement of operator. "
+            f"Expecting tensor in type of (uint8), but got {value.dtype}."
+        )
 
 
 def check_rgb(where: str, value: Array) -> None:
     """Refuse what is not RGB."""
     check_pixels(where, value)
     if value.ndim < 3 or value.shape[-1] != 3:
-        raise SporaxRuntimeError(f"For '{where}', an image must be RGB (…, H, W, 3), but got the shape {value.shape}.")
+        raise SporaxRuntimeError(
+            f"For '{where}', {where}: the channel of image tensor does not match the requirement of operator: RGB (…, H, W, 3), "
+            f"but got the shape {value.shape}."
+        )
 
 
 def rounded(value: Array, dtype: Any) -> Array:
@@ -167,20 +190,22 @@ class Sometimes(RandomTransform):
 def check_degrees(where: str, degrees: Any) -> tuple[float, float]:
     """(smallest, largest) of two numbers >= 0."""
     if not isinstance(degrees, (list, tuple)) or len(degrees) != 2:
-        raise type_error(where, "degrees", "(smallest, largest)", degrees)
+        raise SporaxTypeError(
+            f"For '{where}', degrees must be either a tuple or a list. It has 2 numbers (min, max), but got {degrees!r}."
+        )
     low, high = (check_number(where, "degrees", degree, 0) for degree in degrees)
     if low > high:
-        raise SporaxValueError(f"For '{where}', 'degrees' must be increasing, but got {degrees!r}.")
+        raise SporaxValueError(f"For '{where}', degrees should be in (min,max) format. Got (max,min): {degrees!r}.")
     return low, high
 
 
 def check_interval(where: str, name: str, value: Any, low: float) -> tuple[float, float]:
     """Two increasing numbers >= low."""
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise SporaxTypeError(f"For '{where}', the argument '{name}' must be two numbers, but got {value!r}.")
+        raise type_error(where, name, f"{tuple}, {list}", value)
     first, last = (check_number(where, f"{name}[{i}]", number, low) for i, number in enumerate(value))
     if first > last or last <= 0:
         raise SporaxValueError(
-            f"For '{where}', the argument '{name}' must be increasing and positive, but got {value!r}."
+            f"For '{where}', {name} should be in (min,max) format. Got (max,min). It was {value!r}, which must be positive."
         )
     return first, last

@@ -18,7 +18,6 @@ from sporax.mindspore.dataset._checks import (
     check_int,
     check_number,
     numpy_dtype,
-    type_error,
 )
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array, is_pillow
@@ -76,7 +75,7 @@ class Normalize(OneToOne):
             check_instance("Normalize", name, value, list, tuple)
         if len(mean) != len(std) or not mean:
             raise SporaxValueError(
-                f"For 'Normalize', 'mean' and 'std' must be equally long and not empty, but got {len(mean)} and {len(std)}."
+                f"For 'Normalize', Length of mean and std must be equal and not 0, but got {len(mean)} and {len(std)}."
             )
         means = [check_number("Normalize", f"mean[{i}]", m, 0, 255) for i, m in enumerate(mean)]
         stds = [check_number("Normalize", f"std[{i}]", s, 0, 255, open_low=True) for i, s in enumerate(std)]
@@ -96,7 +95,8 @@ class Normalize(OneToOne):
         channels = 1 if dims == 2 else value.shape[-1] if self._is_hwc else value.shape[-3]
         if count not in (1, channels):
             raise SporaxRuntimeError(
-                f"For 'Normalize', 'mean' and 'std' must have one number per channel, but got {count} for {channels} channels."
+                "For 'Normalize', Normalize: number of channels does not match the size of mean and std vectors, but got "
+                f"{channels} channels and {count} numbers."
             )
         if count == 1:
             return _normalized(value, self._mean, self._std)
@@ -283,12 +283,13 @@ class LinearTransformation(OneToOne):
     def __init__(self, transformation_matrix: Any, mean_vector: Any) -> None:
         for name, value, dims in (("transformation_matrix", transformation_matrix, 2), ("mean_vector", mean_vector, 1)):
             if not isinstance(value, np.ndarray) or value.ndim != dims:
-                raise type_error("LinearTransformation", name, f"a numpy array of {dims} dimensions", value)
+                check_instance("LinearTransformation", name, value, np.ndarray)
+                raise SporaxValueError.must("LinearTransformation", name, f"have {dims} dimensions", value.shape)
         size = len(mean_vector)
         if transformation_matrix.shape != (size, size):
             raise SporaxValueError(
-                "For 'LinearTransformation', 'transformation_matrix' must be square and as large as 'mean_vector', but got "
-                f"{transformation_matrix.shape} and {mean_vector.shape}."
+                "For 'LinearTransformation', transformation_matrix should be a square matrix, and its size should match that of "
+                f"mean_vector, but got {transformation_matrix.shape} and {mean_vector.shape}."
             )
         self._matrix, self._mean = transformation_matrix, mean_vector
 

@@ -295,18 +295,17 @@ class UniformAugment(Transform):
         num_ops: how many are chosen.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
         check_instance("UniformAugment", "transforms", transforms, list, tuple)
         self.operations = as_operations("UniformAugment", transforms)
-        self._count = check_int("UniformAugment", "num_ops", num_ops, 1, INT32_MAX)
+        self._count = check_int("UniformAugment", "num_ops", num_ops)
+        if self._count < 1:
+            raise SporaxValueError(f"For 'UniformAugment', Input num_ops must be greater than 0. Got {num_ops}.")
         if self._count > len(self.operations):
             raise SporaxValueError(
-                f"For 'UniformAugment', 'num_ops' must be at most the number of transforms, but got {num_ops} for "
-                f"{len(self.operations)}."
+                f"For 'UniformAugment', num_ops is greater than transforms list size: {num_ops} > {len(self.operations)}."
             )
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -324,15 +323,14 @@ class RandomSelectSubpolicy(Transform):
         policy: lists of (transform, probability).
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
         if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
             raise type_error("RandomSelectSubpolicy", "policy", "a list of lists of (transform, probability)", policy)
-        if not policy or not all(policy):
-            raise SporaxValueError("For 'RandomSelectSubpolicy', 'policy' and its lists must not be empty.")
+        for name, entries in (("policy", policy), *((f"policy[{i}]", entries) for i, entries in enumerate(policy))):
+            if not entries:
+                raise SporaxValueError(f"For 'RandomSelectSubpolicy', {name} can not be empty.")
         self._policy = [[_entry(operation) for operation in sub_policy] for sub_policy in policy]
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
 

@@ -115,7 +115,7 @@ def _check_center(where: str, center: Any) -> tuple[float, float] | None:
     if center is None:
         return None
     if not isinstance(center, (list, tuple)) or len(center) != 2:
-        raise SporaxTypeError(f"For '{where}', the argument 'center' must be (x, y), but got {center!r}.")
+        raise SporaxTypeError(f"For '{where}', Value center needs to be a 2-tuple, but got {center!r}.")
     return check_number(where, "center[0]", center[0]), check_number(where, "center[1]", center[1])
 
 
@@ -172,13 +172,15 @@ class RandomRotation(RandomTransform):
         where = "RandomRotation"
         if isinstance(degrees, (list, tuple)):
             if len(degrees) != 2:
-                raise SporaxTypeError(f"For '{where}', 'degrees' must be one number or two, but got {degrees!r}.")
+                raise SporaxTypeError(
+                    f"For '{where}', If degrees is a sequence, the length must be 2, but got {degrees!r}."
+                )
             self._low, self._high = (check_number(where, "degrees", number) for number in degrees)
         else:
             self._high = check_number(where, "degrees", degrees, 0)
             self._low = -self._high
         if self._low > self._high:
-            raise SporaxValueError(f"For '{where}', 'degrees' must be increasing, but got {degrees!r}.")
+            raise SporaxValueError(f"For '{where}', degrees should be in (min,max) format. Got (max,min): {degrees!r}.")
         self._how = (
             check_warp(where, resample),
             check_bool(where, "expand", expand),
@@ -259,12 +261,12 @@ class Affine(OneToOne):
     ) -> None:
         self._degrees = check_number("Affine", "degrees", degrees)
         if not isinstance(translate, (list, tuple)) or len(translate) != 2:
-            raise SporaxTypeError(f"For 'Affine', the argument 'translate' must be (x, y), but got {translate!r}.")
+            raise SporaxTypeError(f"For 'Affine', The length of translate should be 2, but got {translate!r}.")
         self._shift = [check_number("Affine", "translate", share, -1, 1) for share in translate]
         self._scale = check_number("Affine", "scale", scale, 0, open_low=True)
         shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
         if len(shears) != 2:
-            raise SporaxTypeError(f"For 'Affine', the argument 'shear' must be one number or two, but got {shear!r}.")
+            raise SporaxTypeError(f"For 'Affine', The length of shear should be 2, but got {shear!r}.")
         along, down = (check_number("Affine", "shear", angle) for angle in shears)
         self._shear = (along, down)
         self._how = check_warp("Affine", resample), check_fill("Affine", fill_value)
@@ -302,7 +304,7 @@ class RandomAffine(RandomTransform):
         self._shift = _ranges("translate", shifts, (2, 4), -1, 1)
         self._scale = _ranges("scale", (1, 1) if scale is None else scale, (2,), 0)[0]
         if self._scale[1] <= 0:
-            raise SporaxValueError(f"For 'RandomAffine', 'scale' must be positive, but got {scale!r}.")
+            raise SporaxValueError(f"For 'RandomAffine', Input scale[1] must be greater than 0, but got {scale!r}.")
         self._shear = _ranges("shear", (0, 0) if shear is None else shear, (2, 4))
         self._how = check_warp("RandomAffine", resample), check_fill("RandomAffine", fill_value)
 

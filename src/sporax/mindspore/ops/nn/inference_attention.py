@@ -18,6 +18,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
+    AttentionDims,
     Layout,
     allowed,
     apart,
@@ -27,7 +28,6 @@ from sporax.mindspore.ops.nn.attention import (
     num_key_heads,
     together,
 )
-from sporax.mindspore.ops.nn.attention_dims import AttentionDims
 
 
 @operator(function="", dims=AttentionDims(("b", "s", "k!")))

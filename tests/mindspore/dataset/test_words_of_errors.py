@@ -1,0 +1,139 @@
+"""Errors are in MindSpore's words, after which scripts and their tests look; what was got is said as well."""
+
+import numpy as np
+import pytest
+
+import sporax.mindspore.dataset as ds
+from sporax.mindspore.dataset import audio, config, text, transforms, vision
+
+IMAGE = np.zeros((4, 5, 3), np.uint8)
+ROWS = ds.NumpySlicesDataset([[1], [2]], ["x"])
+
+
+def through(operation, value):
+    return lambda: next(
+        ds.GeneratorDataset([np.array(value)], ["x"]).map(operation, ["x"]).create_dict_iterator(output_numpy=True)
+    )
+
+
+def failing(value):
+    raise KeyError("no such thing")
+
+
+WORDS = [
+    (
+        lambda: ds.NumpySlicesDataset([1], num_parallel_workers=256),
+        ValueError,
+        "num_parallel_workers exceeds the boundary",
+    ),
+    (lambda: ds.MnistDataset(""), ValueError, "The folder  does not exist or is not a directory or permission denied!"),
+    (lambda: ds.TextFileDataset("none.txt"), ValueError, "The following patterns did not match any files"),
+    (lambda: ROWS.map(len, max_rowsize="3"), TypeError, "Argument max_rowsize with value 3 is not of type"),
+    (lambda: ROWS.map(len, column_order=["x"]), TypeError, "got an unexpected keyword argument 'column_order'"),
+    (lambda: ROWS.map([]), ValueError, "must not be empty"),
+    (lambda: ROWS.map(vision.HWC2CHW), ValueError, "Parameter operations's element of method map should be a "),
+    (lambda: ROWS.split([]), ValueError, "sizes cannot be empty"),
+    (lambda: ROWS.take(0), ValueError, "not within the required interval"),
+    (lambda: ROWS.sync_wait("a", 0), ValueError, "num_batch need to be greater than 0."),
+    (lambda: ROWS.sync_wait("a").sync_wait("a"), RuntimeError, "Condition name is already in use"),
+    (lambda: ROWS.sync_wait("a").shuffle(2), RuntimeError, "No shuffle after sync operators"),
+    (lambda: ROWS.use_sampler(3), TypeError, "not an instance of a sampler"),
+    (lambda: ds.SubsetSampler([1.5]), TypeError, "Type of indices element must be int, but got list[0]: 1.5"),
+    (lambda: ds.WeightedRandomSampler(["a"]), TypeError, "type of weights element must be number"),
+    (lambda: ds.DistributedSampler(4, 0, offset=5), RuntimeError, "offset must be no more than num_shards(4)"),
+    (
+        lambda: next(iter(ds.NumpySlicesDataset([1], sampler=[7]))),
+        RuntimeError,
+        "Sample ID (7) is out of bound, expected range [0, 0]",
+    ),
+    (through(failing, [1]), RuntimeError, "Exception thrown from user defined Python function in dataset"),
+    (through(failing, [1]), RuntimeError, "map operation: [PyFunc] failed."),
+    (through(transforms.OneHot(3), [1.5]), RuntimeError, "Only support input of int type, but got: float64"),
+    (through(transforms.Slice([5]), [1]), RuntimeError, "Index 5 is out of bounds."),
+    (through(transforms.Concatenate(append=["a"]), [1]), RuntimeError, "input datatype does not match"),
+    (through(transforms.Concatenate(), [[1]]), RuntimeError, "only 1D input supported"),
+    (lambda: transforms.Concatenate(prepend=[[1]]), ValueError, "can only prepend 1D arrays."),
+    (lambda: transforms.TypeCast("junk"), TypeError, "Argument data_type with value junk is not of type"),
+    (through(transforms.Fill("a"), [1]), RuntimeError, "fill_value and the input tensor must be of the same data type"),
+    (through(text.ToNumber(np.int32), "a8f"), RuntimeError, 'it is invalid to convert "a8f" to a number'),
+    (through(text.ToNumber(np.float16), "1e6"), RuntimeError, "outside of valid float16 range"),
+    (through(text.ToNumber(np.int8), "300"), RuntimeError, "outside of valid int8 range"),
+    (
+        through(text.Lookup(text.Vocab.from_list(["a"])), "b"),
+        RuntimeError,
+        "doesn't exist in vocab and no unknown token is specified.",
+    ),
+    (lambda: audio.AllpassBiquad(10**21, 100), ValueError, "interval of [-2147483648, 0) and (0, 2147483647]"),
+    (
+        lambda: audio.Vol(-1.5, audio.GainType.POWER),
+        ValueError,
+        "Input gain is not within the required interval of (0, 16777216]",
+    ),
+    (
+        lambda: audio.linear_fbanks(10**11, 0, 10, 2, 16),
+        ValueError,
+        "Input n_freqs is not within the required interval",
+    ),
+    (lambda: audio.Spectrogram(200, 300), ValueError, "no more than n_fft, but got win_length: 300 and n_fft: 200."),
+    (lambda: vision.Affine(1.0, [1, 1, 1], 1.0, 0), TypeError, "The length of translate should be 2"),
+    (lambda: vision.Normalize([1.0], [1.0, 2.0]), ValueError, "Length of mean and std must be equal"),
+    (
+        lambda: vision.RandomResizedCrop(2, scale=(1, 0.5)),
+        ValueError,
+        "scale should be in (min,max) format. Got (max,min).",
+    ),
+    (lambda: vision.Solarize((12, 1)), ValueError, "threshold must be in order of (min, max)."),
+    (lambda: vision.RandomSelectSubpolicy([[]]), ValueError, "policy[0] can not be empty."),
+    (lambda: vision.Crop([0], 2), TypeError, "Coordinates should be a list/tuple (y, x) of length 2."),
+    (lambda: vision.HWC2CHW()([IMAGE]), TypeError, "Input should be NumPy or PIL image, got <class 'list'>."),
+    (
+        lambda: vision.HorizontalFlip()(IMAGE[0, 0]),
+        RuntimeError,
+        "the image tensor should have at least two dimensions.",
+    ),
+    (
+        lambda: vision.Invert()(IMAGE.astype(str)),
+        RuntimeError,
+        "data type of image tensor does not match the requirement of operator.",
+    ),
+    (lambda: vision.RandomCrop(9)(IMAGE), RuntimeError, "crop size is bigger than the image dimensions 4 x 5"),
+    (lambda: vision.get_image_size(3), TypeError, "or <class 'PIL.Image.Image'>, but got: <class 'int'>."),
+    (lambda: vision.read_file("none.txt"), RuntimeError, "Invalid file path, none.txt does not exist."),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), WORDS)
+def test_errors_hold_mindspore_s_words(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value).startswith("For '") and words in str(caught.value)
+
+
+def test_a_row_of_a_file_names_the_file(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    data = ds.TextFileDataset(str(tmp_path / "a.txt")).map(failing, ["text"])
+    with pytest.raises(
+        RuntimeError, match=r"map operation: \[PyFunc\] failed\. The corresponding data file is: .*a\.txt"
+    ):
+        next(data.create_dict_iterator(output_numpy=True))
+
+
+@pytest.mark.parametrize(
+    ("feature", "use"),
+    [
+        ("Dataset AutoTune", lambda: config.set_enable_autotune(True)),
+        ("Dataset Offload", lambda: ROWS.map(len, offload=True)),
+        ("Dataset sync wait", lambda: ROWS.sync_wait("a")),
+        ("Dataset sync update", lambda: ROWS.sync_update("a")),
+    ],
+)
+def test_what_a_process_of_its_own_cannot_do_is_refused(monkeypatch, feature, use):
+    monkeypatch.setenv("MS_INDEPENDENT_DATASET", "True")
+    with pytest.raises(RuntimeError, match=f"{feature} is not supported in Dataset Independent mode."):
+        use()
+
+
+def test_offload_warns():
+    with pytest.warns(UserWarning, match="'offload' has no effect"):
+        data = ROWS.map(lambda x: x + 1, ["x"], offload=True)
+    assert [row["x"].tolist() for row in data.create_dict_iterator(output_numpy=True)] in ([[2], [3]], [[3], [2]])
