@@ -429,11 +429,10 @@ class _Maker:
 
     def _tensor(self, slot: Slot) -> int:
         """The tensor that a slot is filled with."""
+        if slot.kind == "carry":
+            return -2 - slot.number  # LITERAL is -1: below it are a carry's old or new value, resolved in `_operators`
         tables = {"variable": self.chunk.updates, "result": self.chunk.results}
-        # LITERAL is -1, so numbers below it are free to stand for "the carry's old or new value", as `_operators` says.
-        return (
-            -2 - slot.number if slot.kind == "carry" else tables.get(slot.kind, {slot.number: slot.number})[slot.number]
-        )
+        return tables.get(slot.kind, {slot.number: slot.number})[slot.number]
 
     def _operators(
         self, numbers: list[int], phase: Phase, belongs: Callable[[int], bool]
