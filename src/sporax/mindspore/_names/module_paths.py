@@ -52,6 +52,8 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
+    "sporax.mindspore._extends": "_extends.parse",
+    "sporax.mindspore.ops.control.signature": "ops.signature",
     "sporax.mindspore.ops.control.declared": """
         ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base
     """,
@@ -60,7 +62,8 @@ _PATHS_OF = {
     "sporax.mindspore.ops.operations": """
         ops.deprecated ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
         ops.operations.debug_ops
-        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
+        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations._grad_ops
+        ops.operations._quant_ops ops.operations.linalg_ops
         ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
         ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
     """,

@@ -26,11 +26,12 @@ Values = tuple[Array, ...]
 #: Transforms that MindSpore has for arrays alone: they give arrays of Pillow images.
 _OF_ARRAYS = frozenset(
     """
-    AdjustSharpness Affine AutoAugment BoundingBoxAugment ConvertColor Crop CutMixBatch CutOut Erase GaussianBlur HorizontalFlip
-    MixUpBatch Normalize NormalizePad PadToSize Posterize RandAugment RandomAdjustSharpness RandomAutoContrast
-    RandomCropDecodeResize RandomCropWithBBox RandomEqualize RandomHorizontalFlipWithBBox RandomInvert RandomPosterize RandomResize
-    RandomResizeWithBBox RandomResizedCropWithBBox RandomSelectSubpolicy RandomSolarize RandomVerticalFlipWithBBox Rescale
-    ResizeWithBBox ResizedCrop Rotate SlicePatches Solarize ToType TrivialAugmentWide VerticalFlip
+    AdjustSharpness Affine AutoAugment BoundingBoxAugment ConvertColor Crop CutMixBatch CutOut Erase GaussianBlur
+    HorizontalFlip MixUpBatch Normalize NormalizePad PadToSize Posterize RandAugment RandomAdjustSharpness
+    RandomAutoContrast RandomCropDecodeResize RandomCropWithBBox RandomEqualize RandomHorizontalFlipWithBBox RandomInvert
+    RandomPosterize RandomResize RandomResizeWithBBox RandomResizedCropWithBBox RandomSelectSubpolicy RandomSolarize
+    RandomVerticalFlipWithBBox Rescale ResizeWithBBox ResizedCrop Rotate SlicePatches Solarize ToType TrivialAugmentWide
+    VerticalFlip
     """.split()
 )
 

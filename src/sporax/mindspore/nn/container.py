@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, cast
 
 from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.mindspore.autograph.flow import item, unknown
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames
 
@@ -64,6 +65,8 @@ class _Sequence(_Container):
             if self._keeps_names:
                 return kind(OrderedDict((name, self._cells[name]) for name in names))
             return kind([self._cells[name] for name in names])
+        if unknown(index):
+            return item(tuple(self), index)
         return self._cells[self._key(index)]
 
     def __setitem__(self, index: int, cell: Cell) -> None:

@@ -368,13 +368,18 @@ def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) 
 
 
 @operator(function="clip_by_value")
-def clip_by_value(x: Array, clip_value_min: Operand | None = None, clip_value_max: Operand | None = None) -> Array:
-    """`x` limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
+def clip_by_value(
+    x: Array | tuple[Array, ...], clip_value_min: Operand | None = None, clip_value_max: Operand | None = None
+) -> Array | tuple[Array, ...]:
+    """`x`, or each of several, limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
 
     Raises:
         SporaxValueError: both limits are None, or one cannot be broadcast.
     """
-    return _limited("clip_by_value", x, clip_value_min, clip_value_max, "'clip_value_min' and 'clip_value_max'")
+    names = "'clip_value_min' and 'clip_value_max'"
+    if isinstance(x, tuple):
+        return tuple(_limited("clip_by_value", each, clip_value_min, clip_value_max, names) for each in x)
+    return _limited("clip_by_value", x, clip_value_min, clip_value_max, names)
 
 
 @operator("AddN", function="addn", dims=position_by_position)
