@@ -326,9 +326,7 @@ class Dataset(Recorded, Described):
                 return row, bool(predicate(*(opened(row[name]) for name in names)))
             # The predicate runs in a worker thread, whose traceback says little.
             except Exception as error:
-                raise SporaxRuntimeError(
-                    f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
-                ) from error
+                raise SporaxRuntimeError(f"For 'filter', the predicate failed with {error!r}") from error
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
             # In order, since equal scripts must give equal rows whatever the number of threads.

@@ -33,11 +33,7 @@ class LineReader:
             self.offsets = [0, *itertools.accumulate(map(len, file))][:-1]
 
     def readline(self, line: int) -> str:
-        """A line without its end; the first is number 1.
-
-        Raises:
-            SporaxTypeError, SporaxValueError: not the number of a line.
-        """
+        """A line without its end; the first is number 1."""
         number = check_int("LineReader", "line", line, 1, len(self.offsets))
         self._file = self._file or open(self.filename, "rb")  # noqa: SIM115 (`close` closes it)
         self._file.seek(self.offsets[number - 1])

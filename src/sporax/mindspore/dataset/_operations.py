@@ -93,6 +93,19 @@ class Transform(Recorded, Operation):
         """The name used in messages."""
         return type(self).__name__
 
+    def only(self, values: Values) -> Array:
+        """The value of the one column that the transform takes.
+
+        Raises:
+            SporaxRuntimeError: there are several.
+        """
+        if len(values) != 1:
+            raise SporaxRuntimeError(
+                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
+                f"input. Got {len(values)}; map each column by itself."
+            )
+        return values[0]
+
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
@@ -182,12 +195,7 @@ class OneToOne(Transform):
     """A transform of one column into one column."""
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
-                f"input. Got {len(values)}; map each column by itself."
-            )
-        return (self._one(values[0]),)
+        return (self._one(self.only(values)),)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         if len(columns) == 1:

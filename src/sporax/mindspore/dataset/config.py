@@ -97,9 +97,7 @@ def _inherited_seed() -> int | None:
 class ErrorSamplesMode(enum.IntEnum):
     """What happens to a row whose `map` fails."""
 
-    RETURN = 0
-    REPLACE = 1
-    SKIP = 2
+    RETURN, REPLACE, SKIP = range(3)
 
 
 @dataclass(slots=True)

@@ -116,9 +116,7 @@ class OneHot(OneToOne):
         if not value.size:
             raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
-            raise SporaxRuntimeError(
-                f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
-            )
+            raise SporaxRuntimeError(f"For 'OneHot', labels must have the shape (), (n,) or (n, 1). Got {value.shape}.")
         # (n, 1) becomes (n,), which compares against all classes at once.
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):
@@ -159,12 +157,7 @@ class Fill(Elementwise):
 class Relational(enum.IntEnum):
     """How `Mask` compares."""
 
-    EQ = 0
-    NE = 1
-    GT = 2
-    GE = 3
-    LT = 4
-    LE = 5
+    EQ, NE, GT, GE, LT, LE = range(6)
 
 
 _COMPARE = {
@@ -262,9 +255,7 @@ class Slice(OneToOne):
                 value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
                 bad = next(i for i in np.atleast_1d(pick) if not -value.shape[dim] <= i < value.shape[dim])
-                raise SporaxRuntimeError(
-                    f"For 'Slice', Index {bad} is out of bounds. The shape is {value.shape}."
-                ) from error
+                raise SporaxRuntimeError(f"For 'Slice', Index {bad} is out of bounds. Shape: {value.shape}.") from error
         return value
 
     @staticmethod
@@ -284,9 +275,7 @@ class Concatenate(Transform):
 
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
         if check_int("Concatenate", "axis", axis) not in (0, -1):
-            raise SporaxValueError(
-                f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1, but got {axis}."
-            )
+            raise SporaxValueError(f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1: {axis}.")
         self.prepend = None if prepend is None else as_value(prepend)
         self.append = None if append is None else as_value(append)
         for name, part in (("prepend", self.prepend), ("append", self.append)):
@@ -311,10 +300,8 @@ class Duplicate(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For 'Duplicate', exactly one input column is accepted, but got {len(values)}.")
         # A copy: one column may be changed in place later.
-        return values[0], values[0].copy()
+        return self.only(values), values[0].copy()
 
 
 class Unique(Transform):
@@ -325,10 +312,8 @@ class Unique(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
         # `reshape`, as newer numpy gives places in the shape of the input.
-        uniques, indices, counts = np.unique(values[0], return_inverse=True, return_counts=True)
+        uniques, indices, counts = np.unique(self.only(values), return_inverse=True, return_counts=True)
         return uniques, indices.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
 

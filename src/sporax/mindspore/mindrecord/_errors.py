@@ -71,9 +71,7 @@ def set_enc_mode(enc_mode: object = "AES-GCM") -> None:
     Raises:
         SporaxNotImplementedError: always.
     """
-    raise SporaxNotImplementedError(
-        f"For 'set_enc_mode', encrypted MindRecord files are not offered, but got {enc_mode!r}."
-    )
+    raise SporaxNotImplementedError(f"For 'set_enc_mode', encrypted MindRecord files are not offered: {enc_mode!r}.")
 
 
 def set_dec_mode(dec_mode: object = "AES-GCM") -> None:

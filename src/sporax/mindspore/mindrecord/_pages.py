@@ -68,9 +68,7 @@ class FileReader:
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
-            raise SporaxRuntimeError(
-                f"For 'FileReader', a column must be one of the fields {fields}, but got {unknown[0]!r}."
-            )
+            raise SporaxRuntimeError(f"For 'FileReader', a column must be one of the fields {fields}: {unknown[0]!r}.")
 
     def get_next(self) -> Iterator[Row]:
         """The rows, as dicts: numbers, str, bytes and arrays."""
@@ -157,9 +155,7 @@ class MindPage:
         # Numbers are places in the list of `read_category_info`, as the user has seen it.
         names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
         if not isinstance(category_id, int) or not 0 <= category_id < len(names):
-            raise ParamValueError(
-                f"For 'MindPage', 'category_id' must be an int in [0, {len(names)}), but got {category_id!r}."
-            )
+            raise ParamValueError(f"For 'MindPage', 'category_id' must be int in [0, {len(names)}): {category_id!r}.")
         return self.read_at_page_by_name(names[category_id], page, num_row)
 
     def read_at_page_by_name(self, category_name: str, page: int, num_row: int) -> list[Row]:

@@ -167,9 +167,7 @@ class FileWriter:
             raise SporaxRuntimeError(f"For '{where}', the size must be set before rows are written.")
         # `v & (v - 1)` clears the lowest bit, which leaves 0 for powers of two only.
         if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-            raise SporaxInvalidSizeError(
-                f"For '{where}', the size must be a power of two in [{low}, {high}], but got {value!r}."
-            )
+            raise SporaxInvalidSizeError(f"For '{where}', the size must be a power of 2 in [{low}, {high}]: {value!r}.")
         return value
 
     def write_raw_data(self, raw_data: list[dict[str, Any]], parallel_writer: bool = False) -> None:

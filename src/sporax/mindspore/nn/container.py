@@ -86,9 +86,7 @@ class _Sequence(_Container):
         if isinstance(index, str) and index in self._cells:
             return index
         if isinstance(index, bool) or not isinstance(index, int):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', the index must be an int, but got {type(index).__name__}."
-            )
+            raise SporaxTypeError(f"For '{type(self).__name__}', the index must be an int. Got {type(index).__name__}.")
         if not -len(self) <= index < len(self):
             raise SporaxIndexError(
                 f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}."
@@ -97,9 +95,7 @@ class _Sequence(_Container):
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', {where} must be a Cell, but got {type(cell).__name__}."
-            )
+            raise SporaxTypeError(f"For '{type(self).__name__}', {where} must be a Cell. Got {type(cell).__name__}.")
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
@@ -239,9 +235,7 @@ class CellDict(_Shelf):
         if not isinstance(key, str):
             raise SporaxTypeError(f"For 'CellDict', a key must be a string, but got {type(key).__name__}.")
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
-            )
+            raise SporaxTypeError(f"For 'CellDict', the value of '{key}' must be a Cell. Got {type(cell).__name__}.")
         # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(

@@ -103,9 +103,7 @@ def num_shares(node: Node) -> int:
     """How many ranks' shares a pipeline reads for this process; 0 where it reads its own."""
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
     if len(counts) > 1:
-        raise SporaxRuntimeError(
-            f"For 'num_shards', all sources must have equally many shares, but got {sorted(counts)}."
-        )
+        raise SporaxRuntimeError(f"For 'num_shards', all sources must have equally many shares. Got {sorted(counts)}.")
     return counts.pop() if counts else 0
 
 

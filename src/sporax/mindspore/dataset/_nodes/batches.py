@@ -425,9 +425,7 @@ class _PickedBatches(Table):
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', 'collate_fn' failed with {type(error).__name__}: {error}"
-            ) from error
+            raise SporaxRuntimeError(f"For 'GeneratorDataset', 'collate_fn' failed with {error!r}") from error
         # One column may come without a tuple, as in MindSpore.
         values = results if isinstance(results, tuple) else (results,)
         if len(values) != len(block):

@@ -124,9 +124,7 @@ def _columns_of(
             columns = dict.fromkeys(sorted(parse_example(content_of(first))))
     missing = [name for name in chosen or () if name not in columns]
     if missing:
-        raise SporaxValueError(
-            f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(columns)}."
-        )
+        raise SporaxValueError(f"For '{where}', 'columns_list' has {missing[0]!r}, but the schema {list(columns)}.")
     return {name: columns[name] for name in chosen or columns}
 
 

@@ -80,9 +80,7 @@ def _header(path: Path, delimiter: str) -> tuple[str, ...]:
     with path.open(newline="", encoding="utf-8") as file:
         first = next(csv.reader(file, delimiter=delimiter), None)
     if not first:
-        raise SporaxRuntimeError(
-            f"For 'CSVDataset', {str(path)!r} must begin with a line of column names, but is empty."
-        )
+        raise SporaxRuntimeError(f"For 'CSVDataset', {path} must begin with a line of column names, but is empty.")
     return _checks.check_names("CSVDataset", "column_names", first)
 
 

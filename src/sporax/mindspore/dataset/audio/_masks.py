@@ -39,9 +39,7 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
     """The array with a stripe of one number."""
     size = _size(where, value, dim)
     if start + width > size:
-        raise SporaxRuntimeError(
-            f"For '{where}', the stripe must end within {size}, but it begins at {start} and is {width} wide."
-        )
+        raise SporaxRuntimeError(f"For '{where}', the stripe [{start}, {start + width}) must end within {size}.")
     result = value.copy()
     np.moveaxis(result, dim, 0)[start : start + width] = number
     return result
@@ -49,9 +47,7 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
 
 def _size(where: str, value: Array, dim: int) -> int:
     if value.ndim < 2 or value.dtype.kind != "f":
-        raise SporaxRuntimeError(
-            f"For '{where}', floats (…, freq, time) are required, but got {value.dtype} {value.shape}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', floats (…, freq, time) are required: {value.dtype} {value.shape}.")
     return value.shape[dim]
 
 

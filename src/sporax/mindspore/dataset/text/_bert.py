@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._checks import check_bool, check_instance
 from sporax.mindspore.dataset._operations import Values
 from sporax.mindspore.dataset.text._tokenizers import Span, Tokenizer, WordpieceTokenizer, check_string
@@ -65,9 +64,7 @@ class BasicTokenizer(Tokenizer):
         self._preserve = check_bool(self.name, "preserve_unused_token", preserve_unused_token)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
-        return self._tokenized(self._prepared(check_string(self.name, values[0])))
+        return self._tokenized(self._prepared(check_string(self.name, self.only(values))))
 
     def _tokenized(self, text: str) -> Values:
         return super().on_row((np.array(text),), np.random.default_rng(0))

@@ -122,6 +122,4 @@ def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
     try:
         return re.compile(without_properties(where, name, check_str(where, name, pattern)))
     except re.error as error:
-        raise SporaxValueError(
-            f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"
-        ) from error
+        raise SporaxValueError(f"For '{where}', '{name}' is no regular expression: {pattern!r} ({error})") from error

@@ -43,9 +43,7 @@ class Tokenizer(Transform):
         self._with_offsets = check_bool(self.name, "with_offsets", with_offsets)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
-        text = check_string(self.name, values[0])
+        text = check_string(self.name, self.only(values))
         # An empty text gives one empty piece, as in MindSpore.
         spans = list(self._spans(text)) or [(0, 0)]
         pieces = np.array([text[start:stop] for start, stop in spans])
@@ -201,6 +199,4 @@ class PythonTokenizer(OneToOne):
             raise
         # User code in worker threads: its traceback alone does not name the API.
         except Exception as error:
-            raise SporaxRuntimeError(
-                f"For 'PythonTokenizer', the tokenizer failed with {type(error).__name__}: {error}"
-            ) from error
+            raise SporaxRuntimeError(f"For 'PythonTokenizer', the tokenizer failed with {error!r}") from error

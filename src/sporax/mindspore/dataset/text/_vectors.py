@@ -65,9 +65,7 @@ class Vectors:
         try:
             vector = np.array(texts, np.float32)
         except ValueError as error:
-            raise SporaxRuntimeError(
-                f"For '{cls.__name__}', numbers must follow the word in {where}: {error}."
-            ) from error
+            raise SporaxRuntimeError(f"For '{cls.__name__}', numbers must follow words in {where}: {error}.") from error
         if len(vector) != dim or not dim:
             raise SporaxRuntimeError(
                 f"For '{cls.__name__}', all vectors must have the same number of dimensions, but got dim {len(vector)} while "

@@ -136,7 +136,7 @@ class Vocab:
             for name, value in zip(names, row, strict=True):
                 if value.dtype.kind != "U":
                     raise SporaxRuntimeError(
-                        f"For 'Vocab.from_dataset', column {name!r} must hold str, but has {value.dtype}."
+                        f"For 'Vocab.from_dataset', column {name!r} must be str, but is {value.dtype}."
                     )
                 counts.update(value.reshape(-1).tolist())
         if freq_range is not None and (not isinstance(freq_range, tuple) or len(freq_range) != 2):

@@ -212,11 +212,7 @@ class SlicePatches(Transform):
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(
-                f"For 'SlicePatches', exactly one input column is accepted, but got {len(values)}."
-            )
-        image = values[0]
+        image = self.only(values)
         check_image("SlicePatches", image)
         height, width = self._side(image.shape[0], self._num_height), self._side(image.shape[1], self._num_width)
         # How much is missing to equal patches; negative with DROP, where nothing is padded.

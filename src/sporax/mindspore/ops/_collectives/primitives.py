@@ -275,9 +275,7 @@ class Broadcast(CommunicationPrimitive):
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of the same shapes out."""
         if not isinstance(x, tuple | list):
-            raise SporaxTypeError(
-                f"For '{self.name}', the input must be a tuple of Tensors, but got {type(x).__name__}."
-            )
+            raise SporaxTypeError(f"For '{self.name}', the input must be a tuple of Tensors. Got {type(x).__name__}.")
         arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
         return tuple(

@@ -27,9 +27,7 @@ def _diag_part(input_x: Array) -> Array:
     """The diagonal of a tensor whose shape is one shape twice; undoes `diag`."""
     half = input_x.ndim // 2
     if input_x.ndim % 2 or input_x.shape[:half] != input_x.shape[half:]:
-        raise SporaxValueError(
-            f"For 'DiagPart', the shape of 'input_x' must be one shape twice, but got {input_x.shape}."
-        )
+        raise SporaxValueError(f"For 'DiagPart', the shape of 'input_x' must be one shape twice. Got {input_x.shape}.")
     # The tensor as a square matrix over all positions.
     size = math.prod(input_x.shape[:half])
     return jnp.diagonal(input_x.reshape(size, size)).reshape(input_x.shape[:half])

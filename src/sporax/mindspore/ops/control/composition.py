@@ -116,9 +116,7 @@ def _kind(name: Any) -> Any:
         return name
     base = name.rstrip("0123456789")
     if name not in _PYTHON_TYPES and base not in _SIZED:
-        raise SporaxValueError(
-            f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}, but got {name!r}."
-        )
+        raise SporaxValueError(f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}. Got {name!r}.")
     return _PYTHON_TYPES[name] if name in _PYTHON_TYPES else _SIZED[base]
 
 

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 sig_dtype = enum.IntEnum("sig_dtype", [*(f"T{i or ''}" for i in range(10)), "T_EMPTY_DEFAULT_VALUE"], start=0)
 sig_rw = enum.IntEnum("sig_rw", "RW_READ RW_WRITE RW_REF RW_EMPTY_DEFAULT_VALUE", start=0)
-sig_kind = enum.IntEnum(
-    "sig_kind",
-    "KIND_POSITIONAL_KEYWORD KIND_VAR_POSITIONAL KIND_KEYWORD_ONLY KIND_VAR_KEYWARD KIND_EMPTY_DEFAULT_VALUE",
-    start=0,
-)
+_KINDS = "POSITIONAL_KEYWORD VAR_POSITIONAL KEYWORD_ONLY VAR_KEYWARD EMPTY_DEFAULT_VALUE"
+sig_kind = enum.IntEnum("sig_kind", [f"KIND_{kind}" for kind in _KINDS.split()], start=0)
 
 
 class Signature(NamedTuple):

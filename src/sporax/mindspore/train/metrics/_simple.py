@@ -283,9 +283,7 @@ class CosineSimilarity(Metric):
         """
         (rows,) = self._inputs(inputs, "rows")
         if rows.ndim != 2:
-            raise SporaxValueError(
-                f"For 'CosineSimilarity.update', the rows must be a matrix, but got shape {rows.shape}."
-            )
+            raise SporaxValueError(f"For 'CosineSimilarity.update', the rows must be a matrix. Got shape {rows.shape}.")
         if self.similarity == "cosine":
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self._matrix = rows @ rows.T
