@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from sporax.base.errors import SporaxTypeError
+
 
 class Recorded:
     """Base of such objects: each class of theirs that has a constructor notes what it is called with."""
@@ -23,7 +25,16 @@ def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
     @functools.wraps(constructor)
     def record(self: Any, /, *arguments: Any, **options: Any) -> None:
         vars(self).setdefault("_given", {})[cls] = (arguments, options)
-        constructor(self, *arguments, **options)
+        try:
+            constructor(self, *arguments, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                # The call itself did not fit: in the words of `inspect`, which MindSpore asks.
+                try:
+                    inspect.signature(constructor).bind(self, *arguments, **options)
+                except TypeError as fault:
+                    raise SporaxTypeError(f"For '{cls.__name__}', {fault}.") from None
+            raise
 
     type.__setattr__(cls, "__init__", record)
 

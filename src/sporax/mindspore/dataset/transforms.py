@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import check_instance, check_int, check_probability, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
@@ -442,5 +442,11 @@ class RandomOrder(Transform):
 
 
 def _operation_list(where: str, transforms: object) -> tuple[Operation, ...]:
-    check_instance(where, "transforms", transforms, list)
+    check_instance(where, "transforms list", transforms, list)
+    if not transforms:
+        raise SporaxValueError(f"For '{where}', transforms list can not be empty.")
+    for i, transform in enumerate(transforms):
+        if not callable(transform):
+            fault = f"transforms[{i}] is neither a transforms op (TensorOperation) nor a callable pyfunc."
+            raise SporaxTypeError(f"For '{where}', {fault} Got {transform!r}.")
     return as_operations(where, transforms)

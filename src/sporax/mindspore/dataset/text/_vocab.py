@@ -150,12 +150,19 @@ class Vocab:
         limit = None if top_k is None else check_int("Vocab.from_dataset", "top_k", top_k, 1)
         return cls.from_list(selected[:limit], special_tokens, special_first)
 
+    def _check_filled(self, where: str) -> None:
+        if not self._ids:
+            raise SporaxRuntimeError(
+                f"For '{where}', Vocab hasn't been initialized yet: use one of its 'from_' methods."
+            )
+
     def vocab(self) -> dict[str, int]:
         """Word -> number."""
         return dict(self._ids)
 
     def tokens_to_ids(self, tokens: str | list[str]) -> int | list[int]:
         """The number of a word, or of several; -1 for a word that is not there."""
+        self._check_filled("tokens_to_ids")
         # Arrays of numpy strings become Python's, which the dictionary holds.
         items = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
         if isinstance(items, str):
@@ -166,6 +173,7 @@ class Vocab:
 
     def ids_to_tokens(self, ids: int | list[int]) -> str | list[str]:
         """The word of a number, or of several; "" for a number that is not there."""
+        self._check_filled("ids_to_tokens")
         items = ids.tolist() if isinstance(ids, np.ndarray) else ids
         if isinstance(items, (int, np.integer)):
             return self._words.get(check_int("ids_to_tokens", "ids", items, 0, INT32_MAX), "")

@@ -157,6 +157,7 @@ class ToTensor(OneToOne):
         return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self._dtype)
 
     def _one(self, value: Array) -> Array:
+        self._check(value)
         check_image("ToTensor", value)
         planes = value[None] if value.ndim == 2 else value.transpose(2, 0, 1)
         return self._scaled(planes)
@@ -164,7 +165,14 @@ class ToTensor(OneToOne):
     def _many(self, values: Array) -> Array | None:
         if values.ndim not in (3, 4):
             return None
+        self._check(values)
         return self._scaled(values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2))
+
+    @staticmethod
+    def _check(value: Array) -> None:
+        if value.dtype.name in ("uint32", "int64", "uint64") or value.dtype.kind in "US":
+            fault = "Input includes unsupported data type in [uint32, int64, uint64, string, bytes]."
+            raise SporaxRuntimeError(f"For 'ToTensor', ToTensor: {fault} Got {value.dtype}.")
 
     def _scaled(self, planes: Array) -> Array:
         # Times 1/255 in single precision, as MindSpore computes it; a division differs in the last bit.
