@@ -53,9 +53,8 @@ _PATHS_OF = {
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
     "sporax.mindspore._extends": "_extends.parse",
-    "sporax.mindspore.ops.control.signature": "ops.signature",
     "sporax.mindspore.ops.control.declared": """
-        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base
+        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base ops.signature
     """,
     "sporax.mindspore.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.mindspore.ops.communication": "mint.distributed mint.distributed.distributed",

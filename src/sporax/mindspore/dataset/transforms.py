@@ -441,7 +441,7 @@ class RandomOrder(Transform):
         return values
 
 
-def _operation_list(where: str, transforms: object) -> tuple[Operation, ...]:
+def _operation_list(where: str, transforms: Any) -> tuple[Operation, ...]:
     check_instance(where, "transforms list", transforms, list)
     if not transforms:
         raise SporaxValueError(f"For '{where}', transforms list can not be empty.")

@@ -110,8 +110,8 @@ class PerBatchMap:
                 "batch", "per_batch_map", f"return a tuple of {len(self.outputs)} columns {list(self.outputs)}", got
             )
         if len({isinstance(result, dict) for result in results}) > 1:
-            got = [type(result).__name__ for result in results]
-            raise SporaxRuntimeError(f"For 'batch', mismatched types returned from per_batch_map: {got}.")
+            kinds = [type(result).__name__ for result in results]
+            raise SporaxRuntimeError(f"For 'batch', mismatched types returned from per_batch_map: {kinds}.")
         results = {
             # A dict is the batch itself; other columns come row by row.
             name: _alone(as_value(result) if isinstance(result, dict) else collate(name, list(map(as_value, result))))
