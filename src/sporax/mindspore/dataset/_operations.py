@@ -45,10 +45,8 @@ class Operation(abc.ABC):
     makes_patches: bool = False
     """Whether its results are patches of one image."""
 
-    @property
-    def draws(self) -> bool:
-        """Whether results are random."""
-        return False
+    draws: bool = False
+    """Whether results are random."""
 
     @abc.abstractmethod
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -230,9 +228,7 @@ class Elementwise(OneToOne):
 class RandomTransform(Transform):
     """A random transform: one draw per row, the same for every column of the row (image and mask, say)."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         # Drawn from the first column, so that image and mask get the same crop.

@@ -324,15 +324,11 @@ class Compose(Transform):
         transforms: transforms or functions, applied one after the other.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return any(operation.draws for operation in self.operations)
-
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("Compose", transforms)
+        self.draws = any(operation.draws for operation in self.operations)
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
@@ -373,12 +369,7 @@ class RandomApply(Transform):
         prob: probability of applying them.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
         self.operations = _operation_list("RandomApply", transforms)
@@ -399,12 +390,7 @@ class RandomChoice(Transform):
         transforms: transforms or functions.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomChoice", transforms)
@@ -423,12 +409,7 @@ class RandomOrder(Transform):
 
     only_pillow = True
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomOrder", transforms)

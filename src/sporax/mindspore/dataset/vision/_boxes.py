@@ -79,9 +79,7 @@ def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Ar
 class _RandomFlipWithBBox(Transform):
     """Base of both flips."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     _flip: OneToOne
     _axis: int
@@ -127,9 +125,7 @@ class ResizeWithBBox(Transform):
 class _RandomWithBBox(Transform):
     """Base of random transforms that choose something, and then apply it to image and boxes."""
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     _random: RandomTransform
 
@@ -200,9 +196,7 @@ class BoundingBoxAugment(Transform):
         ratio: share of the boxes it is applied to.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
         self.operations = (as_operation("BoundingBoxAugment", transform),)

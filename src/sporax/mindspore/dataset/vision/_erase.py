@@ -195,9 +195,7 @@ class MixUp(Transform):
 
     only_pillow = True
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
         self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, INT32_MAX)
@@ -232,9 +230,7 @@ class MixUpBatch(Transform):
         alpha: both parameters of the distribution, > 0.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, alpha: float = 1.0) -> None:
         self._alpha = check_number("MixUpBatch", "alpha", alpha, 0, open_low=True)
@@ -259,9 +255,7 @@ class CutMixBatch(Transform):
         prob: probability of changing an image.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
         check_instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)

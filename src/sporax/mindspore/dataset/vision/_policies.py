@@ -295,9 +295,7 @@ class UniformAugment(Transform):
         num_ops: how many are chosen.
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
         check_instance("UniformAugment", "transforms", transforms, list, tuple)
@@ -325,9 +323,7 @@ class RandomSelectSubpolicy(Transform):
         policy: lists of (transform, probability).
     """
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
         if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
