@@ -324,7 +324,7 @@ class _Step:
         run = self.run
         if run.pp == 1:
             return 0.0
-        size = self.tokens * run.decoder.hidden * 2 / (run.tp if run.software.sequence else 1)
+        size = self.tokens * run.decoder.hidden * 2 / (run.tp if run.software.sequence or run.software.megatron else 1)
         return 2 * run.vp * self.mesh.seconds(self.links.permute, self.mesh.axes["pp"][-1:], size)
 
     # ------------------------------------------------------------------------------------------------ the step

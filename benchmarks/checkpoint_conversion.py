@@ -50,7 +50,7 @@ print(seconds, (peak - before) / 1024)
 
 def write_source(folder: Path, num_parameters: int, format: str) -> None:
     """Slices of columns of square float32 matrices."""
-    from sporax.mindspore.train._stored.files import write_stream
+    from sporax.mindspore.train._stored import write_stream
     from sporax.runtime.storage.tensor_files import StoredTensor
 
     side = int((PARAMETER_MIB * 2**20 / 4) ** 0.5)

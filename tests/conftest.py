@@ -105,6 +105,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(tryfirst=True)  # marks are there before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     session_order.mark_further_samples(items)
+    session_order.mark_slow(items)
     session_order.order(items)
 
 

@@ -3,6 +3,8 @@
 A worker measures every phase of a test and attaches the seconds to its report; the process that collects reports adds them up. CPU
 seconds depend on the machine, so a folder is compared with the others: it is over its budget where it takes more than `SLACK` times
 the seconds that its budget says, counted in the session's own unit (its CPU seconds over those of all budgets).
+
+`make quick` leaves out what `tests/slow_tests.txt` names: a copy of the tests that the last run of `make test` measured as slow.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import json
 import resource
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from session_order import MEASURED
+from session_order import MEASURED, WAITING, scope
 
 BUDGET: dict[str, float] = json.loads((Path(__file__).parent / "cpu_budget.json").read_text())
 """CPU seconds of each folder's tests in `make test` on the machine of `docs/decisions.md`."""
@@ -25,6 +28,11 @@ SLACK = 2.0
 """Compiled programs that are stored already save some folders half of their time, and others nothing."""
 LEAST = 5.0
 """CPU seconds that a folder may always take more: short folders are measured with much noise."""
+
+SLOW_TESTS = MEASURED.with_name("slow_tests.txt")
+"""Where the tests that are slow are written."""
+SLOW = 0.25
+"""CPU seconds from which a test is slow."""
 
 
 @dataclass
@@ -59,6 +67,28 @@ def over_budget(measured: dict[str, float], budget: dict[str, float]) -> list[st
     ]
 
 
+def slow_tests(measured: Mapping[str, float]) -> Iterator[str]:
+    """The slow ones of tests: a test function of which half the parameter sets are, else each set; of those that wait for processes
+    all that share jobs.
+
+    Args:
+        measured: CPU seconds of each test, by its node id.
+    """
+    functions: defaultdict[str, list[str]] = defaultdict(list)
+    for name in measured:
+        functions[name.partition("[")[0]].append(name)
+    together = set[str]()
+    for function, names in functions.items():
+        slow = [name for name in names if measured[name] >= SLOW]
+        if slow and function.startswith(WAITING):  # its tests share jobs: another test would have to start them
+            together.add(scope(function))
+        elif 2 * len(slow) >= len(names):
+            yield function
+        else:
+            yield from slow
+    yield from together
+
+
 def cpu_seconds() -> float:
     """CPU seconds of this process and of the processes that it waited for."""
     uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -70,12 +100,14 @@ class SessionCosts:
 
     Attributes:
         files: what the tests of each file took.
+        tests: CPU seconds of each test.
         begun: CPU seconds of each worker before its first test: imports and collecting.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.files: defaultdict[str, Cost] = defaultdict(Cost)
+        self.tests: defaultdict[str, float] = defaultdict(float)
         self.begun = 0.0
         self._mark = (0.0, 0.0)
 
@@ -105,6 +137,7 @@ class SessionCosts:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a phase."""
+        self.tests[report.nodeid] += getattr(report, "cpu", 0.0)
         cost = self.files[report.nodeid.partition("::")[0]]
         cost.add(getattr(report, "cpu", 0.0), getattr(report, "wall", 0.0), report.when == "teardown")
 
@@ -122,11 +155,12 @@ class SessionCosts:
         return over_budget(measured, BUDGET) if BUDGET.keys() <= measured.keys() else []
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store what files took, which orders the next run; fail where a folder is over its budget."""
+        """Store what files took, which orders the next run, and which tests are slow; fail where a folder is over its budget."""
         if hasattr(self.config, "workerinput"):
             return
         MEASURED.parent.mkdir(parents=True, exist_ok=True)
         MEASURED.write_text(json.dumps({file: round(cost.wall, 2) for file, cost in sorted(self.files.items())}))
+        SLOW_TESTS.write_text("\n".join(sorted(slow_tests(self.tests))) + "\n")
         if self.over() and not session.exitstatus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,4 +1,4 @@
-"""Which tests are variants of others, which worker runs which, and in which order.
+"""Which tests are slow, which are variants of others, which worker runs which, and in which order.
 
 A file's tests run on one worker: they share jobs, references and programs that were traced, which every other worker would make
 again. Long files begin, as the last run measured them, so that no worker is left alone with one at the end; a long file whose tests
@@ -16,6 +16,9 @@ import pytest
 
 MEASURED = Path(__file__).parents[1] / ".cache" / "test_seconds.json"
 """Seconds of wall time of each file in the last run; `session_costs` writes them."""
+
+SLOW_LIST = Path(__file__).with_name("slow_tests.txt")
+"""Names of slow tests, a line each, as `session_costs` measured them."""
 
 TOGETHER = "tests/mindspore/communication/"
 TOGETHER_FILES = frozenset(f"test_{name}.py" for name in "placed collectives mint data_parallel dry_run".split())
@@ -57,6 +60,14 @@ def mark_further_samples(items: list[pytest.Item]) -> None:
         for number, item in enumerate(variants):
             if number not in chosen:
                 item.add_marker("full")
+
+
+def mark_slow(items: list[pytest.Item]) -> None:
+    """Mark as `slow` what the list of slow tests names: a test, all sets of parameters of one, or all that share jobs."""
+    slow = frozenset(SLOW_LIST.read_text().splitlines())
+    for item in items:
+        if not slow.isdisjoint((item.nodeid, item.nodeid.partition("[")[0], scope(item.nodeid))):
+            item.add_marker("slow")
 
 
 def order(items: list[pytest.Item]) -> None:

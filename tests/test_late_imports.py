@@ -40,7 +40,7 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "operations are found by their names in the package",
     ),
-    ("mindspore.dataset._nodes.all_ranks", "mindspore.parallel._inputs"): (1, "reading data does not need JAX"),
+    ("mindspore.dataset._nodes.all_ranks", "mindspore.parallel.auto_parallel"): (1, "reading data does not need JAX"),
     ("mindspore.nn.cell", "mindspore.ops"): (1, "what is imported is built on this module"),
     ("mindspore.nn.wrap", "mindspore.nn"): (1, "the other half of the package is built on this module"),
     ("mindspore.train.callback._resumable", "mindspore.train.checkpoint.orbax_store.OrbaxStore"): (

@@ -9,7 +9,7 @@ import pytest
 
 import session_order
 from compiled_files import remove_damaged
-from session_costs import BUDGET, folder, over_budget
+from session_costs import BUDGET, SLOW, folder, over_budget, slow_tests
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("changed_tests", ROOT / "tools" / "changed_tests.py")
@@ -101,6 +101,38 @@ def test_a_folder_is_compared_with_the_others_and_not_with_a_clock():
     (line,) = over_budget({"a": 100.0, "b": 50.0, "c": 250.0}, budget)
     assert line == "c: 250.0 CPU seconds, which are 125.0 on the machine of the budget; at most 2 × 50.0 + 5"
     assert over_budget({"a": 1.0, "new": 1.0}, {"a": 1.0}) == ["new: no budget in tests/cpu_budget.json"]
+
+
+def test_slow_tests_are_named_by_function_where_most_sets_are_and_by_file_where_a_job_is_shared():
+    measured = {f"tests/ir/test_a.py::test_most[{number}]": seconds for number, seconds in enumerate((SLOW, 2.0, 0.0))}
+    measured |= {f"tests/ir/test_a.py::test_few[{number}]": seconds for number, seconds in enumerate((2.0, 0.0, 0.0))}
+    measured |= {
+        "tests/ir/test_a.py::test_quick": 0.0,
+        "tests/ps/test_b.py::test_1": 3.0,
+        "tests/ps/test_b.py::test_2": 0.0,
+    }
+    assert set(slow_tests(measured)) == {
+        "tests/ir/test_a.py::test_most",
+        "tests/ir/test_a.py::test_few[0]",
+        "tests/ps/test_b.py",
+    }
+
+
+def test_what_the_list_names_is_marked_as_slow(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_order, "SLOW_LIST", tmp_path / "slow_tests.txt")
+    session_order.SLOW_LIST.write_text("tests/a.py\ntests/b.py::test_c\ntests/b.py::test_d[1]\n")
+    names = ["a.py::test_e", "b.py::test_c[0]", "b.py::test_d[0]", "b.py::test_d[1]", "b.py::test_f"]
+    items = [Item(f"tests/{name}") for name in names]
+    session_order.mark_slow(items)
+    assert [item.marks for item in items] == [["slow"], ["slow"], [], ["slow"], []]
+
+
+def test_slow_tests_that_the_list_names_are_there():
+    for name in session_order.SLOW_LIST.read_text().splitlines():
+        file, _, test = name.partition("[")[0].partition("::")
+        assert (
+            (ROOT / file).exists() if not test else f"def {test.rpartition('::')[2]}(" in (ROOT / file).read_text()
+        ), name
 
 
 def test_every_folder_of_tests_has_a_budget_and_all_together_take_twenty_minutes():

@@ -108,7 +108,6 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # half a minute of processor time, on a machine that may be busy with something else
 def test_a_wheel_installs_and_the_first_page_works_with_it_on_a_terminal_of_80_columns(tmp_path):
     pytest.importorskip("hatchling", reason="the package's build backend is not installed (extra `test`)")

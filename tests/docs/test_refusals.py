@@ -19,7 +19,7 @@ from sporax.cluster.private import DIRECTORY_VARIABLE, shared_directory
 from sporax.cluster.token import token_from_environ
 from sporax.mindspore import nn, ops
 from sporax.mindspore.dataset import vision
-from sporax.mindspore.nn.optim import _served
+from sporax.mindspore.nn.optim import _helpers
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ def open_directory(folder: Path) -> None:
 def centralize_on_servers(_: Path) -> None:
     weight = ms.Parameter(ms.Tensor(np.ones((2, 2), np.float32)), name="weight")
     optimizer = nn.Momentum([{"params": [weight], "grad_centralization": True}], 0.1, 0.9)
-    _served._kind(optimizer, 0)
+    _helpers._kind(optimizer, 0)
 
 
 REFUSALS: dict[tuple[str, str], Program | Elsewhere] = {

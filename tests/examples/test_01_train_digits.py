@@ -14,7 +14,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "01-train-digits" / "train.py
 COMMAND = [sys.executable, "-m", "sporax", "run"]
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
     command = [*COMMAND, "--local_devices", "8", str(EXAMPLE), "--out", str(tmp_path), "--epochs", "10"]
@@ -35,7 +34,6 @@ def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
     command = [*COMMAND, str(EXAMPLE), "--out", str(tmp_path), "--epochs", "1", "--networks", "mlp"]
     alone = {**os.environ, "XLA_FLAGS": COMPILER}
@@ -45,7 +43,6 @@ def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
     assert "devices" not in done.stdout
 
 
-@pytest.mark.slow
 def test_its_plan_can_be_seen_without_training(tmp_path):
     command = [sys.executable, "-m", "sporax", "plan", "--devices", "8", str(EXAMPLE), "--out", str(tmp_path)]
     done = run_forked([*command, "--epochs", "1"], timeout=120)

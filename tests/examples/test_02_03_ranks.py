@@ -13,7 +13,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "num_ranks", "arguments", "files"),
     [

@@ -18,7 +18,6 @@ def run(script: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_one_transformer_cut_in_three_ways(tmp_path):
     lines = run(
         "04-search-a-plan/train.py", "--steps", "3", "--search", "recursive_programming", "--out", str(tmp_path)
@@ -31,7 +30,6 @@ def test_one_transformer_cut_in_three_ways(tmp_path):
     assert (tmp_path / "plan.html").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_a_step_in_plain_jax(tmp_path):
     lines = run("05-plan-a-jax-function/plan.py", "--out", str(tmp_path))
     assert lines[0].startswith("64 H100s, batch 1024: ")

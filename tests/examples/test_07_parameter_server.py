@@ -38,7 +38,6 @@ def losses(folder: Path, *flags: str) -> list[float]:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_killed_server_changes_no_bit_of_the_losses(tmp_path: Path) -> None:
     calm = losses(tmp_path / "calm")
     assert losses(tmp_path / "killed", "--kill", "5") == calm

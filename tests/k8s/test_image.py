@@ -66,7 +66,6 @@ def test_the_command_and_the_ports_are_those_of_the_deployment():
     assert values("EXPOSE", -1)[0].split() == [str(port["containerPort"]) for port in container["ports"]]
 
 
-@pytest.mark.slow
 def test_the_package_builds_from_the_copied_files_alone_and_has_the_operator(tmp_path):
     pytest.importorskip("hatchling", reason="the package's build backend is not installed")
     (install,) = values("RUN", 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sporax.mindspore import _devices, device_context, hal
+from sporax.mindspore import device_context, hal
 
 
 class _Gpu:
@@ -15,7 +15,7 @@ class _Gpu:
 @pytest.fixture
 def gpu(monkeypatch):
     """A process that computes on a GPU."""
-    monkeypatch.setattr(_devices, "of_kind", lambda kind: [_Gpu()] if kind == "GPU" else [])
+    monkeypatch.setattr(device_context, "of_kind", lambda kind: [_Gpu()] if kind == "GPU" else [])
     monkeypatch.setattr("jax.local_devices", lambda **options: [_Gpu()])
 
 

@@ -98,22 +98,21 @@ def test_losses_are_handled_as_in_callbacks():
 
 @pytest.mark.parametrize(("role", "enabled", "expected"), [("MS_SCHED", True, "sched"), ("MS_SCHED", False, "")])
 def test_roles_of_parameter_servers(monkeypatch, role, enabled, expected):
-    from sporax.mindspore.parallel import _ps_context
+    from sporax.mindspore.parallel import _ps_context, _utils
 
     monkeypatch.setenv("MS_ROLE", role)
-    monkeypatch.setattr(_ps_context, "_is_ps_mode", lambda: enabled)
+    monkeypatch.setattr(_utils, "_is_ps_mode", lambda: enabled)
     held = [name for name in ("worker", "pserver", "sched") if getattr(_ps_context, f"_is_role_{name}")()]
     assert held == ([expected] if expected else [])
 
 
 def test_names_in_second_places():
-    from sporax.mindspore.communication._comm_helper import _is_initialized
-    from sporax.mindspore.nn.layer.activation import _activation
-
     from sporax.mindspore._c_expression import typing
+    from sporax.mindspore.communication._comm_helper import _is_initialized
     from sporax.mindspore.experimental import optim
     from sporax.mindspore.mint import nn as mint_nn
     from sporax.mindspore.nn import optim_ex
+    from sporax.mindspore.nn.layer.activation import _activation
     from sporax.mindspore.version import __version__
 
     assert optim_ex.AdamW is optim.AdamW
@@ -183,6 +182,9 @@ def test_settings_of_the_context_by_its_inner_names():
         ms.set_context(mode=before)
     with pytest.raises(ValueError, match="no_such_setting"):
         inner.set_param(ms_ctx_param.no_such_setting, 1)
+    with pytest.warns(UserWarning, match="'dataset_broadcast_opt_level' changes nothing"):
+        inner.set_param(ms_ctx_param.dataset_broadcast_opt_level, 1)
+    assert inner.get_param(ms_ctx_param.dataset_broadcast_opt_level) == 1
 
 
 def test_cells_of_the_user_on_the_base_of_recurrent_cells():
@@ -235,10 +237,9 @@ def test_data_sets_know_their_size_once_they_were_asked(tmp_path):
 
 
 def test_names_at_their_inner_places():
-    from sporax.mindspore.dataset.vision.transforms import PyTensorOperation
-
     from sporax.mindspore.common.dtype import type_size_in_bytes
     from sporax.mindspore.dataset import transforms
+    from sporax.mindspore.dataset.vision.transforms import PyTensorOperation
     from sporax.mindspore.train.callback import _set_cur_net
 
     assert [type_size_in_bytes(dtype) for dtype in (ms.bool_, ms.bfloat16, ms.float64)] == [1, 2, 8]

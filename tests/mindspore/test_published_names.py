@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from sporax.mindspore.dataset.transforms.py_transforms import PyTensorOperation
 
 import sporax.mindspore as ms
 import sporax.mindspore.dataset as ds
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore._c_expression import MSContext
 from sporax.mindspore._checkparam import args_type_check
+from sporax.mindspore.dataset.transforms.py_transforms import PyTensorOperation
 
 
 def test_arguments_are_checked_by_a_decorator():

@@ -80,7 +80,7 @@ def lost(graph, mesh, model, mode, options=None, budget=None):
 def test_a_limit_that_a_known_plan_keeps_is_not_refused(monkeypatch):
     graph = training_step(4096, 64, 64)
     monkeypatch.setattr(planning, "search", lost)
-    monkeypatch.setattr(planning, "refuse_hopeless", lambda *arguments: None)
+    monkeypatch.setattr(planning, "reject_infeasible_limit", lambda *arguments: None)
     whole = planning.peak_bytes(make_plan(replace(request(graph), memory_bytes=1 << 40)))
     sizes = [
         planning.memory_of(graph, plan, backend=planning.backend_of("cpu")).peak_bytes

@@ -86,7 +86,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str])
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["model", "functional"])
 def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(
     tmp_path: Path, run_job: Callable[..., str], whole: dict[str, Any], how: str

@@ -31,7 +31,6 @@ from sporax.ps.protocol.wire import encode
 from sporax.ps.sockets import security
 
 
-@pytest.mark.slow
 def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "keys"
     assert cli.main(["ps", "keys", str(directory)]) == 0
@@ -52,7 +51,6 @@ def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, caps
         store.close()
 
 
-@pytest.mark.slow
 def test_nonsense_is_counted_and_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     with background(1, 1, None, MS_PS_STALENESS="-1") as cluster:
         store = ServerStore(cluster.cluster.address, timeout=30.0)
@@ -163,7 +161,6 @@ def test_wrong_variables_are_named(name: str, value: str) -> None:
     assert PsEnvironment.read({"MS_SERVER_NUM": "2"}).options.durability == "replica"
 
 
-@pytest.mark.slow
 def test_a_worker_without_the_token_of_the_job_is_told_so() -> None:
     token = "0123456789abcdef"
     with background(1, 1, None, MS_PS_STALENESS="-1", SPORAX_TOKEN=token) as cluster:
@@ -174,7 +171,6 @@ def test_a_worker_without_the_token_of_the_job_is_told_so() -> None:
         store.close()
 
 
-@pytest.mark.slow
 def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -224,7 +220,6 @@ def listening_addresses(process: int) -> set[str]:
     return found
 
 
-@pytest.mark.slow
 def test_a_job_of_one_machine_listens_on_loopback_alone() -> None:
     """Also with keys, which the launcher gives to all of its jobs."""
     with background(2, 1, SPORAX_TOKEN="x" * 64) as cluster:

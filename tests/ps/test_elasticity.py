@@ -139,7 +139,6 @@ def test_two_processes_with_the_same_numbers_are_not_taken_for_one() -> None:
     assert not known.message.unknown
 
 
-@pytest.mark.slow
 def test_a_drained_server_ends_with_status_zero() -> None:
     with background(3, 1, MS_PS_STALENESS="-1") as cluster:
         store = ServerStore(cluster.cluster.address, timeout=60.0)
@@ -155,7 +154,6 @@ def test_a_drained_server_ends_with_status_zero() -> None:
         store.close()
 
 
-@pytest.mark.slow
 def test_servers_join_and_leave_while_pushes_go_on() -> None:
     with background(2, 1, MS_PS_STALENESS="-1") as cluster:
         store = ServerStore(cluster.cluster.address, timeout=60.0)
@@ -293,7 +291,6 @@ def calm_curve() -> list[float]:
     return curve({})
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
     alone = calm_curve()
@@ -303,7 +300,6 @@ def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
     assert counts[-1] - {1}, "nobody has joined"
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_servers_join_and_leave_and_the_losses_have_the_same_bits() -> None:
     assert curve({}, servers={3: 3, 14: 2}) == calm_curve()

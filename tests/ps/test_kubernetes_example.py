@@ -40,7 +40,6 @@ runpy.run_path(example, run_name="__main__")
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_the_successor_of_a_killed_worker_makes_the_steps_that_are_left(
     tmp_path: Path, run_job: Callable[..., str]
 ) -> None:

@@ -104,7 +104,6 @@ EXPECTED = {"none": "12.3503", "accumulation": "12.2805"}
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize(("feature", "workers", "devices"), [("pipeline", 2, 1), ("semi_auto", 1, 8)])
 def test_servers_and_another_feature_do_not_wait_for_ever(
     tmp_path: Path, feature: str, workers: int, devices: int

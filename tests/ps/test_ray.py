@@ -24,7 +24,6 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
         RayServers(1, 1, port=1)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.filterwarnings("ignore")  # ray's own
 def test_servers_on_two_nodes_survive_a_kill_without_losing_a_push() -> None:

@@ -71,7 +71,6 @@ if get_rank() == 0:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.soak), -1])
 def test_every_sample_counts_once_though_a_worker_is_killed_in_its_step(
     tmp_path: Path, run_job: Callable[..., str], staleness: int

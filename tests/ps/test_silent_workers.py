@@ -35,7 +35,6 @@ store.close()
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_worker_that_is_silent_for_longer_than_its_lease_is_waited_for(tmp_path: Path) -> None:
     """The others went on without it, with the mean of fewer gradients."""
     script = tmp_path / "worker.py"

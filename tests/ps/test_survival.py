@@ -107,7 +107,6 @@ def exact_under_kills(kills: int, pause: float, **variables: str) -> list[str]:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["process", "replica"])
 def test_sums_are_exact_after_a_few_kills(durability: str) -> None:
     exact_under_kills(4, 0.4, MS_PS_STALENESS="-1", MS_PS_DURABILITY=durability)
@@ -149,7 +148,6 @@ def synchronous_run(kill_at: dict[int, tuple[str, int]], servers: int = 2, steps
     return results[0]
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_a_synchronous_run_with_kills_equals_the_run_without() -> None:
     calm = synchronous_run({}, servers=1)  # their number changes no bit
@@ -180,7 +178,6 @@ store.close()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_a_worker_killed_in_the_middle_of_its_push_changes_nothing() -> None:
     results = []
@@ -200,7 +197,6 @@ def test_a_worker_killed_in_the_middle_of_its_push_changes_nothing() -> None:
     assert results[0]
 
 
-@pytest.mark.slow
 def test_training_goes_on_soon_after_a_server_was_killed() -> None:
     with background(2, 1, MS_PS_STALENESS="-1") as cluster:
         store = store_of(cluster)

@@ -80,7 +80,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory, run_job: Callable[..., str])
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["cell", "functional", "mixed"])
 def test_two_workers_end_with_the_weights_of_one_process(
     tmp_path: Path, run_job: Callable[..., str], alone: np.ndarray, mode: str
@@ -90,7 +89,6 @@ def test_two_workers_end_with_the_weights_of_one_process(
     np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_what_is_set_too_late_takes_effect_or_is_refused(
     tmp_path: Path, run_job: Callable[..., str], alone: np.ndarray
 ) -> None:
@@ -143,7 +141,6 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize(("sink", "workers"), [("", 1), ("sink", 2)])
 def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(
     tmp_path: Path, run_job: Callable[..., str], sink: str, workers: int
@@ -220,7 +217,6 @@ for stages in (1, 2):
 """
 
 
-@pytest.mark.slow
 def test_what_does_not_go_with_servers_is_refused_at_once(tmp_path: Path, run_job: Callable[..., str]) -> None:
     """A pipeline waited for ever, and each device of a process pushed the gradient of the whole step."""
     flags = "--xla_force_host_platform_device_count=8"

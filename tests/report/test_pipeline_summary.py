@@ -8,8 +8,8 @@ import pytest
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 from sporax.report.comparison import comparison_text, read_pipeline
-from sporax.report.pipeline_summary import PipelineSummary, decimal_bytes
-from sporax.report.view.plan_view import Headline
+from sporax.report.pipeline_summary import PipelineSummary
+from sporax.report.view.plan_view import Headline, TimePart
 
 
 def outcome(name, chunks=1):
@@ -26,7 +26,12 @@ def test_every_stage_has_a_row_below_the_totals():
     assert "bubble 20.0%" in lines[0]  # one of five slots per stage
     assert lines[1] == "as the user says"
     assert lines[2].split() == ["stage", "tasks", "bubble", "peak", "memory", "sent", "per", "step"]
-    assert [line.split()[0] for line in lines[3:]] == ["0", "1"]
+    assert [line.split()[0] for line in lines[4:]] == ["0", "1"]
+
+
+def test_the_time_of_a_step_is_split_with_the_bubble():
+    text = str(PipelineSummary(SLOW, 4, parts=(TimePart("products", 3.0), TimePart("bubble", 1.0))))
+    assert re.search(r"part .*\n.*\nproducts +3 s +75.0%\nbubble +1 s +25.0%\n", text)
 
 
 def test_other_schedules_are_compared_the_quickest_first():
@@ -86,8 +91,3 @@ def test_the_page_has_the_tables_and_the_timeline():
     assert "Pipeline of 2 stages" in page
     assert "a &lt; b" in page
     assert page.count("<rect") == len(list(SLOW.schedule))
-
-
-@pytest.mark.parametrize(("size", "text"), [(12, "12 B"), (1500, "1.50 KB"), (2.5e6, "2.50 MB"), (3e9, "3.00 GB")])
-def test_bytes_are_in_powers_of_a_thousand(size, text):
-    assert decimal_bytes(size) == text

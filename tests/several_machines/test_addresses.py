@@ -54,7 +54,6 @@ def test_a_machine_whose_name_leads_to_itself_is_known_by_its_interface(make_mac
     assert "'node0' leads to 127.0.0.1 here, which is this machine (node1)" in address_for_others(made[1], "node0")
 
 
-@pytest.mark.slow
 def test_a_name_that_gloo_cannot_offer_ends_the_job_with_the_line_to_write(make_machines, start_job):
     made = make_machines(2)
     like_debian(made)
@@ -67,7 +66,6 @@ def test_a_name_that_gloo_cannot_offer_ends_the_job_with_the_line_to_write(make_
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("master", ["[fd77::10]", pytest.param("node0", marks=pytest.mark.soak)])
 def test_two_interfaces_and_ipv6(make_machines, start_job, master):
     """The first machine has an interface that leads nowhere; its name leads to the other one."""

@@ -23,7 +23,6 @@ def expected(make_machines, start_job) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_names_that_are_known_no_more_change_nothing(make_machines, start_job, expected):
     """A job that was started with a name needs it no more."""
     made = make_machines(2)

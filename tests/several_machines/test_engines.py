@@ -63,7 +63,6 @@ def expected(tmp_path_factory) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", [mpirun, srun])
 def test_ranks_of_two_machines_meet_without_a_flag(make_machines, tmp_path, expected, engine):
     started = []
@@ -77,7 +76,6 @@ def test_ranks_of_two_machines_meet_without_a_flag(make_machines, tmp_path, expe
     assert len(expected) == 6
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun (Debian's openmpi-bin) is not installed")
 def test_mpirun_starts_a_script(tmp_path, expected):
     """As scripts are started that were written for it: plain Python."""

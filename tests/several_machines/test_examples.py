@@ -33,7 +33,6 @@ def test_the_page_has_a_command_for_each():
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_digits_on_two_machines(tmp_path):
     """The example ends with an error where the network does not learn."""
     done = run(COMMANDS[0], tmp_path)
@@ -43,7 +42,6 @@ def test_digits_on_two_machines(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_servers_on_two_machines(tmp_path):
     done = run(COMMANDS[1], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,6 @@ def losses(output: str) -> list[str]:
     return sorted(re.findall(r"step \d+ of rank \d+: \S+", output))
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_a_pulled_cable_changes_no_number(make_machines, start_job):
     """Of four seconds; the same job on one machine has the same losses."""
@@ -37,7 +36,6 @@ def test_a_pulled_cable_changes_no_number(make_machines, start_job):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_partition_ends_all_ranks_with_a_named_cause(make_machines, start_job):
     made = make_machines(2)
     job = start_job(made, 2, STEPS, 10_000, 0.1, -1)
@@ -52,7 +50,6 @@ def test_a_partition_ends_all_ranks_with_a_named_cause(make_machines, start_job)
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("latency", [0.0, 150.0])
 def test_a_rank_that_raises_is_named_on_every_machine(make_machines, start_job, latency):
     """Also where its process has ended before the scheduler's word is back."""

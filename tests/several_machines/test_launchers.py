@@ -45,7 +45,6 @@ def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_m
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failing", "ending", "code", "own_word", "how"),
     [

@@ -31,7 +31,6 @@ def programs(folder: Path, name: str, *ways: str) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_search_strategies_and_a_pipeline_over_two_machines(make_machines, start_job, tmp_path):
     """Two devices on each machine; no `--node_rank`, and one shared folder for the logs of both."""
     ways = ["semi_auto.py searched full_batch", "pipeline.py sharded"]

@@ -31,7 +31,6 @@ def program(tmp_path_factory):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_job_goes_on_with_the_same_numbers_or_names_the_cause_everywhere(program, number):
     if reason := machines.why_unavailable():

@@ -17,7 +17,6 @@ def losses(lines: list[str]) -> set[str]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["each its own", pytest.param("shared", marks=pytest.mark.soak)])
 @pytest.mark.full
 def test_all_machines_start_again_from_the_newest_checkpoint(make_machines, start_job, tmp_path, folder):

@@ -68,7 +68,6 @@ ROLE = "import sys; from sporax.ps.process import main; sys.exit(main(sys.argv[1
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("address", [pytest.param("10.77.0.10", marks=pytest.mark.soak), "fd77::10"])
 def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make_machines, tmp_path, address):
     """The cable is away for longer than a connection lives without an answer."""
@@ -98,7 +97,6 @@ def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_path):
     """With the numbers of one machine, also while servers are added; any machine may ask for the state and change it."""
     alone = start_job(make_machines(1), 2, SERVED, 8, 0, -1, flags=["--server_num", 2], **TOKEN)
@@ -123,7 +121,6 @@ def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_p
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("failing", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_the_exit_code_of_a_worker_is_that_of_every_launcher(make_machines, start_job, tmp_path, failing):
     """Its machine has the scheduler, or another one has."""
@@ -139,7 +136,6 @@ def test_the_exit_code_of_a_worker_is_that_of_every_launcher(make_machines, star
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failing", "master"),
     [

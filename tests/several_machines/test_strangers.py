@@ -80,7 +80,6 @@ def disturb(machine, made, file: Path, seed: int, count: int) -> dict[str, list[
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_stranger_reaches_what_the_page_lists_and_disturbs_nothing(make_machines, start_job, tmp_path, count):
     alone = start_job(make_machines(1), 2, PROGRAMS / "steps.py", 40, 0, -1)

@@ -35,7 +35,6 @@ def runs_of(value: float) -> bytes:
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_weights_gradients_and_rows_are_unreadable_with_a_token(make_machines, tmp_path):
     """Between worker and server, and between the servers; a job without keys at the same time shows that they would be seen."""
     made = make_machines(2)

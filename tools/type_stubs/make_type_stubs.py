@@ -22,6 +22,7 @@ from typing import Any
 
 import sporax.mindspore.ops  # noqa: F401 - gives Tensors their operators
 from sporax.mindspore._names.missing import LISTED
+from sporax.mindspore._names.module_paths import HOMES
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.mindspore.ops._core.primitive import Primitive
@@ -95,8 +96,10 @@ def module_stub(module: ModuleType) -> str:
         if attribute and listed.startswith(f"{module.__name__}."):
             imports.append(f"from {listed} import {attribute} as {name}")
         elif isinstance(value, ModuleType):
+            # A path of MindSpore's is no file: checkers find the module that has its names.
+            owner, _, leaf = HOMES.get(value.__name__, value.__name__).rpartition(".")
             if value.__name__ == f"{module.__name__}.{name}":
-                imports.append(f"from {module.__name__} import {name} as {name}")
+                imports.append(f"from {owner} import {leaf} as {name}")
             else:
                 imports.append(f"from {value.__name__.rpartition('.')[0]} import {name} as {name}")
         elif isinstance(value, Operator):

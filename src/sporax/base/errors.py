@@ -10,6 +10,8 @@ the path of the Cell it happened in. Working this out only when something failed
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from types import UnionType
 from typing import Self
 
@@ -24,8 +26,8 @@ class SporaxError(Exception):
 
     @classmethod
     def must(cls, where: str, what: str, duty: str, got: object) -> Self:
-        """The error for an argument `what` of `where` that must `duty` ("be an int"), but is `got`."""
-        return cls(f"For '{where}', '{what}' must {duty}, but got {got}.")
+        """The error for an argument `what` of `where` ("axis"; "the input") that must `duty` ("be an int"), but is `got`."""
+        return cls(f"For '{where}', {what if ' ' in what else repr(what)} must {duty}, but got {got}.")
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""
@@ -96,3 +98,28 @@ def check_type(
     """Raise SporaxTypeError, which calls them `expected`, unless `value` is of `types`; bools are ints unless excluded."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError.must(where, what, f"be {expected}", type(value).__name__)
+
+
+_LEAST_SIMILARITY = 0.6
+"""Share of equal letters (`difflib.SequenceMatcher.ratio`) from which on a name is offered."""
+
+
+def did_you_mean(word: object, names: Iterable[str]) -> str:
+    """A question with the name of these initials (``lr``), or the most similar one, with a space in front; "" where none is.
+
+    Letters may be of any case, and dashes stand for underscores.
+
+    Example:
+        >>> did_you_mean("h10", ["h100", "tpu-v5e"])
+        " Did you mean 'h100'?"
+    """
+    plain = {_plain(name): name for name in reversed(list(names))}
+    initials = [
+        name for name in plain if "_" in name and "".join(part[:1] for part in name.split("_")) == _plain(str(word))
+    ]
+    near = initials or difflib.get_close_matches(_plain(str(word)), plain, 1, _LEAST_SIMILARITY)
+    return f" Did you mean '{plain[near[0]]}'?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "_")

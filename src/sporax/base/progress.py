@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TextIO
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 DELAY_SECONDS = 4.0
 """What is over sooner is not worth a word."""

@@ -30,7 +30,7 @@ from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.variables import JOB, VARIABLES, check, read
 
 # MindSpore's default port of the scheduler.

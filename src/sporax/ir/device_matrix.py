@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 INTERLEAVED = "interleaved_parallel"
 """Name of the virtual axis: it divides the work inside every device and counts no devices. The computing of one part overlaps

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Iterator
 from enum import Enum
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.marks import LayoutMark, Mark
 from sporax.ir.operation import Operation, TensorSpec
 

@@ -21,9 +21,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, NotJsonError, decode
-from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.lazy_members import dataclass
 
 SYMBOLIC = "symbolic"
 """Is in the place of a profile for MindSpore's published cost model, which knows no hardware."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Axes

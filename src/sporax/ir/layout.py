@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
 
 TensorMap = tuple[int | tuple[int, ...], ...]

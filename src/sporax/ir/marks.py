@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import field
 from enum import Enum
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.layout import Layout
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 Shape = tuple[int, ...]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Protocol
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.operation import Shape
 
 Names = tuple[str, ...]

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 VERSION = 1
 """Version of the JSON form."""

@@ -17,7 +17,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, ravel
 from sporax.ir.layout import Layout
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.operation import Shape
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.base.units import parse_bytes
 from sporax.ir.config.placement_config import DURABILITIES
 from sporax.ir.config.search_config import SEARCH_NAMES

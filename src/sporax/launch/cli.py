@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 from sporax._version import __version__
-from sporax.base.errors import SporaxError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxError, did_you_mean
 from sporax.launch.job_file import from_file
 
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")

@@ -23,8 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxValueError, did_you_mean
 
 _ENVIRONMENT, _TARGET, _ARGUMENTS = "environment", "target", "arguments"
 _SUFFIXES = (".toml", ".json", ".yaml", ".yml")

@@ -21,9 +21,7 @@ def run_check() -> None:
     """
     product: Any = ops.matmul(Tensor(np.full((2, 3), 2.0, np.float32)), Tensor(np.ones((3, 2), np.float32))).asnumpy()
     if not np.array_equal(product, np.full((2, 2), 6.0, np.float32)):
-        raise SporaxRuntimeError(
-            f"For 'run_check', a 2x3 by 3x2 product of twos and ones must be all 6, but got {product}."
-        )
+        raise SporaxRuntimeError.must("run_check", "a 2x3 by 3x2 product of twos and ones", "be all 6", product)
     device = jax.devices()[0]
     print(f"Sporax version: {__version__}")
     print(f"The result of multiplication calculation is correct; Sporax runs on {device.platform.upper()} ({device}).")

@@ -1,6 +1,7 @@
 """`mindspore.device_context`: which devices are there, and settings of MindSpore's own compilers for them.
 
 The settings have no counterparts in XLA. They are known by name, change nothing, and say so.
+Kinds of devices have MindSpore's names.
 """
 
 from __future__ import annotations
@@ -10,8 +11,28 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore import _devices
+
+KINDS = ("CPU", "GPU", "Ascend")
+_PLATFORMS = {"GPU": "gpu"}
+
+
+def of_kind(kind: str) -> list[Any]:
+    """The devices of a kind; of CPUs one, however many JAX simulates, and of Ascend none.
+
+    Another kind than ``"CPU"`` is there if the process computes on it.
+    """
+    if kind == "CPU":
+        return jax.local_devices(backend="cpu")[:1]
+    return jax.local_devices() if jax.default_backend() == _PLATFORMS.get(kind) else []
+
+
+def kind_in_use() -> str:
+    """The kind that the process computes on; a TPU is of none of MindSpore's, and counts as Ascend does: not at all."""
+    return "GPU" if of_kind("GPU") else "CPU"
+
 
 __all__ = ["ascend", "cpu", "gpu"]
 
@@ -44,7 +65,7 @@ def _idle(path: str) -> Callable[..., None]:
 def _is_available(kind: str) -> Callable[[], bool]:
     def is_available() -> bool:
         """Whether devices of this kind are there."""
-        return bool(_devices.of_kind(kind))
+        return bool(of_kind(kind))
 
     return is_available
 
@@ -56,7 +77,7 @@ def _device_count(kind: str) -> Callable[[], int]:
         Raises:
             SporaxRuntimeError: there are none.
         """
-        count = len(_devices.of_kind(kind))
+        count = len(of_kind(kind))
         if not count:
             raise SporaxRuntimeError(f"For 'device_context', the device {kind} does not exist in this process.")
         return count

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
-from sporax.mindspore import _devices
+from sporax.mindspore import device_context as devices
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
 from sporax.mindspore.runtime._memory import empty_cache as empty_cache
@@ -51,32 +51,32 @@ class DeviceProperties:
 
 def _checked(where: str, device_target: str | None) -> str:
     if device_target is None:
-        return _devices.kind_in_use()
-    if device_target not in _devices.KINDS:
+        return devices.kind_in_use()
+    if device_target not in devices.KINDS:
         raise SporaxValueError(
-            f"For 'hal.{where}', the argument 'device_target' must be one of {list(_devices.KINDS)}, but got {device_target}."
+            f"For 'hal.{where}', the argument 'device_target' must be one of {list(devices.KINDS)}, but got {device_target}."
         )
     return device_target
 
 
 def _present(where: str, device_target: str | None) -> list[Any]:
     kind = _checked(where, device_target)
-    devices = _devices.of_kind(kind)
-    if not devices:
+    found = devices.of_kind(kind)
+    if not found:
         raise SporaxValueError(
             f"For 'hal.{where}', the device {kind} is not available in this process; hal.is_available tells."
         )
-    return devices
+    return found
 
 
 def _device(where: str, device_id: int, device_target: str | None) -> Any:
     check_type(f"hal.{where}", "device_id", device_id, "an int", int, takes_bool=False)
-    devices = _present(where, device_target)
-    if not 0 <= device_id < len(devices):
+    found = _present(where, device_target)
+    if not 0 <= device_id < len(found):
         raise SporaxValueError(
-            f"For 'hal.{where}', the argument 'device_id' must be less than device count: {len(devices)}, but got {device_id}."
+            f"For 'hal.{where}', the argument 'device_id' must be less than device count: {len(found)}, but got {device_id}."
         )
-    return devices[device_id]
+    return found[device_id]
 
 
 def is_available(device_target: str) -> bool:
@@ -85,7 +85,7 @@ def is_available(device_target: str) -> bool:
     Raises:
         SporaxValueError: no such kind.
     """
-    return bool(_devices.of_kind(_checked("is_available", device_target)))
+    return bool(devices.of_kind(_checked("is_available", device_target)))
 
 
 def is_initialized(device_target: str) -> bool:
@@ -160,9 +160,9 @@ def _for_target(ask: Callable[[], Any]) -> Callable[..., Any]:
 
     def asked(device_target: str | None = None) -> Any:
         kind = _checked(ask.__name__, device_target)
-        if kind != _devices.kind_in_use():
+        if kind != devices.kind_in_use():
             raise SporaxValueError(
-                f"For 'hal.{ask.__name__}', 'device_target' must be '{_devices.kind_in_use()}', which computes here, but got "
+                f"For 'hal.{ask.__name__}', 'device_target' must be '{devices.kind_in_use()}', which computes here, but got "
                 f"'{kind}'."
             )
         return ask()

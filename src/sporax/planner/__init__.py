@@ -16,7 +16,7 @@ from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sporax.planner.budget import QUESTION_SECONDS, Budget
-    from sporax.planner.compiled_limit import Measure, is_near
+    from sporax.planner.compiled_limit import Measure, is_close_to_limit
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
     from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
@@ -42,7 +42,7 @@ __all__ = [
     "device_memory",
     "finish",
     "fitting_hardware",
-    "is_near",
+    "is_close_to_limit",
     "make_plan",
     "peak_bytes",
     "received",
@@ -67,7 +67,7 @@ _HOMES = {
     "device_memory": "sporax.planner.cost.chosen_model",
     "finish": "sporax.planner.planning",
     "fitting_hardware": "sporax.planner.devices",
-    "is_near": "sporax.planner.compiled_limit",
+    "is_close_to_limit": "sporax.planner.compiled_limit",
     "make_plan": "sporax.planner.planning",
     "peak_bytes": "sporax.planner.planning",
     "received": "sporax.planner.planning",

@@ -36,7 +36,7 @@ _ROUNDS = 4
 """Most plans that are compiled."""
 
 
-def is_near(predicted: int, limit: int) -> bool:
+def is_close_to_limit(predicted: int, limit: int) -> bool:
     """Whether the compiled program decides if a plan of so many predicted bytes keeps a limit."""
     return SURE * limit < predicted <= (1 + NEAR) * limit
 
@@ -61,7 +61,7 @@ def within_compiled(
         return _refused(limit, error, planned, peak_of, measure)
     for number in range(1, _ROUNDS + 1):
         predicted = peak_of(result)
-        compiled = measure(result) if is_near(predicted, limit) else None
+        compiled = measure(result) if is_close_to_limit(predicted, limit) else None
         if compiled is None or compiled <= limit:
             return _as_bounded_by(first, _with_figures(result, predicted, compiled, number))
         reason = _too_large(limit, predicted, compiled)
@@ -89,7 +89,7 @@ def _refused(
     measure: Measure,
 ) -> PlanResult:
     """The smallest plan, where it is predicted to need more than the limit and its compiled program does not."""
-    if not is_near(error.needed_bytes, limit):
+    if not is_close_to_limit(error.needed_bytes, limit):
         raise error
     try:
         result = planned(error.needed_bytes)

@@ -32,6 +32,14 @@ class Devices:
     platform: str = "cpu"
     num_processes: int = 1
 
+    def check(self, needed: int) -> None:
+        """Raise a SporaxRuntimeError if a run on `needed` devices finds fewer, or others in processes that run none of it."""
+        if needed > self.count or (needed != self.count and self.num_processes > 1):
+            raise SporaxRuntimeError(
+                f"For 'set_auto_parallel_context', 'device_num' is {needed}, but there are {self.count} devices. Start the "
+                f"script with `sporax run --local_devices {needed}` to simulate them on a CPU, or leave 'device_num' out."
+            )
+
     def mesh(self, config: ParallelConfig) -> DeviceMatrix:
         """The devices of a run, with axes of prime sizes.
 
@@ -39,11 +47,7 @@ class Devices:
             SporaxRuntimeError: there are fewer devices, or a number of them that parallel modes do not take.
         """
         needed = config.device_num
-        if needed > self.count or (needed != self.count and self.num_processes > 1):
-            raise SporaxRuntimeError(
-                f"For 'set_auto_parallel_context', 'device_num' is {needed}, but there are {self.count} devices. Start the "
-                f"script with `sporax run --local_devices {needed}` to simulate them on a CPU, or leave 'device_num' out."
-            )
+        self.check(needed)
         # MindSpore accepts only these numbers of devices in its parallel modes.
         if needed not in (1, 2, 4) and needed % 8:
             raise SporaxRuntimeError(

@@ -47,7 +47,7 @@ from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for
 from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.search.limit.hopeless import refuse_hopeless
+from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
 from sporax.planner.search.limit.limit import PlanTooLargeError
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
@@ -111,7 +111,7 @@ def _found_within(request: PlanRequest, options: SearchOptions, model: CostModel
     Raises:
         PlanTooLargeError: none was found.
     """
-    refuse_hopeless(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
+    reject_infeasible_limit(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
     allowed, needed = limit, peak_bytes(result)
     for _ in range(_MORE_SEARCHES):
@@ -274,7 +274,7 @@ def search_options(request: PlanRequest) -> SearchOptions:
         memory_bytes=request.memory_bytes,
         platform=request.profile.compiler,
         alltoall=request.settings.parallel.enable_alltoall,
-        gives_up=request.settings.is_trial,
+        is_quick=request.settings.is_trial,
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
         epsilon=config.algo_approxi_epsilon if config.enable_algo_approxi else 0.0,

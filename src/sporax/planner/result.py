@@ -16,8 +16,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.propagation.auto_policy import AutoPolicy
 from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.request import PlanRequest
-from sporax.planner.search.space.problem import SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import SearchOptions, SearchResult
 
 
 class _Search(msgspec.Struct, frozen=True):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 
 import msgspec
 
-from sporax.base.text_tables import page_width, table_lines
+from sporax.base.text_tables import Section, page_width, size_text, table_lines, time_text
 from sporax.planner.pipeline.simulate import Outcome
 from sporax.report.render.pipeline_timeline import svg, times_of
 from sporax.report.render.templates import template
-from sporax.report.view.plan_view import Headline
-from sporax.report.view.tables import headline_table
+from sporax.report.view.plan_view import Headline, TimePart
+from sporax.report.view.tables import headline_table, parts_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class PipelineSummary:
         script: the program that was planned.
         num_devices: of all stages together.
         headline: what one asks first: hardware, throughput, utilization, memory of the fullest device.
+        parts: what the stage that works longest spends the step on.
     """
 
     outcome: Outcome
@@ -42,6 +43,7 @@ class PipelineSummary:
     script: str = ""
     num_devices: int = 0
     headline: Headline = field(default_factory=Headline)
+    parts: tuple[TimePart, ...] = ()
 
     def of_script(self, script: str) -> PipelineSummary:
         """The same, with the name of the program that was planned."""
@@ -61,20 +63,19 @@ class PipelineSummary:
         )
 
     def __str__(self) -> str:
-        rows = [("stage", "tasks", "bubble", "peak memory", "sent per step")]
-        rows += [
+        rows = [
             (
-                str(number),
-                _seconds(stage.busy_seconds),
+                time_text(stage.busy_seconds),
                 f"{stage.bubble_share:.1%}",
-                decimal_bytes(stage.peak_bytes),
-                decimal_bytes(stage.sent_bytes),
+                size_text(stage.peak_bytes),
+                size_text(stage.sent_bytes),
             )
-            for number, stage in enumerate(self.outcome.stages)
+            for stage in self.outcome.stages
         ]
+        stages = _table("stage", ("tasks", "bubble", "peak memory", "sent per step"), enumerate(rows))
         head = (
             f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
-            f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
+            f"{self.outcome.schedule.name}: {time_text(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
         )
         paragraphs = [
             head,
@@ -85,18 +86,19 @@ class PipelineSummary:
         ]
         facts = headline_table(self.headline)
         lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())]
-        lines += [*(table_lines(facts, page_width()) if facts.rows else ()), *_table(rows)]
-        if self.others:
-            lines += ["", *self._comparison()]
-        return "\n".join(lines)
+        tables = [facts, parts_section(self.parts, "s"), stages, *([self._comparison()] if self.others else [])]
+        for table in tables:
+            lines += [*table_lines(table, page_width()), ""] if table.rows else []
+        best = f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."
+        return "\n".join([*lines, best] if self.others else lines[:-1])
 
-    def _comparison(self) -> list[str]:
-        rows = [("schedule", "step", "bubble", "peak memory")]
+    def _comparison(self) -> Section:
+        rows = []
         for outcome in sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds):
             peak = max(stage.peak_bytes for stage in outcome.stages)
-            row = outcome.schedule.name, _seconds(outcome.seconds), f"{outcome.bubble_share:.1%}", decimal_bytes(peak)
-            rows.append(row)
-        return [*_table(rows), f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."]
+            row = time_text(outcome.seconds), f"{outcome.bubble_share:.1%}", size_text(peak)
+            rows.append((outcome.schedule.name, row))
+        return _table("schedule", ("step", "bubble", "peak memory"), rows)
 
     def to_json(self) -> str:
         """The tables as JSON."""
@@ -129,18 +131,6 @@ class PipelineSummary:
         return template("pipeline.html").substitute(tables=escape(str(self)), timeline=timeline)
 
 
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3f} ms"
-
-
-def decimal_bytes(size: float) -> str:
-    """A number of bytes for people."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.2f} {unit}"
-    return f"{size:.0f} B"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+def _table(first: str, columns: Sequence[str], rows: Iterable[tuple[object, tuple[str, ...]]]) -> Section:
+    cells = tuple((str(name), *row) for name, row in rows)
+    return Section("", (first, *columns), cells, right=tuple(range(1, len(columns) + 1)))

@@ -88,6 +88,7 @@ class _Summarizer:
         memory = _memory(graph, plan, backend_of("cpu" if model is None else model.platform), self.cost)
         totals = self._totals(rows, tensors, flops, memory)
         predicted = None if self.cost is None else self.cost.seconds
+        parts = () if self.cost is None else _time_parts(self.cost, model)
         seconds = predicted if search is None else search.cost_seconds
         return Summary(
             plan.mesh.num_devices,
@@ -95,6 +96,7 @@ class _Summarizer:
             replace(
                 headline(graph, plan.mesh.num_devices, Costs(seconds, totals.peak_bytes, model, search)),
                 gathered="" if search is None else self._gathered(),
+                hidden=sum(part.hidden_seconds for part in parts),
             ),
             rows,
             arrows,
@@ -104,7 +106,7 @@ class _Summarizer:
             (*plan.notes, *self._loops(), *self._rates()),
             None if search is None else _search_row(search),
             (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
-            () if self.cost is None else _time_parts(self.cost, model),
+            parts,
         )
 
     def _seconds(self, group: OperatorGroup) -> float:

@@ -19,7 +19,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 if TYPE_CHECKING:  # most processes never need the searches, or the watchdog of jobs
     import jax
@@ -146,7 +146,7 @@ class Session:
         watchdog: notices ranks that are lost; None where there is only one.
         groups: ranks of the groups that the user has created, by name.
         dry_run: the rank that this process only imitates; None in a real job.
-        imitating: what is traced now computes one rank's part, without the others.
+        simulating: what is traced now computes one rank's part, without the others.
         servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.

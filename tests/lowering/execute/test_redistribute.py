@@ -40,7 +40,7 @@ def count_collectives(text):
 
 
 def planned(plans):
-    return collections.Counter(HLO[name] for plan in plans for name in plan.collectives())
+    return collections.Counter(HLO[move.collective] for plan in plans for move in plan.moves if move.collective)
 
 
 def run(devices, plans, inputs, mesh=MESH):
@@ -71,8 +71,7 @@ def up_to_names():
 def check_pairs(devices, everywhere, pairs, alltoall):
     plans = [redistribute(SHAPE, 4, source, target, MESH, alltoall) for source, target in pairs]
     results, text = run(devices, plans, [X + number for number in range(len(plans))])
-    for offset, (result, plan) in enumerate(zip(results, plans, strict=True)):
-        assert plan.exact
+    for offset, result in enumerate(results):
         everywhere(result, X + offset)
     assert count_collectives(text) == planned(plans)
 

@@ -42,13 +42,13 @@ def test_passes_run_where_tags_ask_for_them():
 
     closed = jax.make_jaxpr(round_trip)(*ARGUMENTS)
     flat = pass_order.flat_for_plan(closed)
-    assert len(transfers(pass_order.passed(flat, set())[0])) == 2
-    assert transfers(pass_order.passed(flat, {"host"})[0]) == []
+    assert len(transfers(pass_order.run_rewrites(flat, set())[0])) == 2
+    assert transfers(pass_order.run_rewrites(flat, {"host"})[0]) == []
 
 
 def test_what_is_computed_again_is_told():
     closed = jax.make_jaxpr(step)(*ARGUMENTS)
-    assert len(pass_order.passed(pass_order.flat_for_plan(closed), {"recompute"})[1]) == 1
+    assert len(pass_order.run_rewrites(pass_order.flat_for_plan(closed), {"recompute"})[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_passes_run_in_the_order_of_the_list(monkeypatch):
     monkeypatch.setattr(pass_order, "PASSES", tuple(map(noting, pass_order.PASSES)))
     program = pass_order.flat_for_plan(jax.make_jaxpr(step)(*ARGUMENTS))
     everything = {tag for entry in pass_order.PASSES for tag in entry.tags} - {pass_order.SAVED_IN_FILES}
-    pass_order.passed(program, everything)
+    pass_order.run_rewrites(program, everything)
     assert ran == ["recompute", "offload", "row updates", "host work", "round trips", "block loops"]
     ran.clear()
-    pass_order.passed(program, {"blocks"}, chosen=Chosen())
+    pass_order.run_rewrites(program, {"blocks"}, chosen=Chosen())
     assert ran == ["recompute", "block loops"]

@@ -75,6 +75,23 @@ def test_the_forward_program_sends_and_keeps_and_the_backward_program_adds():
     assert all(kind in PER_MICRO for kind in ("kept", "received", "sent", "micro"))
 
 
+def read_by_name(w0, w1, x, y):
+    """Several operators read one activation, each by a name of its own, as marks of strategies have it."""
+    with on(0):
+        hidden = x @ w0
+        one, other = (jax.lax.optimization_barrier(hidden) for _ in range(2))
+        product = one * other
+    with on(1):
+        return ((product @ w1 - y) ** 2).sum()
+
+
+def test_what_has_several_names_is_kept_once():
+    first, _ = programs(training(read_by_name))
+    assert kinds(first.forward.outputs).count("kept") == 1
+    read = [slot for slot, _ in first.backward.inputs if slot.kind == "kept"]
+    assert len(read) > len(set(read)) == 1
+
+
 def test_sums_start_as_zeros_and_are_overwritten():
     for chunk in programs(training()):
         assert chunk.prepare.zeros == kinds(chunk.prepare.outputs).count("sum")

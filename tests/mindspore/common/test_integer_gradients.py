@@ -8,7 +8,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, ops
-from sporax.mindspore.common import _integer_slopes
+from sporax.mindspore.common import _integer_gradients
 
 X = Tensor(np.array([3, -4, 5]), ms.int32)
 Y = Tensor(np.array([2, 7, -3]), ms.int32)
@@ -108,7 +108,7 @@ def test_values_of_integers_can_be_looked_at() -> None:
 
 def test_nothing_is_kept_after_a_gradient() -> None:
     ms.grad(lambda x: x * x)(X)
-    assert _integer_slopes.find(X.array) is None
+    assert _integer_gradients.find(X.array) is None
 
 
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])

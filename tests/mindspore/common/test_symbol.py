@@ -59,6 +59,8 @@ def test_a_step_is_compiled_for_open_sizes_and_run_with_others(name):
 
 def test_an_open_size_stands_for_as_many_as_there_are_devices_where_that_is_not_huge():
     assert open_sizes(None, 3).shape == (8, 3)
+    assert open_sizes(Symbol(divisor=16), Symbol(divisor=16, remainder=1)).shape == (16, 17)
+    assert open_sizes(Symbol(max=12, divisor=16, remainder=1), Symbol(min=20, divisor=16)).shape == (1, 32)
     assert open_sizes(None, 1 << 22).shape == (1, 1 << 22)
     context.reset_auto_parallel_context()
     assert open_sizes(None, Symbol(min=3, divisor=4)).shape == (1, 4)

@@ -5,22 +5,18 @@ import pytest
 from sporax.runtime.ranks import flat_buffers
 
 
-@pytest.mark.slow
 def test_two_ranks_train_like_one_with_the_whole_batch(check_in_turn):
     check_in_turn("data_parallel.py equal")
 
 
-@pytest.mark.slow
 def test_settings_that_come_after_the_training_cell_take_effect(check_in_turn):
     check_in_turn("late.py")
 
 
-@pytest.mark.slow
 def test_loss_curves_are_those_of_mindspore(check_in_turn):
     check_in_turn("golden_curves.py")
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_shared_statistics_and_sparse_gradients(check_in_turn):
     check_in_turn("layers.py")
@@ -31,27 +27,22 @@ def test_shared_statistics_and_sparse_gradients_of_four_ranks(check_ranks):
     check_ranks("layers.py", 4, seconds=280)
 
 
-@pytest.mark.slow
 def test_model_hybrid_parallel_and_sums(check_in_turn):
     check_in_turn("data_parallel.py rest")
 
 
-@pytest.mark.slow
 def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_in_turn):
     check_in_turn("fusion.py")
 
 
-@pytest.mark.slow
 def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_in_turn):
     check_in_turn("dealt.py {folder}")
 
 
-@pytest.mark.slow
 def test_every_way_of_training_begins_with_the_values_of_rank_0(check_in_turn):
     check_in_turn("first_values.py")
 
 
-@pytest.mark.slow
 def test_offload_changes_no_value(check_in_turn):
     check_in_turn("offload.py")
 

@@ -30,7 +30,6 @@ def rehearse(tmp_path):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize(("cut", "program"), [([], "{folder}/cut.json"), (["whole"], "{folder}/whole.json whole")])
 def test_a_dry_run_compiles_the_step_of_the_job(check_in_turn, rehearse, tmp_path, cut, program):
     folder, _ = check_in_turn(f"dry_run.py {program}")
@@ -47,7 +46,6 @@ def test_a_dry_run_compiles_the_step_of_the_job(check_in_turn, rehearse, tmp_pat
     assert (tmp_path / "log" / "dry_run" / "rank_1" / "1_TrainOneStepCell.txt").stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_level_three_computes_this_ranks_part_of_a_large_job(rehearse):
     dry, log, summary = rehearse(3, 100)
     assert dry["place"] == [1, 100, 1]

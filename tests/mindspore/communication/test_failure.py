@@ -18,7 +18,6 @@ SECONDS = 15
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "expected", "variables"),
     [
@@ -52,7 +51,6 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exits", "ends"])
 def test_the_launcher_ends_with_the_code_of_the_rank_that_ended_first(run_ranks, how):
     """It says so itself, or its process does: the other rank need not find out that it has left."""
@@ -64,20 +62,17 @@ def test_the_launcher_ends_with_the_code_of_the_rank_that_ended_first(run_ranks,
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_rank_that_is_behind_and_alive_is_left_alone(check_ranks):
     """As long as one that stands in a debugger, by default: the time-out of an exchange decides, and nothing else."""
     check_ranks("paused.py", 2)
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_rank_that_works_or_sleeps_while_nobody_waits_is_left_alone(check_ranks):
     check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="2", OPENBLAS_NUM_THREADS="1")
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
     """Each launcher has a directory of its own for the boards of its ranks, as two machines have."""
     with ports.reserve_port("127.0.0.1") as held:
@@ -109,7 +104,6 @@ def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("view", ["ranks", "plan"])
 def test_a_program_that_is_unequal_on_one_rank_ends_all_of_them(check_ranks, view):
     check_ranks("unequal.py", 2, view, JAX_PLATFORMS="cpu", SPORAX_VERIFY_STEPS="2")

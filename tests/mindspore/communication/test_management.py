@@ -89,7 +89,6 @@ LAUNCHES = {
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("launch", LAUNCHES)
 def test_idioms_of_scripts_have_all_devices(launch, start_command):
     command, arguments = LAUNCHES[launch]

@@ -1,8 +1,5 @@
 """Layers of `mint` that need the other ranks."""
 
-import pytest
 
-
-@pytest.mark.slow
 def test_shared_statistics(check_in_turn):
     check_in_turn("mint_layers.py")

@@ -199,7 +199,6 @@ def check(folder: Path, wanted: Sequence[str], num: int = 2) -> None:
 # -------------------------------------------------------------------------------------------------- tests
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_some_pairs_train_as_one_device_or_are_refused(tmp_path: Path) -> None:
     draw = random.Random(3)

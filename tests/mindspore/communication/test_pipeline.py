@@ -32,7 +32,6 @@ def assert_like_one_process(check_ranks, folder, processes, devices, ways):
     return job
 
 
-@pytest.mark.slow
 def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
     job = assert_like_one_process(check_ranks, tmp_path, 2, 1, ["frozen", "broadcast"])
     for line in (line for line in job.stdout.splitlines() if "_forward" in line):
@@ -40,7 +39,6 @@ def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_two_processes_with_host_memory_train_like_one(check_ranks, tmp_path):
     """The table that the first process keeps on its host, and looks up rows in, is read by the other one, too."""
     assert_like_one_process(check_ranks, tmp_path, 2, 1, ["offload", "host"])

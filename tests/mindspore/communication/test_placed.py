@@ -3,12 +3,10 @@
 import json
 
 import numpy as np
-import pytest
 
 import sporax.mindspore as ms
 
 
-@pytest.mark.slow
 def test_placed_layers_train_as_in_one_process_and_only_their_worker_computes_them(
     check_ranks, check_in_turn, tmp_path
 ):
@@ -31,7 +29,6 @@ def test_placed_layers_train_as_in_one_process_and_only_their_worker_computes_th
             np.testing.assert_allclose(trained[name].asnumpy(), parameter.asnumpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.slow
 def test_placed_calls_that_cannot_be_are_errors(check_in_turn):
     _, printed = check_in_turn("placed_refusals.py")
     lines = printed.splitlines()

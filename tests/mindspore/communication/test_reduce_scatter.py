@@ -36,7 +36,6 @@ def test_the_way_round_reduce_scatter_is_looked_at_again_with_every_new_jaxlib()
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_no_job_of_several_cpu_processes_compiles_a_reduce_scatter(check_ranks, tmp_path):
     check_ranks(
         "without_reduce_scatter.py", 2, tmp_path / "programs", local_devices=2, JAX_PLATFORMS="cpu", XLA_FLAGS=COMPILER
@@ -44,7 +43,6 @@ def test_no_job_of_several_cpu_processes_compiles_a_reduce_scatter(check_ranks, 
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_collectives_of_two_processes_give_the_same_bits_again_and_again():
     names = "all_reduce,pairs,all_gather,all_to_all,permute,broadcast,reduce_scatter"
     options = ["--runs", "60", "--processes", "2", "--load", "0", "--only", names]

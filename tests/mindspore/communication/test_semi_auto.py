@@ -3,14 +3,12 @@
 import json
 
 import numpy as np
-import pytest
 
 import sporax.mindspore as ms
 
 FOUR_BY_ONE, TWO_BY_TWO = ("data_parallel", "full_batch", "patches", "sink"), ("cuts", "functions", "searched", "model")
 
 
-@pytest.mark.slow
 def test_processes_train_like_one_with_all_devices(check_ranks, tmp_path):
     jobs = [("one", 1, 4, FOUR_BY_ONE + TWO_BY_TWO), ("four", 4, 1, FOUR_BY_ONE), ("two", 2, 2, TWO_BY_TWO)]
     for name, processes, devices, ways in jobs:

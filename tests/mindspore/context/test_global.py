@@ -77,7 +77,12 @@ def test_switches_without_meaning_warn_once_and_only_when_moved():
     assert context.get_context("save_graphs") == 2
 
 
-def test_ascend_is_accepted_with_a_warning():
+def test_ascend_is_accepted_with_a_warning_and_a_gpu_where_devices_are_simulated(monkeypatch):
+    with pytest.warns(UserWarning, match="device_target='GPU' is accepted .* runs on simulated devices"):
+        context.set_context(device_target="GPU")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    with pytest.raises(RuntimeError, match="'device_target' is 'GPU', but JAX found only CPU"):
+        context.set_context(device_target="GPU")
     with pytest.warns(UserWarning, match="device_target='Ascend'"):
         context.set_context(device_target="Ascend")
     assert context.get_context("device_target") == "Ascend"

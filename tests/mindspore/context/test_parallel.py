@@ -220,26 +220,26 @@ def test_comm_fusion_keeps_what_is_not_mentioned_and_opens_again():
     fusion = get("comm_fusion")
     assert fusion["openstate"] is False
     assert fusion["allreduce"] == {"mode": "size", "config": 32}
-    assert context.snapshot().comm_fusion.in_force("allreduce") is None
+    assert context.snapshot().comm_fusion.fusion_rule_for("allreduce") is None
     put(comm_fusion={"allgather": {"mode": "auto", "config": 7}})
     assert get("comm_fusion")["openstate"] is True
     assert get("comm_fusion")["allgather"] == {"mode": "auto", "config": None}
 
 
 def test_nothing_is_fused_before_it_is_asked_for():
-    assert context.snapshot().comm_fusion.in_force("allreduce") is None
+    assert context.snapshot().comm_fusion.fusion_rule_for("allreduce") is None
     put(comm_fusion={"allreduce": {"mode": "size", "config": 32}, "allgather": {"mode": "auto", "config": None}})
     fusion = context.snapshot().comm_fusion
-    assert fusion.in_force("allreduce").threshold_megabytes == 32
-    assert fusion.in_force("allgather").threshold_megabytes == 64
-    assert fusion.in_force("reducescatter") is None
+    assert fusion.fusion_rule_for("allreduce").threshold_megabytes == 32
+    assert fusion.fusion_rule_for("allgather").threshold_megabytes == 64
+    assert fusion.fusion_rule_for("reducescatter") is None
 
 
 def test_positions_of_fusion_have_two_names():
     put(comm_fusion={"allreduce": {"mode": "index", "config": [1, 5]}})
     assert get("all_reduce_fusion_config") == [1, 5]
     assert get("comm_fusion")["allreduce"] == {"mode": "index", "config": [1, 5]}
-    assert context.snapshot().comm_fusion.in_force("allreduce").threshold_megabytes is None
+    assert context.snapshot().comm_fusion.fusion_rule_for("allreduce").threshold_megabytes is None
     put(all_reduce_fusion_config=[20, 35])
     assert context.snapshot().all_reduce_fusion_config == (20, 35)
 

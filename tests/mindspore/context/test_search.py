@@ -84,6 +84,8 @@ def test_settings_that_mindspore_sets_by_functions():
     assert (config.dp_algo_single_loop, config.is_multi_subgraphs, config.rp_matmul_mem_coef) == (True, True, 0.25)
     assert _cost_model_context._get_algo_single_loop() is _cost_model_context._get_multi_subgraphs() is True
     assert _cost_model_context._get_rp_matmul_mem_coef() == 0.25
+    _cost_model_context._set_rp_matmul_mem_coef(1024)
+    assert _cost_model_context._get_rp_matmul_mem_coef() == 1024.0
     context.reset_cost_model_context()
 
 

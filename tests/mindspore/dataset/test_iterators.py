@@ -276,7 +276,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(KILLED)
@@ -286,7 +285,6 @@ def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_processes_give_the_same_rows(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(PROCESSES)
@@ -336,7 +334,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_processes_on_sequential_pipelines(tmp_path):
     script = tmp_path / "script.py"
@@ -479,7 +476,6 @@ def rows_in_shared_memory(columns):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
 @pytest.mark.parametrize(
     ("end", "code", "columns"),  # a size for each: these tests may run at the same time

@@ -33,7 +33,7 @@ def test_every_recipe_has_a_curve_that_falls():
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in curve_recipes.RECIPES],
+    curve_recipes.RECIPES,
 )
 def test_curve_is_that_of_mindspore(name):
     assert curve_recipes.run(ms, name) == pytest.approx(GOLDEN[name], rel=RELATIVE_ERROR, abs=0)

@@ -136,7 +136,7 @@ def test_mistakes_are_named(tmp_path):
     for wrong in ("", "x:y", "folder/"):
         with pytest.raises(mindrecord.ParamValueError):
             FileWriter(wrong)
-    with pytest.raises(RuntimeError, match="power of 2"):
+    with pytest.raises(RuntimeError, match="power of two"):
         FileWriter(path).set_page_size(3)
     with pytest.raises(mindrecord.MRMOpenError):
         FileReader(str(tmp_path / "nothing"))

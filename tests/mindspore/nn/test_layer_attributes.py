@@ -7,7 +7,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn
-from sporax.mindspore.nn import _late
+from sporax.mindspore.nn import _deferred_settings
 
 X = Tensor(np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3))
 IMAGE = Tensor(np.ones((1, 2, 2, 2), np.float32))
@@ -20,7 +20,7 @@ def test_plain_arguments_of_constructors_are_attributes():
     weights = Tensor(np.ones((4, 3), np.float32))
     dense = nn.Dense(3, 4, weight_init=weights)
     assert not hasattr(dense, "weight_init")  # it would keep the values alive
-    assert not any(value is weights for value in dense.__dict__[_late.MADE_WITH][1].values())
+    assert not any(value is weights for value in dense.__dict__[_deferred_settings.MADE_WITH][1].values())
     for wrong in ("nothing", "_private"):
         with pytest.raises(AttributeError, match=f"The 'Dense' object has no attribute '{wrong}'"):
             getattr(dense, wrong)
@@ -44,8 +44,8 @@ def test_parameters_of_tuples_and_members_of_dicts_are_attributes():
 
 def test_every_operator_of_the_table_can_be_asked_for():
     layer = nn.ReLU()
-    for primitive in {kind for table in _late._operators().values() for kind in table.values()}:
-        assert _late._made(primitive).name == primitive
+    for primitive in {kind for table in _deferred_settings._operators().values() for kind in table.values()}:
+        assert _deferred_settings._made(primitive).name == primitive
     assert layer.relu.name == "ReLU"
 
 

@@ -1,5 +1,8 @@
 """Inner primitives; the numbers are those of MindSpore 2.10 on CPU, as far as it has kernels for them."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from sporax.mindspore.ops import auto_generate as A
 
 X = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 ONES = Tensor(np.ones((2, 3), np.float32))
+L = Tensor([[2.0, 1.0], [1.0, 4.0]])
 
 
 def listed(result):
@@ -46,10 +50,39 @@ def listed(result):
             lambda: A.Scatter()(X, 1, Tensor([[0], [1]]), Tensor([[9.0], [8.0]])),
             [([[9, 1, 2], [3, 8, 5]], ms.float32)],
         ),
+        (lambda: A.SliceExt()(X, 1, 0, 2, 1), [([[0, 1], [3, 4]], ms.float32)]),
+        (lambda: A.SliceExt()(X, -1, -3, 100, 2), [([[0, 2], [3, 5]], ms.float32)]),
+        (lambda: A.TraceV2()(X, 1, 0, 1), [(6, ms.float32)]),
+        (lambda: A.TraceV2()(X.astype(ms.int32)), [(4, ms.int64)]),
+        (lambda: A.TraceV2()(X, dtype=ms.int64), [(4, ms.int64)]),
+        (lambda: A.SolveTriangular()(L, Tensor([[2.0], [4.0]])), [([[0.5], [1]], ms.float32)]),
+        (lambda: A.SolveTriangular()(L[None], Tensor([[2.0, 5.0]]), 0, True), [([[1, 1]], ms.float32)]),
+        (lambda: A.SolveTriangular()(L, Tensor([2.0, 5.0]), 1, False, True), [([2, 3], ms.float32)]),
+        (lambda: A.OneHotExt()(Tensor([1, 5]), 2, 3.0, 1.0), [([[1, 3], [1, 1]], ms.float32)]),
+        (lambda: A.EluExt(2.0)(X), listed(X)),
     ],
 )
 def test_values(call, expected):
     assert listed(call()) == expected
+
+
+def test_cosine_transforms_are_orthonormal():
+    for forth, back, data in ((A.DCT(), A.IDCT(), X), (A.DCTN(), A.IDCTN(), Tensor(X.asnumpy() + 2j))):
+        moved = forth(data)
+        assert moved.dtype == data.dtype and moved.shape == data.shape
+        np.testing.assert_allclose(back(moved).asnumpy(), data.asnumpy(), atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(moved.asnumpy()), np.linalg.norm(data.asnumpy()), rtol=1e-6)
+    np.testing.assert_allclose(A.DCT()(Tensor([1, 2, 3, 4])).asnumpy(), [5, -2.2304, 0, -0.1585], atol=1e-4)
+    assert A.DCTN()(X, 2, (2, 4), (0, 1)).shape == (2, 4) and A.DCT()(X, 2, 5, 0).shape == (5, 3)
+
+
+def test_convolution_is_those_of_ops():
+    random = np.random.RandomState(0)
+    image, kernel = (Tensor(random.randn(*shape).astype(np.float32)) for shape in ((1, 2, 5, 5), (4, 2, 3, 3)))
+    expected = ops.conv2d(image, kernel, pad_mode="pad", padding=1, stride=2).asnumpy()
+    np.testing.assert_allclose(A.Convolution()(image, kernel, None, (2, 2), (1, 1)).asnumpy(), expected)
+    back = A.Convolution()(Tensor(expected), kernel, None, 2, 1, 1, True, 0, 1)
+    np.testing.assert_allclose(back.asnumpy(), ops.conv_transpose2d(Tensor(expected), kernel, None, 2, 1).asnumpy())
 
 
 def test_swiglu_is_that_of_ops():
@@ -67,6 +100,9 @@ def test_the_first_of_equal_elements_gets_the_gradient_of_the_largest():
     [
         (lambda: A.AddExt()(X.astype(ms.int32), 2, 0.5), TypeError, "For 'AddExt', a float 'alpha' needs floating"),
         (lambda: A.SplitWithSize()(X, (1, 3), 1), ValueError, "the sum of 'split_size' must be 3"),
+        (lambda: A.SliceExt()(X, 0, 0, 2, 0), ValueError, "For 'SliceExt', 'step' must be positive"),
+        (lambda: A.SolveTriangular()(L, L, 3), ValueError, "For 'SolveTriangular', 'trans'"),
+        (lambda: A.IDCT()(X, 3), ValueError, "For 'IDCT', 'type'"),
         (lambda: A.BatchMatMulExt()(X, ONES), ValueError, "For 'BatchMatMulExt'"),
         (lambda: A.Scatter()(X, 1, Tensor([[0]]), Tensor([[1.0]]), "add"), ValueError, "For 'Scatter', 'reduce'"),
     ],
@@ -95,3 +131,9 @@ def test_strategies_are_kept_in_a_network():
     net = Net()
     assert net.add.in_strategy == ((2, 1), (2, 1))
     assert listed(net(X, ONES)) == [([[1, 2, 3], [4, 5, 6]], ms.float32)]
+
+
+def test_primitives_of_mint_need_no_import_of_mint():
+    code = "from sporax.mindspore.ops.auto_generate import LinSpaceExt; print(LinSpaceExt()(1, 3, 3))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1. 2. 3.]\n"

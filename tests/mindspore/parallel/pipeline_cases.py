@@ -32,16 +32,18 @@ class Block(nn.Cell):
 
 
 class Net(nn.Cell):
-    """Embedding, blocks, and a head that uses the embedding's table again."""
+    """Embedding, blocks, and a head that uses the embedding's table again; `frozen`: numbers of cells that are not trained."""
 
-    def __init__(self, places, sharded=False, norm=False, recompute=False):
+    def __init__(self, places, sharded=False, norm=False, recompute=False, frozen=()):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = nn.CellList([Block(sharded, norm) for _ in places])
         self.head = nn.Dense(WIDTH, VOCABULARY)
-        for cell, (stage, segment) in zip(
-            (self.embed, *self.blocks, self.head), (places[0], *places, places[-1]), strict=True
-        ):
+        cells = (self.embed, *self.blocks, self.head)
+        for number in frozen:
+            for parameter in cells[number].get_parameters():
+                parameter.requires_grad = False
+        for cell, (stage, segment) in zip(cells, (places[0], *places, places[-1]), strict=True):
             cell.pipeline_stage = stage
             if segment:
                 cell.pipeline_segment = segment

@@ -213,7 +213,7 @@ def test_every_setter_reaches_the_settings(parallel):
     }
     settings = parallel.parallel_config.by_key()
     assert {key: settings[key] for key in expected} == expected
-    assert parallel.parallel_config.comm_fusion.in_force("allreduce").threshold_megabytes == 32
+    assert parallel.parallel_config.comm_fusion.fusion_rule_for("allreduce").threshold_megabytes == 32
     parallel.hsdp()  # level 1 again
     assert parallel.parallel_config.gradient_accumulation_shard is False
 

@@ -16,6 +16,15 @@ def test_positions_and_sizes_of_fusion():
     assert settings.get_all_reduce_fusion_split_indices() == settings.get_all_reduce_fusion_split_sizes() == []
 
 
+def test_sizes_of_buffers():
+    settings = auto_parallel_context()
+    size, auto = {"mode": "size", "config": 8}, {"mode": "auto", "config": None}
+    context.set_auto_parallel_context(comm_fusion={"allgather": size, "reducescatter": auto})
+    assert (settings.allgather_fusion_threshold_mb(), settings.reducescatter_fusion_threshold_mb()) == (8, 64)
+    assert settings.fusion_threshold_mb() == 64
+    settings.reset()
+
+
 def test_fusion_settings_of_wrong_types_are_refused():
     settings = auto_parallel_context()
     with pytest.raises(SporaxTypeError):
@@ -36,3 +45,13 @@ def test_every_setting_has_methods():
         old.set_enable_all_reduce_fusion(False)
     old.reset()
     assert old.get_gradients_mean() is False
+
+
+def test_settings_know_whether_they_were_set():
+    old = auto_parallel_context()
+    names = ("device_num", "global_rank", "parameter_broadcast")
+    assert [getattr(old, f"get_{name}_is_set")() for name in names] == [False] * 3
+    context.set_auto_parallel_context(device_num=8, global_rank=0, parameter_broadcast=False)
+    assert [getattr(old, f"get_{name}_is_set")() for name in names] == [True] * 3
+    context._reset_auto_parallel_context()
+    assert old.get_device_num_is_set() is False

@@ -84,6 +84,8 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
+    if stages == 2:
+        assert_as_on_one_device(interleaved(stages, 2), stages, micro, "gpipe", {"pipeline_segments": 2})
 
 
 @pytest.mark.parametrize("more", [{"interleave": True}, {"pipeline_segments": 2}], ids=str)
@@ -151,6 +153,20 @@ def test_optimizer_parallel(level):
         "parallel_optimizer_config": {"parallel_optimizer_threshold": 0, "optimizer_level": level},
     }
     assert_as_on_one_device(straight(2), 2, 4, settings_=more)
+
+
+@pytest.mark.parametrize(
+    ("places", "stages", "schedule", "frozen"),
+    [
+        (straight(2), 2, "1f1b", (0, 1)),
+        pytest.param(straight(2), 2, "gpipe", (2, 3), marks=SOAK),
+        (straight(4), 4, "1f1b", (2, 3)),
+        pytest.param(folded(2), 2, "zero_bubble_v", (2, 3), marks=SOAK),
+    ],
+)
+def test_stages_in_which_nothing_is_trained(places, stages, schedule, frozen):
+    level = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
+    assert_as_on_one_device(places, stages, 4, schedule, level, frozen=frozen)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def test_cuts_of_three_stand_beside_cuts_of_eight_on_24_devices_of_a_stage(strat
     assert stage_mesh(1, axes).ranks == range(24, 48)
 
 
-@pytest.mark.slow
 def test_two_stages_of_six_devices_train_as_one_device():
     environ = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=12", "JAX_PLATFORMS": "cpu"}
     job = subprocess.run(

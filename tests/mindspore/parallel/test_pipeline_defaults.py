@@ -97,5 +97,5 @@ def test_an_output_strategy_of_none_is_the_planners_choice(make):
         results.append(ms.jit(lambda x, sharded=sharded: sharded(x).sum())(rows).asnumpy())
     context.reset_auto_parallel_context()
     assert results[0] == results[1]
-    with pytest.raises(SporaxTypeError, match="'out_strategy' must be tuples or Layouts. Got 3"):
+    with pytest.raises(SporaxTypeError, match="'out_strategy' must be tuples or Layouts, but got 3"):
         ms.shard(make(), in_strategy=((4, 1),), out_strategy=(3,))

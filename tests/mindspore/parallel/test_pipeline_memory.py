@@ -59,7 +59,6 @@ def peaks(schedule, micro, recompute=False):
     return [stage.peak_bytes for stage in planned.simulate().stages], [measured[stage] for stage in range(2)]
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_memory_is_as_simulated():
     context.set_context(mode=context.GRAPH_MODE)

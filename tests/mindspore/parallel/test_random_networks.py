@@ -48,7 +48,6 @@ def found(numbers, runs, pipelines=0.0, longest=LONGEST, seed="short", most_refu
 
 
 @pytest.mark.usefixtures("few_plans")
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=pytest.mark.soak) if part in SOAKED else part for part in range(PARTS)]
@@ -59,7 +58,6 @@ def test_plans_have_no_internal_errors(part):
 
 
 @pytest.mark.usefixtures("few_plans")
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_numbers_are_those_of_one_device():
     assert not found(range(PLANNED, PLANNED + RUN), runs=True)

@@ -360,6 +360,54 @@ def test_operators_may_be_cut_against_their_rules_by_layouts():
     assert actual.array.addressable_shards[0].data.shape == (8, 4)
 
 
+class Products(nn.Cell):
+    """Two products, each sharded in the form that the other one's result has."""
+
+    def __init__(self, transpose_b, batches, strategies=()):
+        super().__init__()
+        kind = ops.BatchMatMul if batches else ops.MatMul
+        self.products = [kind(transpose_b=transpose_b) for _ in range(2)]
+        for product, strategy in zip(self.products, strategies, strict=False):
+            product.shard(strategy).add_prim_attr("enable_nd_tp", True)
+        values = np.random.default_rng(2).normal(size=(2, *batches, 16, 16)).astype(np.float32)
+        self.first, self.second = (
+            ms.Parameter(value, name) for value, name in zip(values, ("first", "second"), strict=True)
+        )
+
+    def construct(self, x):
+        x = ops.tanh(self.products[0](x, self.first))
+        return ops.square(self.products[1](x, self.second)).mean()
+
+
+SQUARE, CUBE = Layout((2, 4), ("x", "y")), Layout((2, 2, 2), ("z", "x", "y"))
+ND = {
+    "2d": (False, SQUARE, ("None", ("x", "y")), ("x", "y"), ("None", ("y", "x")), ("y", "x")),
+    "2d transposed": (True, SQUARE, ("None", ("x", "y")), ("y", "x"), ("None", ("y", "x")), ("x", "y")),
+    "3d": (False, CUBE, (("z", "x"), "y"), (("y", "z"), "x"), (("z", "y"), "x"), (("x", "z"), "y")),
+    "3d transposed": (True, CUBE, (("z", "x"), "y"), ("x", ("y", "z")), (("z", "y"), "x"), ("y", ("x", "z"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batches", [(), (2,)])
+@pytest.mark.parametrize("form", ND)
+def test_products_in_two_and_three_dimensions_of_tensor_parallelism(form, batches):
+    transpose_b, layout, *dims = ND[form]
+    whole = ["None"] * len(batches)
+    shardings = [layout(*whole, *names) for names in dims]
+    x = Tensor(np.random.default_rng(1).normal(size=(*batches, 16, 16)).astype(np.float32))
+
+    def trained(*strategies):
+        net = Products(transpose_b, batches, strategies)
+        step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
+        return [float(step(x)) for _ in range(2)], net.first
+
+    expected, _ = trained()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    losses, weight = trained(tuple(shardings[:2]), tuple(shardings[2:]))
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
+    assert weight.array.addressable_shards[0].data.size == 16 * 16 * max(1, *batches, 1) / 8
+
+
 def test_cells_kept_batch_parallel_are_so_in_every_search():
     class Wide(nn.Cell):
         def __init__(self):

@@ -5,6 +5,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn
+from sporax.mindspore.communication import init
 from sporax.mindspore.train._feed import Feed
 
 
@@ -137,3 +138,56 @@ def test_what_cannot_be_iterated_is_refused():
         TypeError, match=r"For 'Model', 'create_tuple_iterator' of the dataset \(Wrong\) must give .* got int"
     ):
         Feed(Wrong())
+
+
+class Wide(OwnData):
+    """Rows of one rank for a network that is made for those of all ranks."""
+
+    def __next__(self) -> list[Any]:
+        return [*super().__next__(), np.float32(2)]
+
+
+class Scaled(nn.Cell):
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(Tensor(np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)), name="weight")
+        self.multiply = ms.ops.Mul().shard(((8 if rows > 2 else 1, 1),) * 2)
+
+    def construct(self, x: Any, label: Any, factor: Any) -> Any:
+        return (self.multiply(x, self.weight) * factor - label).mean()
+
+
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize(("strategy", "rows"), [("data_parallel", 16), ("full_batch", 2)])
+def test_a_data_set_class_gives_the_rows_of_one_rank(sink: bool, strategy: str, rows: int):
+    """As each of eight processes would feed them."""
+
+    def trained(rows: int) -> Any:
+        network = Scaled(rows)
+        model = ms.Model(network, optimizer=nn.SGD(network.trainable_params(), 1.0))
+        model.train(1, Wide(), dataset_sink_mode=sink)
+        return network.weight.asnumpy()
+
+    class Repeated(Wide):
+        def __next__(self) -> list[Any]:
+            data, label, factor = super().__next__()
+            return [*(np.concatenate([np.asarray(part)] * (rows // 2)) for part in (data, label)), factor]
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    network = Scaled(rows)
+    ms.Model(network, optimizer=nn.SGD(network.trainable_params(), 1.0)).train(1, Repeated(), dataset_sink_mode=False)
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", dataset_strategy=strategy)
+    np.testing.assert_allclose(trained(rows), network.weight.asnumpy(), rtol=1e-6)
+
+
+def test_evaluation_reads_a_data_set_class_once():
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    (first, *_), *_ = Feed(OwnData(), trains=False).epoch()
+    assert first.shape == (2, 4)
+    (first, *_), *_ = Feed(OwnData()).epoch()
+    assert first.shape == (16, 4)
+    ms.set_auto_parallel_context(pipeline_stages=2)
+    (first, _, factor), *_ = Feed(Wide()).epoch()
+    assert first.shape == (8, 4) and np.shape(factor) == ()

@@ -29,7 +29,6 @@ def test_functions_of_distributed_checkpoints_are_in_all_three_places() -> None:
     for name in ms.train.checkpoint.__all__:
         assert getattr(ms, name) is getattr(ms.train, name) is getattr(ms.parallel, name)
     from sporax.mindspore.parallel.checkpoint_transform import transform_checkpoints
-
     from sporax.mindspore.train.serialization import load_distributed_checkpoint
 
     assert transform_checkpoints is ms.transform_checkpoints

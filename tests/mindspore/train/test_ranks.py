@@ -44,7 +44,6 @@ SCRIPT = """
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_one_rank_is_asked_to_leave_and_both_do_after_the_same_step(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -38,7 +38,6 @@ def test_stubs_have_what_is_made_when_a_module_is_imported():
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_mypy_reports_the_planted_mistakes_and_nothing_else(tmp_path):
     pytest.importorskip("mypy")
     settings = tmp_path / "mypy.ini"
@@ -49,7 +48,6 @@ def test_mypy_reports_the_planted_mistakes_and_nothing_else(tmp_path):
     assert reported == WRONG, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_pyright_reports_the_planted_mistakes_and_nothing_else(tmp_path):
     command = shutil.which("pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if command is None:

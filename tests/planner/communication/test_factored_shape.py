@@ -7,7 +7,7 @@ import pytest
 from planner_graphs import mesh_of, placement
 
 from every_placement import every_placement
-from sporax.planner.communication.factored_shape import factor_shape
+from sporax.planner.communication.factored_shape import comparable, factor_shape
 
 MESH = mesh_of(2, 2, 2, 2)
 
@@ -58,3 +58,15 @@ def test_a_device_holds_as_much_on_the_factored_shape_as_on_the_tensor(mesh):
         factors = factor_shape(shape, source, target, mesh)
         for state, where in ((factors.start, source), (factors.goal, target)):
             assert math.prod(factors.local_shape(state)) == math.prod(where.local_shape(shape, mesh))
+
+
+def test_tasks_are_comparable_when_only_names_of_equal_axes_differ():
+    def task(shape, source, target, kinds=(0, 0, 0)):
+        return comparable(factored(shape, source, target, mesh_of(2, 2, 2)), kinds, 8)
+
+    one = task((8, 16), "01 -", "1 2")
+
+    assert one == task((8, 16), "20 -", "0 1")
+    assert one == task((16, 7, 8), "- - 12", "0 - 2")
+    assert one != task((8, 16), "01 -", "0 2")
+    assert one != task((8, 16), "01 -", "1 2", kinds=(0, 0, 2))

@@ -69,8 +69,8 @@ def test_devices_without_a_reduce_scatter_trade_the_parts_of_sums():
         )
         (move,) = way.moves
         assert (move.kind, move.native, move.trades_parts) == (MoveKind.REDUCE_SCATTER, has, not has)
-        assert way.collectives() == ("reduce_scatter" if has else "all_to_all",)
-        assert way.wire_bytes == 8 * 8 * 4 * 3 // 4  # the same bytes
+        assert move.collective == ("reduce_scatter" if has else "all_to_all")
+        assert move.sent_bytes(4) == 8 * 8 * 4 * 3 // 4  # the same bytes
         assert str(move) == f"reduce_scatter(0, dim 0, sum{'' if has else ' by all_to_all'})"
 
 
@@ -93,11 +93,11 @@ def test_merged_collectives_share_their_start_until_they_are_full():
     assert PLAIN.shared_by(10) is PLAIN  # nothing is merged, so nothing is shared
 
 
-def test_a_redistribution_adds_up_its_moves():
-    moves = (Move(MoveKind.SLICE, (0,), -1, 0), Move(MoveKind.ALL_GATHER, (1,), 1, wire_bytes=48))
+def test_a_redistribution_tells_its_moves():
+    moves = (Move(MoveKind.SLICE, (0,), -1, 0), Move(MoveKind.ALL_GATHER, (1,), 1, local_bytes=48))
     way = Redistribution(placement("- 1"), placement("0 -"), (8, 4), (4, 8), (8, 4), moves, 1.0)
-    assert way.wire_bytes == 48
-    assert way.collectives() == ("all_gather",)
+    assert way.moves[1].sent_bytes(3) == 2 * 48
+    assert [move.collective for move in way.moves] == ["", "all_gather"]
     assert str(way) == "[-, 1] → [0, -]: slice(0, dim 0); all_gather(1, dim 1)"
     nothing = Redistribution(placement("0 -"), placement("0 -"), (4, 8), (4, 8), (4, 8), (), 0.0)
     assert str(nothing).endswith("nothing to do")

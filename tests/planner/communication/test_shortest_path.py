@@ -9,7 +9,7 @@ from planner_graphs import mesh_of, placement
 
 from every_placement import every_placement
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, num_parts
 from sporax.planner.communication import shortest_path
 from sporax.planner.communication.moves import DEFAULT_COSTS, MoveKind
 from sporax.planner.communication.resharding import redistribute
@@ -21,6 +21,11 @@ TWO = mesh_of(2, 2)
 def moves_of(shape, source, target, mesh=TWO, alltoall=True):
     way = find_moves(shape, 4, placement(source), placement(target), mesh, alltoall, DEFAULT_COSTS)
     return [move.kind for move in way.moves], way
+
+
+def sent(way, mesh=TWO):
+    """Bytes that one rank sends."""
+    return sum(move.sent_bytes(num_parts(mesh, move.axes)) for move in way.moves)
 
 
 def single_moves(where, shape, mesh):
@@ -66,7 +71,6 @@ def test_no_sequence_of_single_moves_is_cheaper(shape):
         least = least_seconds(shape, source, TWO)
         for target in placements:
             way = find_moves(shape, 4, source, target, TWO, True, DEFAULT_COSTS)
-            assert way.exact
             assert way.seconds <= least[target] * (1 + 1e-9)
 
 
@@ -85,7 +89,7 @@ def test_slices_that_change_places_are_exchanged_one_to_one():
     senders, receivers = zip(*way.moves[0].pairs, strict=True)
     assert sorted(senders) == sorted(receivers) == [0, 1, 2, 3]
     assert dict(way.moves[0].pairs) == {0: 0, 1: 2, 2: 1, 3: 3}  # rank (i, j) has slice 2i + j and wants 2j + i
-    assert way.wire_bytes == 8 * 8 * 4 // 4
+    assert sent(way) == 8 * 8 * 4 // 4
 
 
 def test_without_all_to_all_axes_are_gathered_and_sliced():
@@ -101,7 +105,7 @@ def test_without_all_to_all_axes_are_gathered_and_sliced():
     ("- -", "0 -", 0),
 ])  # fmt: skip
 def test_bytes_sent_are_those_of_a_ring(source, target, wire):
-    assert moves_of((8, 8), source, target)[1].wire_bytes == wire
+    assert sent(moves_of((8, 8), source, target)[1]) == wire
 
 
 def test_masks_in_a_row_are_one_move():

@@ -7,7 +7,7 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
+from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.rules import rule_for, unsharded
 
 MESH = DeviceMatrix((2, 8))
@@ -71,12 +71,6 @@ def test_ranks_decide_what_is_near():
     mesh = DeviceMatrix((2, 8), (), tuple(range(0, 16, 2)) + tuple(range(1, 16, 2)))
 
     assert link_costs(H200, mesh).axis_beta == link_costs(H200, MESH).axis_beta[::-1]
-
-
-def test_communication_only_charges_nothing_for_work():
-    operation = product(64, 64, 64)
-    rule = rule_for(operation)
-    assert CommunicationOnly(MODEL.links).seconds(operation, rule, unsharded(rule), MESH) == 0.0
 
 
 def test_collectives_of_the_backward_pass_hide_as_far_as_the_profile_says():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement
+from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 
@@ -185,3 +186,17 @@ def with_role(graph, number, role):
 def operation(name, operands, results, **params):
     """One equation on float32 tensors of these shapes."""
     return Operation(name, tuple(map(TensorSpec, operands)), tuple(map(TensorSpec, results)), params)
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationOnly:
+    """A cost model in which operators cost nothing: the plan that communicates least. Searches must use all devices."""
+
+    links: LinkCosts
+    late_computing: float = 1.0
+    late_communication: float = 1.0
+    platform: str = "cpu"
+
+    def seconds(self, operation, rule, assignment, mesh):
+        """Nothing."""
+        return 0.0

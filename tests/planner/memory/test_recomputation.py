@@ -9,7 +9,7 @@ BLOCK = {Level.ATTENTION: Saving(40, 1.0), Level.EVERYTHING: Saving(90, 4.0)}
 KEPT_BYTES, KEPT_SECONDS = 400.0, 10.0
 
 
-def evaluate(levels, gives_up=False):
+def evaluate(levels, is_quick=False):
     """A step whose peak is what all blocks keep."""
     taken = [BLOCK.get(level, Saving(0, 0)) for level in levels]
     return RecomputeOutcome(
@@ -51,7 +51,7 @@ def test_what_fits_nowhere_is_an_error():
 def test_free_layouts_are_compared_though_all_fits():
     """A search may find a faster sharding for a step that keeps less."""
 
-    def faster_with_less(levels, gives_up):
+    def faster_with_less(levels, is_quick):
         outcome = evaluate(levels)
         return RecomputeOutcome(20.0 - outcome.seconds, outcome.peak_bytes)
 
@@ -62,13 +62,13 @@ def test_free_layouts_are_compared_though_all_fits():
 def test_where_all_searches_gave_up_one_that_does_not_decides():
     asked = []
 
-    def thorough_alone(levels, gives_up):
-        asked.append((levels, gives_up))
-        return RecomputeOutcome(float("inf"), float("inf")) if gives_up else evaluate(levels)
+    def thorough_alone(levels, is_quick):
+        asked.append((levels, is_quick))
+        return RecomputeOutcome(float("inf"), float("inf")) if is_quick else evaluate(levels)
 
     decision = choose([BLOCK] * 2, thorough_alone, 300, layout_is_free=True)
     assert decision.levels == (Level.EVERYTHING,) * 2
-    assert [levels for levels, gives_up in asked if not gives_up] == [decision.levels]
+    assert [levels for levels, is_quick in asked if not is_quick] == [decision.levels]
 
 
 def test_notes_say_what_was_taken_and_what_the_uniform_choices_need():

@@ -40,6 +40,7 @@ def batched(name, shapes, **attributes):
         ("Mul", [(16, 1), (16, 8)], ((2, 1), (2, 4)), {}, "0 - | 0 12"),
         ("ReLU", [(16, 8)], ((1, 2),), {}, "- 0"),
         ("BiasAdd", [(16, 8, 4, 4), (8,)], ((4, 2, 1, 1), (2,)), {"data_format": "NCHW"}, "01 2 - - | 2"),
+        ("ResizeNearestNeighbor", [(2, 2, 8, 8)], ((1, 1, 2, 4),), {}, "- - 0 12"),
         ("PReLU", [(16, 8), (1,)], ((2, 4), (1,)), {}, "0 12 | -"),
         ("LayerNorm", [(8, 4, 8), (4, 8), (4, 8)], ((2, 4, 1), (4, 1), (4, 1)), {"begin_norm_axis": 2}, "0 12 - | 12 - | 12 -"),
         ("Conv2D", [(8, 4, 8, 8), (4, 4, 3, 3)], ((2, 2, 1, 1), (2, 2, 1, 1)), {"pad_mode": "same"}, "0 1 - - | 2 1 - -"),
@@ -156,6 +157,7 @@ BY_HEIGHT = ((1, 1, 2, 1), (1, 1, 1, 1))
         ("RandomChoiceWithMask", [(2,), (16, 8)], ((2, 1),), {}, "dimension 0 of tensor 0"),
         ("ROIAlign", [(2, 2, 8, 8), (4, 5)], ((1, 1, 2, 1), (1, 1)), {}, "dimension 2 of tensor 0"),
         ("ResizeBilinear", [(2, 2, 8, 8)], ((1, 1, 1, 2),), {}, "dimension 3 of tensor 0"),
+        ("ResizeNearestNeighbor", [(2, 2, 8, 8)], ((1, 1, 2, 1),), {"align_corners": True}, "dimension 2 of tensor 0"),
         # parts of dimensions
         ("StridedSlice", [(16, 8)], ((1, 2),), {"begin": (0, 2), "end": (16, 8), "strides": (1, 1)},
          "dimension 1 has 2 slices, so all of its 8 elements"),

@@ -13,6 +13,8 @@ def lines(schedule):
 
 def test_gpipe_runs_all_forward_tasks_first():
     assert lines(generate("gpipe", 2, 3)) == ["F0 F1 F2 B0 B1 B2"] * 2
+    two_chunks = [line.split(" R")[0] for line in str(generate("gpipe", 2, 2, 2)).splitlines()]
+    assert two_chunks == ["F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1"] * 2
 
 
 def test_1f1b_alternates_after_a_warmup():

@@ -91,7 +91,14 @@ def test_random_valid_schedules_get_to_the_end(schedule, num_processes):
 
 
 def test_generated_schedules_get_to_the_end():
-    for name, chunks in [("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("zero_bubble_h1", 1), ("zero_bubble_v", 2)]:
+    for name, chunks in [
+        ("gpipe", 1),
+        ("gpipe", 2),
+        ("1f1b", 1),
+        ("1f1b", 2),
+        ("zero_bubble_h1", 1),
+        ("zero_bubble_v", 2),
+    ]:
         schedule = generate(name, 4, 8, chunks)
         assert run_by_processes(schedule, 4) == {task for task in schedule if task.micro >= 0}
 

@@ -92,9 +92,10 @@ def asked(operator, current, *out, specs=(MATRIX,)):
     return answer.placement
 
 
-def test_a_layout_of_a_transposed_tensor_must_be_its_own():
-    own, other = (Layout(MESH, dims) for dims in (((1,), (0,)), ((0,), (1,))))
+def test_a_layout_of_a_transposed_tensor_has_as_many_slices():
+    own, turned, other = (Layout(MESH, dims) for dims in (((1,), (0,)), ((0,), (1,)), ((0, 1), ())))
     assert asked("Transpose", placement("1 0"), own) == placement("1 0")
+    assert asked("Transpose", placement("1 0"), turned) == placement("0 1")
     with pytest.raises(
         SporaxRuntimeError, match=r"For 'net.op \(Transpose\)', 'out_strategy' must be the input's in the new"
     ):

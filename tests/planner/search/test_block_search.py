@@ -16,7 +16,7 @@ from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit.limit import fit, relaxed, smallest
+from sporax.planner.search.limit.limit import fit, lagrangian_plan, smallest
 from sporax.planner.search.space.candidates import Catalogue
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
@@ -155,13 +155,13 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
         graph, fastest, options = limited(layers, 0.9)
         counted.update(choose=0, measured=0)
         problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
-        actual = relaxed(problem, options.memory_bytes, tied=True)
+        actual = lagrangian_plan(problem, options.memory_bytes, tied=True)
         asked.append(counted["measured"])
 
         check_plan(graph, actual.plan)
         assert memory_of(graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes <= options.memory_bytes
         assert problem.seconds(actual.chosen) >= fastest.bound_seconds * (1 - 1e-9)
-        assert relaxed(problem, options.memory_bytes, tied=True) is actual
+        assert lagrangian_plan(problem, options.memory_bytes, tied=True) is actual
 
     assert asked[0] == asked[1] == counted["choose"]
 
@@ -172,7 +172,7 @@ def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch)
     problem = ProblemBuilder(
         networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
     ).build()
-    alike, free = relaxed(problem, 0, tied=True), smallest(problem)
+    alike, free = lagrangian_plan(problem, 0, tied=True), smallest(problem)
 
     assert free.peak_bytes < 0.9 * alike.peak_bytes
     assert fit(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes

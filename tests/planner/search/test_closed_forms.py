@@ -9,12 +9,12 @@ import jax
 import networks
 import pytest
 from alpa import AlpaLinks
+from planner_graphs import CommunicationOnly
 from program_text import read_collectives
 from running import arguments_of, compiled
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.cost import CommunicationOnly
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.space.problem import SearchOptions
@@ -104,7 +104,6 @@ def test_costs_are_met_and_compiled(case):
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_costs_on_many_devices_are_met_and_compiled():
     """In a process of its own, with 32 simulated devices."""
     environment = {

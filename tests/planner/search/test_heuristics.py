@@ -68,7 +68,6 @@ def test_plans_for_any_number_of_devices_run_as_on_one(search, mesh):
     assert_same_results(step, plan)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.sampled(1)
 def test_a_transformers_plan_runs_as_on_one_device(search):

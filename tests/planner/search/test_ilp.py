@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import networks
 import pytest
 from alpa import AlpaLinks, all_reduce
+from planner_graphs import CommunicationOnly
 from running import assert_same_results
 
 from sporax.base.errors import SporaxValueError
@@ -14,7 +15,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.budget import Budget
 from sporax.planner.communication.transfers import schedule
-from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
+from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.limit import limit as limits
@@ -129,7 +130,6 @@ def test_plans_run_as_on_one_device(name, step, busy):
     assert_same_results(step, result.plan)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [networks.transformer(1, 8, 8, 32, 4), networks.convolutional()])
 @pytest.mark.sampled(1)
 def test_larger_plans_run_as_on_one_device(step):

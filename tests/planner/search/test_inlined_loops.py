@@ -6,8 +6,7 @@ from planner_graphs import mesh_of, product, roofline, scan
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions, SearchResult
 
 MESH = mesh_of(2)
 

@@ -47,8 +47,8 @@ def compiled_bytes(step, plan):
     [
         networks.mlp(6, 2048, 256),
         networks.mlp(6, 64, 1024),
-        pytest.param(networks.convolutional(64), marks=pytest.mark.slow),
-        pytest.param(networks.transformer(1, 16, 32, 64, 4), marks=pytest.mark.slow),
+        networks.convolutional(64),
+        networks.transformer(1, 16, 32, 64, 4),
     ],
 )
 @pytest.mark.sampled(2)

@@ -10,7 +10,7 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import known_profiles, load_profile
-from sporax.ir.placement import prime_mesh
+from sporax.ir.placement import num_parts, prime_mesh
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.plan_check import check_plan
@@ -46,7 +46,8 @@ RECORDED = {
 
 def sent_bytes(graph, plan):
     transfers = (transfer for together in schedule(graph, plan) for transfer in together)
-    return sum(move.wire_bytes for transfer in transfers for move in transfer.redistribution.moves)
+    moves = (move for transfer in transfers for move in transfer.redistribution.moves)
+    return sum(move.sent_bytes(num_parts(plan.mesh, move.axes)) for move in moves)
 
 
 QUICK = ("dynamic_programming", "recursive_programming")

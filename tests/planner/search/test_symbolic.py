@@ -25,7 +25,7 @@ def strategies(graph, plan):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("search", [pytest.param(dynamic, marks=pytest.mark.slow), recursive, propagation])
+@pytest.mark.parametrize("search", [dynamic, recursive, propagation])
 @pytest.mark.parametrize(("sizes", "recorded"), [
     ((64, 128, 64, 64), [((1, 1), (1, 1)), ((1, 1), (1, 1))]),
     ((64, 64, 64, 4096), [((8, 1), (1, 1)), ((8, 1), (1, 1))]),

@@ -66,7 +66,6 @@ def test_a_slot_beyond_the_clock_makes_the_round_begin_again_later() -> None:
     assert first_clock(-1, [3]) == -1
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -100,7 +99,6 @@ def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
     assert str(folder) in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_an_asynchronous_job_continues_and_its_pushes_count(tmp_path: Path) -> None:
     with background(1, 1, MS_PS_STALENESS="-1", MS_PS_CHECKPOINT_PATH=str(tmp_path)) as cluster:
         store = store_of(cluster)
@@ -124,7 +122,6 @@ def fails(cluster: BackgroundCluster, seconds: float = 30.0) -> str:
     return cluster.cluster.failure
 
 
-@pytest.mark.slow
 def test_losing_every_copy_names_the_slots_and_the_last_checkpoint(tmp_path: Path) -> None:
     variables = {"MS_PS_DURABILITY": "memory", "MS_PS_CHECKPOINT_SECONDS": "0.2"}
     cluster = background(1, 1, MS_PS_STALENESS="-1", MS_PS_CHECKPOINT_PATH=str(tmp_path), **variables)

@@ -54,7 +54,6 @@ def test_ipv6_addresses_may_have_brackets():
     assert not is_loopback("[fd77::10]")
 
 
-@pytest.mark.slow
 def test_servers_are_reached_over_ipv6(capsys):
     with background(1, 1, MS_SCHED_HOST="::1", MS_PS_STALENESS="-1") as cluster:
         assert cluster.cluster.address.startswith("[::1]:")

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ from sporax.planner.cost.combined_collectives import late_operators
 from sporax.report.render.text import plain_text
 from sporax.report.view import operator_groups as groups_module
 from sporax.report.view.axis_names import joined_axes
+from sporax.report.view.plan_view import Headline
+from sporax.report.view.tables import headline_table
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -283,3 +286,10 @@ def test_layers_that_are_cut_alike_are_one_row():
     assert any(re.match(r"layers.0-23 dot_general \(24 ×\)", line) for line in many)
     assert any("(2 ×) stands for two equal rows, with the numbers of one" in line for line in many)
     assert max(map(len, many)) <= 120
+
+
+def test_a_head_says_what_a_step_takes_where_transfers_hide():
+    head = Headline(seconds=2.0, samples=8, tokens=64, samples_per_second=4.0, tokens_per_second=32.0, hidden=0.4)
+    assert ("throughput", "4 samples/s, 32 tokens/s") in headline_table(head).rows
+    assert ("with transfers hidden", "1.6 s, 5 samples/s, 40 tokens/s") in headline_table(head).rows
+    assert "with transfers hidden" not in dict(headline_table(replace(head, hidden=0.0)).rows)

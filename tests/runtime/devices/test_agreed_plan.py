@@ -128,7 +128,6 @@ def of_two_processes(devices):
     return [json.loads(text.splitlines()[-1]) for text, _ in outputs]
 
 
-@pytest.mark.slow
 def test_processes_of_plain_jax_search_once_and_have_one_plan():
     first, second = of_two_processes(2)
     assert (first["devices"], second["devices"]) == (4, 4)

@@ -19,7 +19,7 @@ from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.planned import compiled_plans, step_passes
 from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
 from sporax.runtime.planned.step import PlannedStep
-from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, applied
+from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, run_passes
 from sporax.runtime.session import SESSION
 
 X, W = np.ones((8, 4), np.float32), np.ones((4, 4), np.float32)
@@ -37,7 +37,7 @@ def searched():
 
 
 def test_the_list_makes_a_step_that_runs():
-    planned = applied(STEP_PASSES, state()).planned
+    planned = run_passes(STEP_PASSES, state()).planned
     assert isinstance(planned, PlannedStep)
     (updated,) = planned.run(planned.lower().compile(), [jnp.asarray(W)], [X])
     np.testing.assert_allclose(updated, W - 0.1 * (X.T @ (X @ W)), rtol=1e-6)
@@ -47,7 +47,7 @@ def test_a_pass_leaves_the_state_before_it_as_it_was():
     before = state()
     after = step_passes.read(before)
     assert before.read is None
-    assert len(after.step.graph.inputs) == len(after.step.constants) + 2
+    assert len(after.ingested.graph.inputs) == len(after.ingested.constants) + 2
     with pytest.raises(FrozenInstanceError):
         after.read = None
 
@@ -57,16 +57,16 @@ def test_plans_that_are_made_on_the_way_take_a_part_of_the_list():
     assert positions == sorted(positions)
     assert set(FIRST_PASSES) < set(TRIAL_PASSES)
     graph, plan = step_passes._first_plan(state(), state().jaxpr)
-    assert plan == applied(FIRST_PASSES, state()).found.plan
+    assert plan == run_passes(FIRST_PASSES, state()).plan_result.plan
     assert plan == step_passes._trial_plan(state(), state().jaxpr, True)[1]
     assert plan.graph == graph.fingerprint()
 
 
 def test_data_is_requested_as_the_strategy_says_and_variables_by_what_reads_them():
-    ready = applied((step_passes.read, step_passes.arrange_axes), state(parallel_mode="auto_parallel"))
+    ready = run_passes((step_passes.read, step_passes.arrange_axes), state(parallel_mode="auto_parallel"))
     request = step_passes._request(ready)
     assert request.is_searched
-    assert [request.placements.get(entry.tensor) for entry in ready.step.graph.inputs[-2:]] == [
+    assert [request.placements.get(entry.tensor) for entry in ready.ingested.graph.inputs[-2:]] == [
         None,
         Placement(((0, 1, 2), ())),
     ]
@@ -83,18 +83,18 @@ def test_passes_of_one_stage_leave_pipelines_alone():
 
 def test_strategies_that_exceed_the_memory_are_refused():
     small = state()
-    planned = applied(TRIAL_PASSES, replace(small, settings=replace(small.settings, asked_bytes=10)))
+    planned = run_passes(TRIAL_PASSES, replace(small, settings=replace(small.settings, asked_bytes=10)))
     with pytest.raises(SporaxRuntimeError, match=r"^For 'memory', the step must fit into 10 B per device, but with"):
         step_passes.check_memory(planned)
 
 
 def test_a_limit_holds_for_the_compiled_step_which_is_not_compiled_again(monkeypatch):
-    free = applied(STEP_PASSES, searched())
+    free = run_passes(STEP_PASSES, searched())
     assert free.executable is None  # nothing is compiled without a limit
-    limit = free.found.search.statistics["peak_bytes"]
+    limit = free.plan_result.search.statistics["peak_bytes"]
     near = replace(free.settings, max_device_bytes=limit)
-    within = applied(STEP_PASSES, replace(searched(), settings=near))
-    planned, statistics = within.planned, within.found.search.statistics
+    within = run_passes(STEP_PASSES, replace(searched(), settings=near))
+    planned, statistics = within.planned, within.plan_result.search.statistics
     assert statistics["compiled_bytes"] == device_bytes(within.executable) <= limit
     assert planned.compile("update") is within.executable is planned.executable
     np.testing.assert_allclose(
@@ -104,27 +104,29 @@ def test_a_limit_holds_for_the_compiled_step_which_is_not_compiled_again(monkeyp
 
     # A compiler that needs more than was predicted: another plan is taken.
     monkeypatch.setattr(compiled_plans, "device_bytes", lambda executable: limit + 1)
-    less = applied(STEP_PASSES, replace(searched(), settings=near))
-    assert less.found.search.statistics["peak_bytes"] < limit
-    assert less.found.plan != within.found.plan
+    less = run_passes(STEP_PASSES, replace(searched(), settings=near))
+    assert less.plan_result.search.statistics["peak_bytes"] < limit
+    assert less.plan_result.plan != within.plan_result.plan
     assert less.executable is None
 
 
 def test_only_the_plan_that_runs_here_is_compiled(monkeypatch):
-    limit = applied(TRIAL_PASSES, searched()).found.search.statistics["peak_bytes"]
+    limit = run_passes(TRIAL_PASSES, searched()).plan_result.search.statistics["peak_bytes"]
     monkeypatch.setattr(CompiledPlans, "measure", lambda plans, result: pytest.fail("compiled"))
     settings = replace(searched().settings, max_device_bytes=limit)
     near = replace(searched(), settings=settings)
     assert step_passes._trial_plan(near, near.jaxpr, False)
     others = replace(near, settings=replace(settings, hardware="h100"))
     monkeypatch.setattr(SESSION, "plan_only", True)
-    assert applied(TRIAL_PASSES, near).executable is None
+    assert run_passes(TRIAL_PASSES, near).executable is None
     monkeypatch.setattr(SESSION, "plan_only", False)
-    assert applied(TRIAL_PASSES, others).executable is None
+    assert run_passes(TRIAL_PASSES, others).executable is None
 
 
 def test_strategies_near_the_memory_are_compiled():
-    needed = memory_of(*(lambda made: (made.step.graph, made.found.plan))(applied(TRIAL_PASSES, state())), XLA_CPU)
+    needed = memory_of(
+        *(lambda made: (made.ingested.graph, made.plan_result.plan))(run_passes(TRIAL_PASSES, state())), XLA_CPU
+    )
     near = replace(state(), settings=replace(state().settings, asked_bytes=needed.peak_bytes))
-    planned = applied(STEP_PASSES, near).planned
+    planned = run_passes(STEP_PASSES, near).planned
     assert device_bytes(planned.executable) <= needed.peak_bytes

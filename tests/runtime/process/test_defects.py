@@ -10,7 +10,7 @@ from sporax.lowering.execute import local_equations
 from sporax.mindspore import Tensor, context, nn, ops
 from sporax.planner.propagation import propagate
 from sporax.planner.search.space import problem
-from sporax.runtime.process.defects import defects_told
+from sporax.runtime.process.defects import report_internal_errors
 
 X = np.ones((8, 4), np.float32)
 
@@ -76,7 +76,7 @@ def test_while_the_program_of_a_device_is_made(monkeypatch):
 
 def test_other_errors_stay_what_they_are():
     for error in (SporaxValueError("For 'X', no."), FileNotFoundError("plan.json"), MemoryError()):
-        with pytest.raises(type(error)) as caught, defects_told("planning", "step"):
+        with pytest.raises(type(error)) as caught, report_internal_errors("planning", "step"):
             raise error
         assert caught.value is error
 

@@ -11,7 +11,6 @@ TOOL = Path(__file__).parents[3] / "tools" / "soak_steps.py"
 
 
 @pytest.mark.full
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("optimizer", marks=pytest.mark.soak), "pipeline"])
 def test_runs_under_delays_are_equal(tmp_path, kind):
     figures = tmp_path / "figures.json"

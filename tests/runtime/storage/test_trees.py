@@ -282,7 +282,6 @@ sporax.save(sys.argv[1], {"w": np.ones((4, 4), np.float32)})
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "calls", "value"),
     [("os", "fsync", 0, 0), ("os", "replace", 0, 0), ("trees", "write_marker", 0, 0), ("os", "replace", 1, 0),
@@ -355,7 +354,6 @@ def of_two_processes(folder: Path, devices: int) -> list[str]:
     return texts
 
 
-@pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     sporax.save(tmp_path / "alone", {"w": jax.device_put(VALUES, sharding("both")), "step": 3})
     np.save(tmp_path / "expected.npy", VALUES)

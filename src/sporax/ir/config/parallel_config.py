@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.layout import Layout
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.variables import read
@@ -88,7 +88,7 @@ class CommFusion:
     allgather: FusionRule = FusionRule()
     reducescatter: FusionRule = FusionRule()
 
-    def in_force(self, kind: str) -> FusionRule | None:
+    def fusion_rule_for(self, kind: str) -> FusionRule | None:
         """The rule for collectives of a kind (``"allreduce"``, …), or None when these are not fused."""
         rule: FusionRule = getattr(self, kind)
         return rule if self.openstate and rule.configured else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 DURABILITIES = ("memory", "process", "disk", "replica")
 """What an acknowledged update survives: nothing, the server's process, power loss, the loss of one server's machine."""

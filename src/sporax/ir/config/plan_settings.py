@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxValueError, did_you_mean
+from sporax.base.lazy_members import dataclass
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.search_config import (

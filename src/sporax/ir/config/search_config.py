@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 GIB = 1 << 30
 """Bytes."""

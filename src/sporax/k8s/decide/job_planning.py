@@ -31,8 +31,7 @@ from sporax.k8s.decide.actions import (
     ResizeJob,
 )
 from sporax.k8s.decide.draft import ActionsDraft
-from sporax.k8s.decide.faults import settle_faults
-from sporax.k8s.decide.job_restart import is_starting_again, may_restart_job, restart_job, waits_for_old_pods
+from sporax.k8s.decide.faults import is_starting_again, may_restart_job, restart_job, settle_faults, waits_for_old_pods
 from sporax.k8s.decide.observed import Gang, Pod, PodPhase, ReportedMembership
 from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource import names

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sporax
-from sporax.base.errors import SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.ir.hardware import load_profile
 from sporax.launch.jobs.cores import simulated_devices
 from sporax.report.resharding import ReshardingReport

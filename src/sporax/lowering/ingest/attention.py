@@ -25,8 +25,8 @@ from sporax.planner.rules import entry_for
 _LIGHT = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
 _PRODUCT = "dot_general"
 _ORDERED = frozenset(["ge", "gt", "le", "lt"])
-_AGAIN = 5 / 4
-"""Backward kernels compute the scores again: five products instead of four."""
+_PRODUCTS_OF_KERNELS = {4: 5, 6: 7}
+"""Products in the backward pass as traced, and in kernels, which compute scores again: of four gradients, or the result, too."""
 
 
 def with_attention(graph: OperatorGraph) -> OperatorGraph:
@@ -38,17 +38,10 @@ def with_attention(graph: OperatorGraph) -> OperatorGraph:
             marks |= regions.around(operator.operands[0])
     if not marks:
         return graph
-    operators = [
-        _marked(operator, marks[number]) if number in marks else operator
-        for number, operator in enumerate(graph.operators)
-    ]
+    operators = [*graph.operators]
+    for number, mark in marks.items():
+        operators[number] = replace(operators[number], operation=replace(operators[number].operation, fused=mark))
     return replace(graph, operators=tuple(operators))
-
-
-def _marked(operator: Operator, mark: Fused) -> Operator:
-    if operator.name == _PRODUCT and operator.backward:
-        mark = replace(mark, share=mark.share * _AGAIN)
-    return replace(operator, operation=replace(operator.operation, fused=mark))
 
 
 class _Regions:
@@ -71,13 +64,17 @@ class _Regions:
             new = {entry for number in around for entry in self._scores_at(number, tensor)} - seen
             waiting += new
             seen |= new
-        products = [self.graph.operators[number] for number in members if self.graph.operators[number].name == _PRODUCT]
-        made = any(not seen.isdisjoint(operator.results) for operator in products)
-        read = any(not seen.isdisjoint(operator.operands) for operator in products)
+        operators = self.graph.operators
+        products = [number for number in members if operators[number].name == _PRODUCT]
+        made = any(not seen.isdisjoint(operators[number].results) for number in products)
+        read = any(not seen.isdisjoint(operators[number].operands) for number in products)
         if not (made and read):
             return {}
         share = 0.5 if any(self._is_causal(number) for number in members) else 1.0
-        return dict.fromkeys((*members, *self._masks(members)), Fused(share, self.sizes[scores]))
+        late = [number for number in products if operators[number].backward]
+        more = _PRODUCTS_OF_KERNELS.get(len(late), len(late)) / max(len(late), 1)
+        marks = dict.fromkeys((*members, *self._masks(members)), Fused(share, self.sizes[scores]))
+        return marks | dict.fromkeys(late, Fused(share * more, self.sizes[scores]))
 
     def _scores_at(self, number: int, tensor: int) -> list[int]:
         """Tensors that are scores because an operator has the scores `tensor` next to them; behind products are none."""

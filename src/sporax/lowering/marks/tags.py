@@ -15,7 +15,7 @@ from dataclasses import fields
 
 import jax
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.marks import next_number
 
 _TAG = re.compile(r"recompute-(\d+)-([a-z]*)")

@@ -3,7 +3,7 @@
 `PASSES` is the list: each entry has the tags that ask for the pass (`pass_tags`), and one line that says what it does.
 
 Next to the list are the ways in which passes are applied: to a function (`rewritten`), to a step whose variables are stacks
-(`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`passed`).
+(`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`run_rewrites`).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def rewritten(
         # Flat first: all passes see every equation with its whole name stack.
         flattened = flat(closed)
         chosen = None if choose is None else choose(flattened)
-        final = passed(flattened, tags, None, chosen, new_file)[0]
+        final = run_rewrites(flattened, tags, None, chosen, new_file)[0]
         if filed:
             num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
@@ -184,7 +184,7 @@ def with_hosts(
             results = function(*here)
             return [to_host([result])[0] if number in returned else result for number, result in enumerate(results)]
 
-        final, _ = passed(flat(jax.make_jaxpr(inside)(*arguments)), ("host",))
+        final, _ = run_rewrites(flat(jax.make_jaxpr(inside)(*arguments)), ("host",))
         return list(jaxpr_as_fun(final)(*arguments))
 
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
@@ -209,7 +209,7 @@ def rewritten_with_stacks(
         rows: the positions of the variables that may be in stacks.
         name: of the program.
     """
-    before, _ = passed(flattened, set(tags) - {BLOCKS}, chosen=None if choose is None else choose(flattened))
+    before, _ = run_rewrites(flattened, set(tags) - {BLOCKS}, chosen=None if choose is None else choose(flattened))
     stackable = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
     loops = looped(before, frozenset(stackable))
     stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
@@ -235,7 +235,7 @@ def seen_into(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return None if eqn.primitive is row_update_p else written_out(eqn)
 
 
-def passed(
+def run_rewrites(
     program: ClosedJaxpr,
     tags: Collection[str],
     facts: PlanFacts | None = None,

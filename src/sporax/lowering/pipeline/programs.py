@@ -162,6 +162,18 @@ class _Maker:
         self.hosted, self.away = frozenset(hosted), frozenset(away)
         there = {tensor for tensor, position in chunk.arguments.items() if position in self.hosted}
         self.fetched = there & read_on_devices(chunk)
+        self.stored_as = self._equal_tensors()
+
+    def _equal_tensors(self) -> dict[int, int]:
+        """For every tensor of the forward pass the first one with its values and placement: one array is kept for both."""
+        origins: dict[int, int] = {}
+        first: dict[tuple[int, Placement, bool], int] = {}
+        for operator, phase in zip(self.graph.operators, self.chunk.phases, strict=True):
+            if phase is Phase.FORWARD:
+                sources = operator.operands if operator.name in IDENTITIES else operator.results
+                origins |= {new: origins.get(old, old) for old, new in zip(sources, operator.results, strict=True)}
+        keys = {tensor: (origin, self.current[tensor], tensor in self.away) for tensor, origin in origins.items()}
+        return {tensor: first.setdefault(key, tensor) for tensor, key in keys.items()}
 
     # ------------------------------------------------------------------------------------------------------- all of them
 
@@ -489,7 +501,9 @@ class _Maker:
         if tensor in chunk.received:
             per_step = chunk.received[tensor] is Phase.UPDATE
             return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
-        return self._source_in_update(tensor) if phase is Phase.UPDATE else (Slot("kept", tensor), self.current[tensor])
+        if phase is Phase.UPDATE:
+            return self._source_in_update(tensor)
+        return Slot("kept", self.stored_as.get(tensor, tensor)), self.current[tensor]
 
     def _source_in_update(self, tensor: int) -> tuple[Slot, Placement]:
         """Where the update finds a tensor of this chunk that it does not make."""

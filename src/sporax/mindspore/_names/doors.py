@@ -7,7 +7,7 @@ before its first line. Method: a package says which module has which names, and 
     __all__ = [*_HOMES]
     __getattr__, __dir__ = door(__name__, _HOMES)
 
-Type checkers and editors read the package's stub, which `tools/make_type_stubs.py` writes. Reference: PEP 562.
+Type checkers and editors read the package's stub, which `tools/type_stubs/make_type_stubs.py` writes. Reference: PEP 562.
 """
 
 from __future__ import annotations

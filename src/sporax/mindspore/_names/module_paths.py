@@ -34,12 +34,18 @@ _PATHS_OF = {
     "sporax.mindspore.runtime": "runtime.device runtime.event runtime.stream",
     "sporax.mindspore.common.api": "graph graph.api common.jit_config",
     "sporax.mindspore.common.dtype": "_c_expression.typing",
+    "sporax.mindspore.common.parameter": "nn.utils nn.utils.init",
+    "sporax.mindspore._c_expression": "_extends _extends.parse ops._primitive_cache ops._utils train._utils",
+    "sporax.mindspore.amp": "train.amp train.loss_scale_manager",
     "sporax.mindspore": """
         common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
         parallel.checkpoint_transform parallel.transform_safetensors
     """,
     "sporax.mindspore.context": "parallel.algo_parameter_config",
     "sporax.mindspore.parallel": "parallel.parameter_broadcast parallel.shard",
+    "sporax.mindspore.parallel._utils": """
+        parallel._auto_parallel_context parallel._cost_model_context parallel._ps_context parallel._tensor
+    """,
     "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
     "sporax.mindspore.communication.management": "communication._comm_helper",
     "sporax.mindspore.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
@@ -52,7 +58,6 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
-    "sporax.mindspore._extends": "_extends.parse",
     "sporax.mindspore.ops.control.declared": """
         ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base ops.signature
     """,
@@ -89,7 +94,6 @@ _PATHS_OF = {
         nn.optim.optimizer nn.optim.adadelta nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars nn.optim.rmsprop
         nn.optim.rprop
     """,
-    "sporax.mindspore.nn.utils": "nn.utils.init",
     "sporax.mindspore.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
         mint.nn.layer.padding
@@ -127,7 +131,7 @@ _PATHS_OF = {
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
     "sporax.mindspore.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
-    "sporax.mindspore.train.summary_enums": "train.summary.enums",
+    "sporax.mindspore.train.summary": "train.summary.enums",
     "sporax.mindspore.train.metrics": """
         nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
@@ -166,8 +170,10 @@ class PathFinder(MetaPathFinder, Loader):
                 return missing_name(module.__name__, name)
             return getattr(home, name)
 
-        if callable(getattr(home, module.__name__.rpartition(".")[2], None)):
+        own = module.__name__.rpartition(".")[2]
+        if callable(function := getattr(home, own, None)):  # read now: the import puts the module in its place
             module.__class__ = _ModuleOfOneFunction
+            setattr(module, own, function)
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
         vars(module).update(
             __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))

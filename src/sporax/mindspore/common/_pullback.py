@@ -18,16 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.marks import GradientMark, LossMark, RowsMark
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore import context
-from sporax.mindspore.common import _integer_slopes, outliving
+from sporax.mindspore.common import _integer_gradients, escaped_tensors
 from sporax.mindspore.common._rank_parts import RankParts, parts_of_call
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.ranks import first_values, local_ranks
+from sporax.runtime.ranks import initial_broadcast, local_ranks
 from sporax.runtime.ranks.exchanges import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
@@ -89,7 +89,7 @@ class Call:
             outputs that are not differentiated (arrays and their structure).
         """
         # Inside of JAX's trace; the results are taken apart there and go on being differentiated.
-        with outliving.valued():
+        with escaped_tensors.valued():
             return self._run(inputs, parameters)
 
     def _run(self, inputs: Sequence[jax.Array], parameters: Sequence[jax.Array]) -> tuple[list[jax.Array], Any]:
@@ -118,9 +118,7 @@ class Call:
         if not self.has_aux:
             return take_apart(result), take_apart(())
         if not isinstance(result, tuple) or len(result) < 2:
-            raise SporaxValueError(
-                f"For 'has_aux', the function must return at least two outputs, but got {type(result).__name__}."
-            )
+            raise SporaxValueError.must("has_aux", "the function", "return at least two outputs", type(result).__name__)
         return take_apart(result[0]), take_apart(tuple(result[1:]))
 
 
@@ -216,28 +214,28 @@ class Pullback:
             for place, slope in zip(positions, slopes, strict=True):
                 # Not a tracer, so that code can ask for its value.
                 combined[place] = arrays[place]
-                _integer_slopes.note(combined[place], slope)
+                _integer_gradients.note(combined[place], slope)
             outputs, aux = self.call.pure(combined[: len(inputs)], combined[len(inputs) :])
-            slopes_of_outputs = {place: _integer_slopes.find(output) for place, output in enumerate(outputs)}
+            slopes_of_outputs = {place: _integer_gradients.find(output) for place, output in enumerate(outputs)}
             # Outputs without a slope do not depend on an integer.
             return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
 
-        smooth = [_integer_slopes.smooth(arrays[place]) for place in positions]
-        with _explained(), _integer_slopes.preserved():
+        smooth = [_integer_gradients.smooth(arrays[place]) for place in positions]
+        with _explained(), _integer_gradients.preserved():
             (self._leaves, self._slopes), pull, aux = jax.vjp(
                 function, self._inputs, self._parameters, smooth, has_aux=True
             )
         # An outer derivative goes through these outputs, too.
         for place, slope in self._slopes.items():
-            _integer_slopes.note(self._leaves[place], slope)
+            _integer_gradients.note(self._leaves[place], slope)
 
         def pull_integers(starts: tuple[Any, Any]) -> Any:
             by_input, by_parameter, by_slope = pull(starts)
             gradients = [*by_input, *by_parameter]
             for place, gradient in zip(positions, by_slope, strict=True):
-                gradients[place] = _integer_slopes.as_integers(gradient, arrays[place].dtype)
+                gradients[place] = _integer_gradients.as_integers(gradient, arrays[place].dtype)
                 # Kept for a derivative of the derivative.
-                _integer_slopes.note(gradients[place], gradient)
+                _integer_gradients.note(gradients[place], gradient)
             return gradients[: len(by_input)], gradients[len(by_input) :]
 
         self._pull = pull_integers
@@ -362,8 +360,8 @@ def _begin_with_first_values(call: Call) -> AbstractContextManager[Any]:
     """Gradients of weights are training: ranks may have to begin with the same ones. Gives the context to differentiate in."""
     if not call.weights or not context.starts_from_first_rank():
         return nullcontext()
-    first_values.request(call.weights)
-    return first_values.reading()
+    initial_broadcast.request(call.weights)
+    return initial_broadcast.reading()
 
 
 def zeros_like(parameter: Parameter) -> Tensor:
@@ -403,9 +401,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         cotangents = wrap(jnp.asarray(cotangents))
     leaves = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
     if len(leaves) != len(outputs):
-        raise SporaxTypeError(
-            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(leaves)}."
-        )
+        raise SporaxTypeError.must("grad", "the sensitivities", f"match the {len(outputs)} outputs", len(leaves))
 
     def one(output: jax.Array, value: Any) -> Any:
         # One element is one number, in whatever shape: losses of () are called with sensitivities of (1,), and the reverse.

@@ -27,6 +27,7 @@ from sporax.base.errors import (
 )
 from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
+from sporax.mindspore.common._rank_rows import of_all_ranks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
 from sporax.mindspore.common.tensor import Tensor
 
@@ -132,7 +133,7 @@ class _CellGraphExecutor:
 
         Args:
             obj: the Cell.
-            args: its inputs.
+            args: its inputs, as one rank feeds them.
             phase: changes nothing; given back.
             do_convert: must be True: there is no compilation in steps of one's own.
 
@@ -144,12 +145,10 @@ class _CellGraphExecutor:
             SporaxNotImplementedError: `do_convert` is False.
         """
         if not do_convert:
-            raise SporaxNotImplementedError(
-                "For '_cell_graph_executor.compile', 'do_convert' must be True, but got False."
-            )
+            raise SporaxNotImplementedError.must("_cell_graph_executor.compile", "do_convert", "be True", "False")
         if not hasattr(obj, "construct"):
             raise SporaxTypeError.must("_cell_graph_executor.compile", "obj", "be a Cell", type(obj).__name__)
-        obj.compile(*args)
+        obj.compile(*of_all_ranks(args))
         return phase, True
 
     def __call__(self, obj: Any, *args: Any, phase: str = "predict") -> Any:

@@ -230,9 +230,8 @@ def to_dtype(value: Any) -> DType:
         # numpy knows "bool" only.
         return from_numpy(np.dtype("bool" if value == "bool_" else value))
     except TypeError:
-        raise SporaxTypeError(
-            f"For 'dtype', the value must be a sporax dtype, a numpy dtype, a Python type or a name of one, "
-            f"but got {value!r}."
+        raise SporaxTypeError.must(
+            "dtype", "the value", "be a sporax dtype, a numpy dtype, a Python type or a name of one", repr(value)
         ) from None
 
 

@@ -232,9 +232,7 @@ def jit(
     if isinstance(function, Compiled):
         return function
     if not callable(function):
-        raise SporaxTypeError(
-            f"For 'jit', the argument must be a function or a Cell, but got {type(function).__name__}."
-        )
+        raise SporaxTypeError.must("jit", "the argument", "be a function or a Cell", type(function).__name__)
     return Compiled(function, input_signature)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common._pullback import Call, Pullback
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied

@@ -22,7 +22,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.mindspore import context
-from sporax.mindspore.common import _integer_slopes
+from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common._pullback import Structure, Updates, is_inexact, loss_marked, no_cotangent, take_apart
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as compiled
@@ -67,7 +67,7 @@ class _Part:
         leaves, tree = jax.tree.flatten((args, kwargs))
         positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
         arrays = [leaves[place] for place in positions]
-        if any(_integer_slopes.find(array) is not None for array in arrays):
+        if any(_integer_gradients.find(array) is not None for array in arrays):
             raise SporaxNotImplementedError(
                 f"For '{self.name}', 'shard' inside of a derivative by integers is not offered in PYNATIVE_MODE. Compile the "
                 "step with jit, or call set_context(mode=GRAPH_MODE)."

@@ -52,9 +52,10 @@ class Symbol:
 
     @property
     def smallest(self) -> int:
-        """The smallest size that fits."""
-        # The first number from `min` on that leaves the remainder.
-        return self.min + (self.remainder - self.min) % self.divisor
+        """The smallest size that fits, from `divisor` on if `max` allows: ``x[:, :-1]`` has elements."""
+        # The first numbers from `min` and from the divisor on that leave the remainder.
+        sizes = [least + (self.remainder - least) % self.divisor for least in (self.min, max(self.min, self.divisor))]
+        return sizes[0] if 0 < self.max < sizes[1] else sizes[1]
 
     def __repr__(self) -> str:
         return f"Symbol(max={self.max}, min={self.min}, divisor={self.divisor}, remainder={self.remainder})"

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import _indexing, _integer_slopes, outliving
+from sporax.mindspore.common import _indexing, _integer_gradients, escaped_tensors
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied, to_device
 from sporax.mindspore.common.dtype import DType
@@ -375,7 +375,7 @@ class Tensor:
     def __getitem__(self, index: Any) -> Tensor:
         array = self.array
         # Integers carry their slopes along.
-        part = _integer_slopes.run(functools.partial(_indexing.get, index=index), (array,))
+        part = _integer_gradients.run(functools.partial(_indexing.get, index=index), (array,))
         if frames.current_frame() is not None:
             trace_constants.derive(
                 part, (array, *_arrays_in(index)), lambda *_: _indexing.get(trace_constants.known(array), index)
@@ -455,8 +455,8 @@ def wrap(array: jax.Array) -> Tensor:
     tensor = _new(Tensor)
     tensor.raw = array
     tensor._initializer = None
-    if outliving.MADE and isinstance(array, jax.core.Tracer):
-        outliving.note(tensor)
+    if escaped_tensors.MADE and isinstance(array, jax.core.Tracer):
+        escaped_tensors.note(tensor)
     return tensor
 
 

@@ -126,5 +126,9 @@ __all__ = [
     "world_size",
 ]
 
+# MindSpore's module has them under these names too.
+_set_auto_parallel_context, _get_auto_parallel_context = set_auto_parallel_context, get_auto_parallel_context
+_reset_auto_parallel_context = reset_auto_parallel_context
+
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.cluster.environment import SIMULATED_DEVICES
 from sporax.mindspore.context._offload import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
 from sporax.mindspore.runtime import _streams
@@ -161,11 +162,11 @@ def _present_target() -> str:
 
 def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
     one_of(*_TARGETS)(_SET, "device_target", target)
-    if target == "Ascend":
-        # Scripts for Ascend run unchanged, on what JAX finds.
-        _warn_once(
-            "device_target='Ascend'", "is accepted for compatibility; this process runs on what JAX finds instead."
-        )
+    simulated = SIMULATED_DEVICES in os.environ.get("XLA_FLAGS", "") and target == "GPU" != _present_target()
+    if target == "Ascend" or simulated:
+        # Scripts for Ascend run unchanged, on what JAX finds, and those for GPUs where the user simulates devices.
+        found = "simulated devices" if simulated else "what JAX finds"
+        _warn_once(f"device_target='{target}'", f"is accepted for compatibility; this process runs on {found} instead.")
     elif target != "CPU" and target != _present_target():
         # A CPU is always there.
         raise SporaxRuntimeError(

@@ -7,6 +7,7 @@ job and the rank (otherwise `communication.init` says them), and the dataset str
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Unpack
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
@@ -63,7 +64,7 @@ class _Context:
 
     Attributes:
         config: the settings.
-        specified: names of the settings whose default depends on the job, and that the user gave.
+        specified: names of the settings in `_NOTED` that the user gave; defaults of two of them depend on the job.
         layouts: the dataset strategy as the user gave it, when that was in Layouts.
     """
 
@@ -324,7 +325,6 @@ _FLAGS = (
     "gradients_mean",
     "gradient_fp32_sync",
     "loss_repeated_mean",
-    "parameter_broadcast",
     "force_fp32_communication",
     "enable_alltoall",
     "enable_parallel_optimizer",
@@ -343,9 +343,14 @@ _PATHS = (
     "op_strategy_save_file",
     "dump_local_norm_path",
 )
+_NOTED: dict[str, Setter] = {
+    "device_num": _gives_way(stored(_SET, "device_num", number(1))),
+    "global_rank": stored(_SET, "global_rank", number(0, MAX_RANKS - 1)),
+    "parameter_broadcast": stored(_SET, "parameter_broadcast", kind(bool)),
+}
+"""Settings of which programs ask whether they were set."""
 _SETTERS: dict[str, Setter] = {
-    "device_num": _user_set("device_num", _gives_way(stored(_SET, "device_num", number(1)))),
-    "global_rank": _user_set("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
+    **{key: _user_set(key, setter) for key, setter in _NOTED.items()},
     "parallel_mode": _on_config(_set_mode),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},
     **{key: _plain(key, kind(str)) for key in _PATHS},
@@ -377,10 +382,15 @@ def _from_config(reader: Reader) -> Reader:
     return lambda context: reader(_resolved(context))
 
 
+def _is_specified(key: str, context: _Context) -> bool:
+    return key in context.specified
+
+
 _READERS: dict[str, Reader] = {
     **{key: _from_config(read(key)) for key in _SETTERS if key in ParallelConfig.__dataclass_fields__},
     "full_batch": _from_config(read("full_batch")),
     "full_batch_is_set": _from_config(read("full_batch")),
+    **{f"{key}_is_set": functools.partial(_is_specified, key) for key in _NOTED},
     "dataset_strategy": lambda context: context.layouts or context.config.dataset_strategy,
     "auto_parallel_search_mode": _from_config(read("search_mode")),
     "sharding_propagation": _from_config(read("sharding_propagation")),

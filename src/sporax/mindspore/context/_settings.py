@@ -14,8 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypedDict, TypeVar
 
-from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.ir.config.search_config import SEARCH_NAMES, full_name
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.runtime.state import frames

@@ -284,7 +284,7 @@ def _tell_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -
             f"For 'set_auto_parallel_context', 'optimizer_weight_shard_size' must divide the {devices} devices of a stage to "
             f"have an effect, but got {size}: weights stay whole."
         )
-    rule = config.comm_fusion.in_force("allreduce")
+    rule = config.comm_fusion.fusion_rule_for("allreduce")
     positions = rule.config if rule is not None and rule.mode == "index" else config.all_reduce_fusion_config
     count = sum(bool(parameter.comm_fusion) for parameter in parameters)
     if isinstance(positions, tuple) and positions and max(positions) >= count:

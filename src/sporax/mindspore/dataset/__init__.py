@@ -14,18 +14,16 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _callbacks: DSCallback
     _json_pipelines: compare deserialize serialize show
     _nodes.batches: BatchInfo
-    _refused: TransferDataset
     _sources.arrays: Cifar10Dataset Cifar100Dataset FakeImageDataset PhotoTourDataset SemeionDataset STL10Dataset
         SVHNDataset USPSDataset
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
         YesNoDataset
     _sources.boxes: CocoDataset KITTIDataset VOCDataset WIDERFaceDataset
-    _sources.file_sampling: Shuffle
-    _sources.images: Caltech256Dataset Food101Dataset ImageFolderDataset LSUNDataset OmniglotDataset Places365Dataset
-        RenderedSST2Dataset SUN397Dataset
+    _sources.format: Shuffle
+    _sources.images: Caltech256Dataset EMnistDataset FashionMnistDataset KMnistDataset MnistDataset QMnistDataset Food101Dataset
+        ImageFolderDataset LSUNDataset OmniglotDataset Places365Dataset RenderedSST2Dataset SUN397Dataset
     _sources.memory: GeneratorDataset NumpySlicesDataset
     _sources.mindrecord: MindDataset
-    _sources.mnist: EMnistDataset FashionMnistDataset KMnistDataset MnistDataset QMnistDataset
     _sources.pairs: CityscapesDataset DIV2KDataset FlickrDataset SBDataset SBUDataset
     _sources.people: Caltech101Dataset CelebADataset Flowers102Dataset LFWDataset ManifestDataset
     _sources.records: PaddedDataset RandomDataset TFRecordDataset
@@ -37,7 +35,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _sources.translations: IWSLT2016Dataset IWSLT2017Dataset Multi30kDataset
     _subclasses: BatchDataset BucketBatchByLengthDataset ConcatDataset FilterDataset MapDataset MappableDataset
         SourceDataset PaddedBatchDataset ProjectDataset RenameDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset
-        TakeDataset ZipDataset Dataset zip=zip_datasets
+        TakeDataset ZipDataset Dataset zip=zip_datasets TransferDataset
     samplers: DistributedSampler IterSampler PKSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
         SubsetSampler WeightedRandomSampler
     """,

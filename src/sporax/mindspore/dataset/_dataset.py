@@ -37,9 +37,8 @@ from sporax.mindspore.dataset._nodes.node import (
     gates_of,
     replaced_columns,
 )
-from sporax.mindspore.dataset._operations import as_operations
+from sporax.mindspore.dataset._operations import Recorded, as_operations
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._recorded import Recorded
 from sporax.mindspore.dataset._rows import Row, opened, visible_columns
 from sporax.mindspore.dataset._streams import ENDLESS, in_order
 

@@ -30,9 +30,9 @@ from sporax.mindspore.dataset._json_values import (
 )
 from sporax.mindspore.dataset._nodes.batches import PaddedCollate, PerBatchMap
 from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._recorded import recorded_arguments
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle as FileShuffle
+from sporax.mindspore.dataset._operations import recorded_arguments
 from sporax.mindspore.dataset._sources.format import FileDataset
+from sporax.mindspore.dataset._sources.format import Shuffle as FileShuffle
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
 from sporax.mindspore.dataset._streams import ENDLESS
 from sporax.mindspore.dataset._subclasses import ConcatDataset, MappableDataset

@@ -20,9 +20,8 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import audio, text, transforms, vision
-from sporax.mindspore.dataset._operations import Operation, PythonFunction, Transform
-from sporax.mindspore.dataset._recorded import recorded_arguments
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
+from sporax.mindspore.dataset._operations import Operation, PythonFunction, Transform, recorded_arguments
+from sporax.mindspore.dataset._sources.format import Shuffle
 from sporax.mindspore.dataset._sources.schema import Schema
 from sporax.mindspore.dataset.samplers import (
     BuiltinSampler,

@@ -2,13 +2,14 @@
 
 Programs ask for `BatchDataset`, `MapDataset`, … with `isinstance`, and a few make them by hand; both go through the methods of
 `Dataset`, which these classes name. `StepDataset` registers each under its name, so that the methods find them.
+`TransferDataset` has no counterpart.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._dataset import Dataset as Dataset  # offered from here, together with what its steps make
 from sporax.mindspore.dataset._dataset import steps
@@ -216,3 +217,17 @@ class ConcatDataset(StepDataset, method="__add__"):
             )
         # Over the parents again: the sampler picks among the rows of all.
         self._node = Concat(self._node.parents, sampler)
+
+
+class TransferDataset:
+    """A queue of batches on the device, which does not exist here.
+
+    Raises:
+        SporaxNotImplementedError: always.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        raise SporaxNotImplementedError(
+            "For 'TransferDataset', there is no queue on the device; 'Model.train' with sink mode, 'data_sink' and "
+            "'DatasetHelper' fetch batches ahead."
+        )

@@ -19,7 +19,7 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _errors: MindRecordException MRMAddIndexError MRMAddSchemaError MRMDefineCategoryError MRMDefineIndexError
+    _schema: MindRecordException MRMAddIndexError MRMAddSchemaError MRMDefineCategoryError MRMDefineIndexError
         MRMInvalidSchemaError MRMOpenError MRMUnsupportedSchemaError MRMValidateDataError ParamTypeError ParamValueError
         set_dec_mode set_enc_key set_enc_mode
     _pages: MindPage FileReader

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.mindrecord._errors import MRMDefineCategoryError, ParamTypeError, ParamValueError
-from sporax.mindspore.mindrecord._schema import Row
+from sporax.mindspore.mindrecord._schema import MRMDefineCategoryError, ParamTypeError, ParamValueError, Row
 from sporax.mindspore.mindrecord._shard import open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
 
@@ -68,7 +67,7 @@ class FileReader:
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
-            raise SporaxRuntimeError(f"For 'FileReader', a column must be one of the fields {fields}: {unknown[0]!r}.")
+            raise SporaxRuntimeError.must("FileReader", "a column", f"be one of the fields {fields}", repr(unknown[0]))
 
     def get_next(self) -> Iterator[Row]:
         """The rows, as dicts: numbers, str, bytes and arrays."""

@@ -19,8 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.mindspore.mindrecord._errors import MRMOpenError, MRMUnsupportedSchemaError, MRMValidateDataError
 from sporax.mindspore.mindrecord._schema import (
+    MRMOpenError,
+    MRMUnsupportedSchemaError,
+    MRMValidateDataError,
     Row,
     Schema,
     decode_blobs,

@@ -8,15 +8,17 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
-from sporax.mindspore.mindrecord._errors import (
+from sporax.mindspore.mindrecord._schema import (
     MRMAddIndexError,
     MRMAddSchemaError,
     MRMDefineIndexError,
     MRMOpenError,
     ParamTypeError,
     ParamValueError,
+    Schema,
+    mismatch,
+    parse_schema,
 )
-from sporax.mindspore.mindrecord._schema import Schema, mismatch, parse_schema
 from sporax.mindspore.mindrecord._shard import HEADER_BYTES, PAGE_BYTES, Header, ShardWriter, index_path, read_header
 
 # Files: MindSpore's limit.
@@ -167,7 +169,7 @@ class FileWriter:
             raise SporaxRuntimeError(f"For '{where}', the size must be set before rows are written.")
         # `v & (v - 1)` clears the lowest bit, which leaves 0 for powers of two only.
         if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-            raise SporaxInvalidSizeError(f"For '{where}', the size must be a power of 2 in [{low}, {high}]: {value!r}.")
+            raise SporaxInvalidSizeError.must(where, "the size", f"be a power of two in [{low}, {high}]", repr(value))
         return value
 
     def write_raw_data(self, raw_data: list[dict[str, Any]], parallel_writer: bool = False) -> None:

@@ -21,10 +21,10 @@ _OWN = homes_in(
     dynamic_lr: cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
         polynomial_decay_lr warmup_lr
     embedding: EmbeddingLookup MultiFieldEmbeddingLookup
-    former_functions: Moments Range Roll
     grad_reducer: DistributedGradReducer
     graph_cell: GraphCell
     image: PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
+        MSSSIM SSIM
     jax_cell: JaxCell
     learning_rate_schedule: CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR
         PolynomialDecayLR WarmUpLR
@@ -35,7 +35,7 @@ _OWN = homes_in(
     margin_loss: CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
         RMSELoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
     mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixSetDiag Norm
-        OneHot ReduceLogSumExp Tril Triu Unflatten MatMul
+        OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
     normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
         RMSNorm SyncBatchNorm
     optim: ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum
@@ -47,17 +47,17 @@ _OWN = homes_in(
         MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
     recurrent: GRU LSTM RNN GRUCell LSTMCell RNNCell
     second_order: Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor
-    similarity: MSSSIM SSIM
     sparse: SparseTensorDenseMatmul SparseToDense
-    utils: no_init_parameters
     wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell Jvp Vjp
     """,
 )
 
-# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are the same classes under other names.
+# Cells that divide a batch live with the parallel settings, one layer up; those of `mint` are under other names. A helper of
+# Parameters is in `nn.utils` in MindSpore.
 _FROM_ABOVE = homes_in(
     "sporax.mindspore",
     """
+    common.parameter: no_init_parameters
     parallel.nn: PipelineCell MicroBatchInterleaved PipelineGradReducer GradAccumulationCell=GradAccumulation
     mint.nn: Linear AvgPool1dExt=AvgPool1d AvgPool2dExt=AvgPool2d AvgPool3dExt=AvgPool3d DropoutExt=Dropout
         Dropout2dExt=Dropout2d EmbeddingExt=Embedding LayerNormExt=LayerNorm LogSoftmaxExt=LogSoftmax

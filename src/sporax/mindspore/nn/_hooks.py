@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.state import frames
@@ -62,9 +62,7 @@ class CellHooks:
 
     def _register(self, kind: str, entry: _Entry, prepend: bool = False) -> HookHandle:
         if not callable(entry.hook):
-            raise SporaxTypeError(
-                f"For 'register_{kind}_hook', the hook must be a function, but got {type(entry.hook).__name__}."
-            )
+            raise SporaxTypeError.must(f"register_{kind}_hook", "the hook", "be a function", type(entry.hook).__name__)
         if self._hooks is None:
             self._hooks = {}
         return HookHandle(self._hooks.setdefault(kind, {}), entry, prepend)

@@ -163,9 +163,7 @@ class StateDict:
 
     def _register_state_hook(self, kind: str, hook: Callable[..., Any]) -> StateHookHandle:
         if not callable(hook):
-            raise SporaxTypeError(
-                f"For 'register_{kind}_hook', the hook must be a function, but got {type(hook).__name__}."
-            )
+            raise SporaxTypeError.must(f"register_{kind}_hook", "the hook", "be a function", type(hook).__name__)
         if "_hooks_of_state" not in self.__dict__:
             object.__setattr__(self, "_hooks_of_state", {})
         return StateHookHandle(self.__dict__["_hooks_of_state"].setdefault(kind, {}), hook)

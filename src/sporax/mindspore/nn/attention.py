@@ -380,9 +380,7 @@ class _Stack(Cell):
         super().__init__()
         name = type(self).__name__
         if not isinstance(layer, self.layer_type):
-            raise SporaxTypeError(
-                f"For '{name}', the layer must be a {self.layer_type.__name__}, but got {type(layer).__name__}."
-            )
+            raise SporaxTypeError.must(name, "the layer", f"be a {self.layer_type.__name__}", type(layer).__name__)
         self.num_layers = argument.positive_int(name, "num_layers", num_layers)
         build: Any = self.layer_type
         self.layers = CellList([build(*layer.settings) for _ in range(num_layers)])

@@ -29,7 +29,7 @@ from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
-from sporax.mindspore.nn import _late
+from sporax.mindspore.nn import _deferred_settings
 from sporax.mindspore.nn._flags import CellFlags
 from sporax.mindspore.nn._hooks import CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
@@ -85,7 +85,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         """Keep what a layer of ours is made with: in MindSpore these are attributes."""
         cell = super().__new__(cls)
         if cls.__module__.startswith("sporax."):
-            cell.__dict__[_late.MADE_WITH] = _late.arguments_of(args, kwargs)
+            cell.__dict__[_deferred_settings.MADE_WITH] = _deferred_settings.arguments_of(args, kwargs)
         return cell
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
@@ -133,7 +133,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
             if context.starts_from_first_rank():  # its first loss, too
-                between_ranks.first_values.request(self.get_parameters())
+                between_ranks.initial_broadcast.request(self.get_parameters())
             return self._run(*args, **kwargs)
         if "shard" in self._marks and is_inside_eager_code():
             return run_part(self.program, args, kwargs)
@@ -412,9 +412,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for registry in ("_params", "_cells"):
             if (found := self.__dict__.get(registry, {}).get(name)) is not None:
                 return found
-        if not name.startswith("_") and _late.MADE_WITH in self.__dict__:
+        if not name.startswith("_") and _deferred_settings.MADE_WITH in self.__dict__:
             with suppress(LookupError):
-                return _late.find(self, name)
+                return _deferred_settings.find(self, name)
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")
 
     def __delattr__(self, name: str) -> None:

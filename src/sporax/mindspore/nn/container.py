@@ -86,11 +86,9 @@ class _Sequence(_Container):
         if isinstance(index, str) and index in self._cells:
             return index
         if isinstance(index, bool) or not isinstance(index, int):
-            raise SporaxTypeError(f"For '{type(self).__name__}', the index must be an int. Got {type(index).__name__}.")
+            raise SporaxTypeError.must(type(self).__name__, "the index", "be an int", type(index).__name__)
         if not -len(self) <= index < len(self):
-            raise SporaxIndexError(
-                f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}."
-            )
+            raise SporaxIndexError.must(type(self).__name__, "the index", f"be in [{-len(self)}, {len(self)})", index)
         return list(self._cells)[index]
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:

@@ -12,7 +12,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.ops._core.spatial_settings import pair
+from sporax.mindspore.ops._core.check import pair
 
 
 class _Convolution(Cell):

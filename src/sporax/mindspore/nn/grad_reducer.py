@@ -14,7 +14,7 @@ from sporax.mindspore.common.sparse_tensor import RowTensor
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime import world
-from sporax.runtime.ranks import first_values, flat_buffers, groups
+from sporax.runtime.ranks import flat_buffers, groups, initial_broadcast
 from sporax.runtime.state import frames
 
 REDUCING_MODES = (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
@@ -189,7 +189,7 @@ def fusion_ids(
         return own
     if split_after and fusion_type == 1:
         return _ids_by_position(positions, split_after)
-    rule = config.comm_fusion.in_force("allreduce")
+    rule = config.comm_fusion.fusion_rule_for("allreduce")
     sizes = [
         parameter.size * flat_buffers.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters
     ]
@@ -259,4 +259,4 @@ def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None
     arrays = flat_buffers.broadcast_buckets(groups.find(None), root, [parameter.array for parameter in shared])
     for parameter, array in zip(shared, arrays, strict=True):
         frames.write(parameter, array)
-    first_values.note_agreed(shared)
+    initial_broadcast.note_agreed(shared)

@@ -48,9 +48,7 @@ class LossBase(Cell):
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
         if reduction not in _REDUCTIONS:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the 'reduction' must be in {list(_REDUCTIONS)}, but got {reduction}."
-            )
+            raise SporaxValueError.must(type(self).__name__, "the 'reduction'", f"be in {list(_REDUCTIONS)}", reduction)
         self.reduction = reduction
         self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.

@@ -14,7 +14,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import value_and_grad
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._late import late_setting
+from sporax.mindspore.nn._deferred_settings import late_setting
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.grad_reducer import reduces
 from sporax.mindspore.nn.wrap import TrainOneStepCell

@@ -253,7 +253,7 @@ class _BatchNorm(Cell):
         self.eps = argument.number(name, "eps", eps)
         self.momentum = argument.number(name, "momentum", momentum)
         if not 0 <= self.momentum <= 1:
-            raise SporaxValueError(f"For '{name}', the 'momentum' must be a number in range [0, 1]. Got {momentum}.")
+            raise SporaxValueError.must(name, "the 'momentum'", "be a number in range [0, 1]", momentum)
         self.use_batch_statistics = use_batch_statistics
         self.channels_last = data_format == "NHWC"
 

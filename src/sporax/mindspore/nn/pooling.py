@@ -11,7 +11,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn import _windows as windows
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.ops._core.spatial_settings import pair
+from sporax.mindspore.ops._core.check import pair
 
 
 class _Windowed(Cell):

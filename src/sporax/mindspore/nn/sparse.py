@@ -19,9 +19,7 @@ class SparseToDense(Cell):
     def construct(self, sparse_tensor: COOTensor) -> Tensor:
         """Add up the entries."""
         if not isinstance(sparse_tensor, COOTensor):
-            raise SporaxTypeError(
-                f"For 'SparseToDense', the input must be a COOTensor, but got {type(sparse_tensor).__name__}."
-            )
+            raise SporaxTypeError.must("SparseToDense", "the input", "be a COOTensor", type(sparse_tensor).__name__)
         return sparse_tensor.to_dense()
 
 

@@ -16,7 +16,7 @@ from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import GradOperation, value_and_grad
-from sporax.mindspore.nn._late import late_setting
+from sporax.mindspore.nn._deferred_settings import late_setting
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.grad_reducer import ReducerOfMode, broadcast_parameters, broadcasts_first, reduces
 from sporax.runtime.state import frames

@@ -14,18 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.dims import Along, Product
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
-from sporax.mindspore.ops.array import diagonal, join_split, scatter, sorting
+from sporax.mindspore.ops._core.dims import Along, Product, along
+from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.mindspore.ops.math import reduction
-from sporax.mindspore.ops.nn import activation
+from sporax.mindspore.ops.nn import activation, convolution
+from sporax.mindspore.ops.nn.convolution import Setting
 
-GENERATED: dict[str, type[Any]] = {"GroupedMatmul": GroupedMatmul, "GroupedMatmulV4": GroupedMatmulV4}
+GENERATED: dict[str, type[Any]] = {
+    "GroupedMatmul": GroupedMatmul,
+    "GroupedMatmulV4": GroupedMatmulV4,
+    "OneHotExt": type("OneHotExt", (PRIMITIVES["OneHot"],), {"__doc__": "As `OneHot`; the depth is `num_classes`."}),
+}
 """Primitive classes that are here and not in `sporax.mindspore.ops`."""
 
 Axes = int | tuple[int, ...] | None
@@ -97,6 +103,12 @@ def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     return products._batch_matmul.kernel(input, mat2)
 
 
+@operator("EluExt(alpha)", function="", classes=GENERATED)
+def _elu_ext(input: Array, alpha: float = 1.0) -> Array:
+    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    return activation.elu.kernel(input, alpha)
+
+
 @operator("Swiglu()", function="", classes=GENERATED)
 def _swiglu(input: Array, dim: int = -1) -> Array:
     """The swish of the first half along `dim` times the second (Shazeer 2020)."""
@@ -137,7 +149,7 @@ def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, .
 @operator("Diagonal(offset, dim1, dim2)", function="", classes=GENERATED)
 def _diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """The diagonals in the plane of two dims, along a last dimension of their own."""
-    return diagonal.diagonal.kernel(input, offset, dim1, dim2)
+    return rearrangement.diagonal.kernel(input, offset, dim1, dim2)
 
 
 @operator("TopkExt()", function="", classes=GENERATED, dims=Along("dim", -1))
@@ -173,3 +185,128 @@ def _min_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Arra
 def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: Literal["none"] = "none") -> Array:
     """`input` with the elements of `src` put to the places `index` along `dim`; sums are `ops.scatter_add`."""
     return scatter.scatter.kernel(input, dim, index, src)
+
+
+@operator("SliceExt()", function="", classes=GENERATED, dims=Along("dim", 0))
+def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array:
+    """Elements `start` to `end` along `dim`, as Python counts them, each `step`-th one."""
+    where = check.axis("SliceExt", dim, input.ndim, "dim")
+    if step < 1:
+        raise SporaxValueError.must("SliceExt", "step", "be positive", step)
+    return input[(*(slice(None),) * where, slice(start, end, step))]
+
+
+# ------------------------------------------------------------------------------------------------------------ matrices
+
+
+def _diagonals(call: Call, shapes: Shapes) -> Dims:
+    rank = len(shapes[0])
+    return Dims((numbered(rank, along(call, "axis1", 1, rank) | along(call, "axis2", 0, rank)),))
+
+
+@operator("TraceV2()", function="", classes=GENERATED, dims=_diagonals)
+def _trace_v2(input: Array, offset: int = 0, axis1: int = 1, axis2: int = 0, dtype: DType | None = None) -> Array:
+    """Sums of the diagonals of the matrices along two dims; bools and integers are summed in int64."""
+    exact = not jnp.issubdtype(input.dtype, jnp.inexact)
+    return jnp.trace(input, offset, axis1, axis2, dtype.np_dtype if dtype else jnp.int64 if exact else None)
+
+
+def _batches(call: Call, shapes: Shapes) -> Dims:
+    """Matrices and what they are applied to are whole, their batches are sharded alike."""
+    return Dims(tuple(numbered(len(shape), range(len(shapes[0]) - 2, len(shape))) for shape in shapes))
+
+
+@operator("SolveTriangular()", function="", classes=GENERATED, dims=_batches)
+def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, unit_diagonal: bool = False) -> Array:
+    """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read.
+
+    Raises:
+        SporaxValueError: `trans` is none of these.
+    """
+    check.one_of("SolveTriangular", trans, (0, 1, 2), "trans")
+    columns = b[..., None] if b.ndim == a.ndim - 1 else b
+    result = jax.lax.linalg.triangular_solve(
+        a,
+        columns,
+        left_side=True,
+        lower=lower,
+        transpose_a=trans > 0,
+        conjugate_a=trans == 2,
+        unit_diagonal=unit_diagonal,
+    )
+    return result.reshape(b.shape)
+
+
+# ---------------------------------------------------------------------------------------------------------------- images
+
+
+def _channels(call: Call, shapes: Shapes) -> Dims:
+    """Images and kernels are whole; channels are sharded where one group has all."""
+    whole = "!" if call.get("groups", 1) != 1 else ""
+    spatial = len(shapes[0]) - 2
+    first, second = f"in{whole}", f"out{whole}"
+    kernel = (first, second) if call.get("transposed", False) else (second, first)
+    images, kernels = (numbered(spatial, range(spatial), letter) for letter in "xk")
+    return Dims((("n", first, *images), (*kernel, *kernels), *[(second,)] * (len(shapes) - 2)))
+
+
+@operator("Convolution()", function="", classes=GENERATED, dims=_channels)
+def _convolution(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Setting = 1,
+    padding: Setting = 0,
+    dilation: Setting = 1,
+    transposed: bool = False,
+    output_padding: Setting = 0,
+    groups: int = 1,
+) -> Array:
+    """`conv2d` of images (or `conv1d`, `conv3d`, by the rank), with `padding` cells around; or `conv_transpose2d`."""
+    if transposed:
+        up = convolution.conv_transpose2d.kernel
+        return up(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return OPERATORS[f"conv{weight.ndim - 2}d"].kernel(input, weight, bias, stride, "pad", padding, dilation, groups)
+
+
+# -------------------------------------------------------------------------------------------------------- cosine transforms
+
+
+def _cosine(name: str, over_all: bool) -> None:
+    transform = getattr(jax.scipy.fft, name.lower())
+
+    def run(x: Array, type: int, sizes: Any, axes: Any, norm: str | None) -> Array:
+        check.one_of(name, type, (2,), "type")
+        check.one_of(name, norm, (None, "ortho"), "norm")
+        x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
+        # It is linear: complex values by their parts.
+        parts = (x.real, x.imag) if jnp.iscomplexobj(x) else (x,)
+        results = [transform(part, type, sizes, axes, "ortho") for part in parts]
+        return jax.lax.complex(*results) if len(results) == 2 else results[0]
+
+    def kernel(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+        return run(x, type, n, axis, norm)
+
+    def kernel_n(
+        x: Array,
+        type: int = 2,
+        s: tuple[int, ...] | None = None,
+        axes: tuple[int, ...] | None = None,
+        norm: str | None = None,
+    ) -> Array:
+        return run(x, type, s, axes, norm)
+
+    def dims(call: Call, shapes: Shapes) -> Dims:
+        rank = len(shapes[0])
+        return Dims((numbered(rank, range(rank) if call.get("axes") is None else along(call, "axes", -1, rank)),))
+
+    chosen = kernel_n if over_all else kernel
+    chosen.__name__ = f"_{name.lower()}"
+    chosen.__doc__ = (
+        "Orthonormal cosine transform of type 2, or its inverse (Makhoul 1980), along dims that may be resized."
+    )
+    operator(f"{name}()", function="", classes=GENERATED, dims=dims if over_all else Along("axis", -1))(chosen)
+
+
+for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):
+    _cosine(_transform, _transform.endswith("N"))

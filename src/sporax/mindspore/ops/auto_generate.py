@@ -6,6 +6,7 @@ take at the call what a public function takes, in the same order, are doors to i
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -67,6 +68,8 @@ DOORS = {
 
 def _door(name: str, functions: Mapping[str, Callable[..., Any]], function: str) -> type[Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        if function not in functions:  # those of `mint` are there once its package is
+            importlib.import_module("sporax.mindspore.mint")
         called = functions[function]
         # By name: what the primitive takes by position, the function may take by keyword alone.
         return called(**dict(zip(inspect.signature(called).parameters, args, strict=False)), **kwargs)

@@ -49,9 +49,8 @@ _UNARY = {"neg": FUNCTIONS["neg"], "abs": FUNCTIONS["abs"], "invert": FUNCTIONS[
 def _refuse(name: str, other: Any) -> None:
     # numpy arrays would be converted silently, again in every call.
     if isinstance(other, np.ndarray | str | dict | set) or other is None:
-        raise SporaxTypeError(
-            f"For 'Tensor.__{name}__', the other operand must be a Tensor, a number, a list or a tuple, "
-            f"but got {type(other).__name__}."
+        raise SporaxTypeError.must(
+            f"Tensor.__{name}__", "the other operand", "be a Tensor, a number, a list or a tuple", type(other).__name__
         )
 
 

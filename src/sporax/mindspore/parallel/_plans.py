@@ -92,9 +92,7 @@ def show_layout(tensor: Any) -> str:
 def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
     """For every slice of an array, by its place in the grid of slices, the ranks that hold it."""
     if isinstance(array, jax.core.Tracer):
-        raise SporaxValueError(
-            "For 'show_layout', the tensor must have a value, but got one inside a compiled function."
-        )
+        raise SporaxValueError.must("show_layout", "the tensor", "have a value", "one inside a compiled function")
     # JAX's devices are in rank order, whatever their ids are.
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
     starts: dict[tuple[int, ...], list[int]] = {}

@@ -1,15 +1,46 @@
-"""What training scripts ask about the parallel context: the helpers of MindSpore's `parallel._utils` that they import."""
+"""MindSpore's inner modules of parallel runs: what programs import of `parallel._utils`, and of those named below.
+
+`_ps_context`: the role of this process in a parameter-server job. `_cost_model_context`: settings of the cost model, three of
+which have no key in the context. `_auto_parallel_context`: the older way to the context, an object with a method per setting.
+`_tensor`: slices of arrays by device matrix and tensor map. The entry of a tensor map for a dimension names the axis of the
+device matrix, counted from the right, that shards it, several of them in a list, the outermost first; -1 is none. Slices are
+numbered row-major. `sporax.mindspore._names.module_paths` makes modules of these names.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from sporax.base.errors import (
+    SporaxAttributeError,
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
+from sporax.mindspore import context
 from sporax.mindspore._names.missing import missing_names
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.communication.management import GlobalComm, get_group_size, get_rank
 from sporax.mindspore.context import ParallelMode, get_auto_parallel_context
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
+
+_set_ps_context = context.set_ps_context
+_get_ps_context = context.get_ps_context
+_reset_ps_context = context.reset_ps_context
+set_cost_model_context = context.set_cost_model_context
+get_cost_model_context = context.get_cost_model_context
+reset_cost_model_context = context.reset_cost_model_context
 
 
 def _get_parallel_mode() -> str:
@@ -87,3 +118,243 @@ def _is_parallel_mode() -> bool:
 
 def _reset_op_id() -> None:
     """MindSpore numbers operators as programs are compiled; here each plan numbers its own from 0, so nothing is kept."""
+
+
+def _is_ps_mode() -> bool:
+    """Whether `set_ps_context` has switched parameter servers on."""
+    return bool(context.ps_snapshot().enable_ps)
+
+
+def _has_role(*names: str) -> bool:
+    return _is_ps_mode() and os.environ.get("MS_ROLE") in names
+
+
+def _is_role_worker() -> bool:
+    """Whether this process is a worker of a parameter-server job."""
+    return _has_role("MS_WORKER")
+
+
+def _is_role_pserver() -> bool:
+    """Whether this process is a server of a parameter-server job."""
+    return _has_role("MS_PSERVER", "MS_SERVER")
+
+
+def _is_role_sched() -> bool:
+    """Whether this process is the scheduler of a parameter-server job."""
+    return _has_role("MS_SCHED")
+
+
+def _set_multi_subgraphs(multi_subgraph: bool = True) -> None:
+    set_cost_model_context(is_multi_subgraphs=multi_subgraph)
+
+
+def _get_multi_subgraphs() -> bool:
+    return bool(get_cost_model_context("is_multi_subgraphs"))
+
+
+def _set_algo_single_loop(single_loop: bool = True) -> None:
+    set_cost_model_context(dp_algo_single_loop=single_loop)
+
+
+def _get_algo_single_loop() -> bool:
+    return bool(get_cost_model_context("dp_algo_single_loop"))
+
+
+def _set_rp_matmul_mem_coef(coef: float) -> None:
+    set_cost_model_context(rp_matmul_mem_coef=float(coef))
+
+
+def _get_rp_matmul_mem_coef() -> float:
+    return float(get_cost_model_context("rp_matmul_mem_coef"))
+
+
+# MindSpore's names of the world group on its backends; "" stands for it, too.
+_WORLD_GROUPS = ("", "hccl_world_group", "nccl_world_group", "mccl_world_group")
+
+
+class AutoParallelContext:
+    """The settings about splitting AllReduce. They are kept for the world group; other groups are refused."""
+
+    def set_all_reduce_fusion_split_indices(self, indices: list[int], group: str = "") -> None:
+        """Split AllReduce after these positions, counted over the Parameters.
+
+        Raises:
+            SporaxTypeError: not a list of ints.
+            SporaxValueError: empty, negative, repeated or not ascending; another group than the world.
+        """
+        _check_group(group)
+        context.set_auto_parallel_context(all_reduce_fusion_config=indices)
+
+    def get_all_reduce_fusion_split_indices(self, group: str = "") -> list[int]:
+        """The positions."""
+        _check_group(group)
+        return list(context.snapshot().all_reduce_fusion_config)
+
+    def set_all_reduce_fusion_split_sizes(self, sizes: list[int], group: str = "") -> None:
+        """Split AllReduce when this many bytes have come together, for one buffer after another.
+
+        Raises:
+            SporaxTypeError: not a list of ints.
+            SporaxValueError: a group other than the world.
+        """
+        _check_group(group)
+        context.set_auto_parallel_context(all_reduce_fusion_sizes=sizes)
+
+    def get_all_reduce_fusion_split_sizes(self, group: str = "") -> list[int]:
+        """The sizes in bytes."""
+        _check_group(group)
+        return list(context.snapshot().all_reduce_fusion_sizes)
+
+    def set_enable_all_reduce_fusion(self, enable_all_reduce_fusion: bool) -> None:
+        """Say that gradients are summed in common buffers, which they are.
+
+        Raises:
+            SporaxTypeError: not a bool.
+            SporaxNotImplementedError: False.
+        """
+        name = "enable_all_reduce_fusion"
+        check_type("auto_parallel_context", name, enable_all_reduce_fusion, "a bool", bool)
+        if not enable_all_reduce_fusion:
+            raise SporaxNotImplementedError.must(
+                "auto_parallel_context", name, "be True", "False: set 'comm_fusion' in set_auto_parallel_context"
+            )
+
+    def get_enable_all_reduce_fusion(self) -> bool:
+        """True."""
+        return True
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """``get_x()`` and ``set_x(value)`` for every setting `x` of `set_auto_parallel_context`."""
+        verb, _, setting = name.partition("_")
+        get = functools.partial(context.get_auto_parallel_context, setting)
+        with suppress(SporaxValueError):  # there is no such setting
+            if verb in ("get", "set"):
+                get()
+                return get if verb == "get" else lambda value: context.set_auto_parallel_context(**{setting: value})
+        raise SporaxAttributeError(f"'AutoParallelContext' object has no attribute '{name}'")
+
+    def fusion_threshold_mb(self, kind: str = "allreduce") -> int:
+        """MiB of one buffer of `comm_fusion`; 64 unless its mode is "size"."""
+        chosen = context.get_auto_parallel_context("comm_fusion")[kind]
+        return int(chosen["config"]) if chosen["mode"] == "size" else 64
+
+    def allgather_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for weights that are gathered."""
+        return self.fusion_threshold_mb("allgather")
+
+    def reducescatter_fusion_threshold_mb(self) -> int:
+        """As `fusion_threshold_mb`, for gradients that are scattered."""
+        return self.fusion_threshold_mb("reducescatter")
+
+    def reset(self) -> None:
+        """Same as `reset_auto_parallel_context`."""
+        context.reset_auto_parallel_context()
+
+
+_instance = AutoParallelContext()
+
+
+def auto_parallel_context() -> AutoParallelContext:
+    """The settings of the parallel run as an object."""
+    return _instance
+
+
+def _check_group(group: str) -> None:
+    check_type("auto_parallel_context", "group", group, "a string", str)
+    if group not in _WORLD_GROUPS:
+        raise SporaxValueError.must("auto_parallel_context", "group", "be '' or the world group", f"'{group}'")
+
+
+Map = Sequence[int | Sequence[int]]
+Array = np.ndarray[Any, Any]
+
+
+def _axes(entry: int | Sequence[int]) -> list[int]:
+    return [axis for axis in ([entry] if isinstance(entry, int) else entry) if axis != -1]
+
+
+def _get_tensor_strategy(dev_mat: Sequence[int], tensor_map: Map) -> list[int]:
+    """The number of slices of each dimension."""
+    return [math.prod(dev_mat[-axis - 1] for axis in _axes(entry)) for entry in tensor_map]
+
+
+def _get_tensor_slice_index(
+    device_arrangement: Sequence[int], tensor_strategy: Sequence[int], tensor_map: Map, rank_index: int
+) -> int:
+    """The number of the slice that a rank holds; `tensor_strategy` follows from the others."""
+    own = np.unravel_index(rank_index, device_arrangement)
+    index = 0
+    for axis in (axis for entry in tensor_map for axis in _axes(entry)):
+        index = index * device_arrangement[-axis - 1] + int(own[-axis - 1])
+    return index
+
+
+def _chunk_tensor_by_strategy(np_tensor: Array, strategy: Sequence[int]) -> list[Array]:
+    """All slices of an array, in their order.
+
+    Raises:
+        SporaxTypeError: no array.
+        SporaxValueError: a number of slices that does not divide its dimension, or more numbers than dimensions.
+    """
+    if not isinstance(np_tensor, np.ndarray):
+        raise SporaxTypeError.must(
+            "_chunk_tensor_by_strategy", "np_tensor", "be a numpy array", type(np_tensor).__name__
+        )
+    shape = np_tensor.shape
+    if len(strategy) != len(shape) or any(size % count for size, count in zip(shape, strategy, strict=True)):
+        raise SporaxValueError.must("_chunk_tensor_by_strategy", "strategy", f"divide the shape {shape}", strategy)
+    slices = [np_tensor]
+    for dim, count in enumerate(strategy):
+        slices = [part for large in slices for part in np.split(large, count, dim)]
+    return slices
+
+
+def _load_tensor(
+    tensor: Tensor, dev_mat: Sequence[int], tensor_map: Map, full_shape: Sequence[int] | None = None, rank_id: int = -1
+) -> Array:
+    """The slice of a rank, by default this one.
+
+    Raises:
+        SporaxValueError: slices that do not divide the Tensor.
+    """
+    values, strategy = tensor.asnumpy(), _get_tensor_strategy(dev_mat, tensor_map)
+    rank = get_rank() if rank_id == -1 else rank_id
+    slices = _chunk_tensor_by_strategy(values.reshape(full_shape) if full_shape else values, strategy)
+    return slices[_get_tensor_slice_index(dev_mat, strategy, tensor_map, rank)]
+
+
+def _load_tensor_by_layout(tensor: Tensor, layout: tuple[Any, ...], rank_id: int) -> Tensor:
+    """The slice of a rank by an entry of `Cell.parameter_layout_dict`.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: the layout is no tuple, or too short.
+        SporaxRuntimeError: slices that differ in size.
+    """
+    if not isinstance(layout, tuple):
+        raise SporaxTypeError.must("_load_tensor_by_layout", "layout", "be a tuple", layout)
+    if len(layout) < 7:
+        raise SporaxValueError.must("_load_tensor_by_layout", "layout", "have at least 7 members", layout)
+    dev_mat, tensor_map, slice_shape, _, is_uniform, group, full_shape = layout[:7]
+    if not tensor_map:
+        return tensor
+    if not is_uniform:
+        raise SporaxRuntimeError(
+            "For '_load_tensor_by_layout', all slices must have one size, but the layout has others."
+        )
+    values = _load_tensor(tensor, dev_mat, tensor_map, full_shape, rank_id)
+    if group:
+        values = np.split(values, get_group_size(group))[get_rank(group)]
+    return Tensor(values.reshape(slice_shape) if slice_shape else values, tensor.dtype)
+
+
+def _reshape_param_data(param_data: Tensor, dev_mat: Sequence[int], tensor_map: Map) -> Tensor:
+    """The whole of a Parameter, from the slices of all ranks one after another along dimension 0."""
+    held = np.split(param_data.asnumpy(), math.prod(dev_mat), axis=0)
+    strategy = _get_tensor_strategy(dev_mat, tensor_map)
+    slices = {_get_tensor_slice_index(dev_mat, strategy, tensor_map, rank): part for rank, part in enumerate(held)}
+    parts = [slices[index] for index in range(math.prod(strategy))]
+    # From the last dimension to the first, since slices are in row-major order.
+    for dim in reversed(range(len(strategy))):
+        count = strategy[dim]
+        parts = [np.concatenate(parts[at : at + count], axis=dim) for at in range(0, len(parts), count)]
+    return Tensor(parts[0])

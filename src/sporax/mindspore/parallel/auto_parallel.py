@@ -3,7 +3,8 @@
 While the wrapped network is traced, its settings are the present ones; afterwards the global ones are back. On one device
 every mode runs the network as it is.
 
-Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`.
+Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`. What data sets ask about the
+step that they feed: how its inputs are sharded, where one process feeds all slices.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Protocol
+from weakref import ref
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
 from sporax.ir.config.search_config import full_name
+from sporax.ir.layout import Layout
 from sporax.mindspore import context
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.parallel import _inputs
+from sporax.mindspore.parallel import auto_parallel
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
 
@@ -146,12 +149,10 @@ class AutoParallel(Cell):
             SporaxTypeError: neither string nor tuple, or entries that are not all tuples of ints or all Layouts.
         """
         if config is None:
-            raise SporaxValueError(
-                "For 'AutoParallel.dataset_strategy', 'config' must be a string or a tuple, but got None."
-            )
+            raise SporaxValueError.must("AutoParallel.dataset_strategy", "config", "be a string or a tuple", "None")
         self._set(dataset_strategy=config)
         # Data sets ask the last wrapped network how its inputs arrive.
-        _inputs.remember(self)
+        auto_parallel.remember(self)
 
     # ------------------------------------------------------------------------------------------------ ways to parallelise
 
@@ -340,3 +341,46 @@ class AutoParallel(Cell):
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+class _Wrapped(Protocol):
+    """A network with settings of its own."""
+
+    @property
+    def parallel_config(self) -> Any:
+        """Its settings."""
+
+
+def remember(wrapped: _Wrapped) -> None:
+    """Take `wrapped` for the network that is fed: the last one that was told how its inputs arrive."""
+    # A weak reference: the data sets must not keep a network alive.
+    SESSION.fed_network = ref(wrapped)
+
+
+def slices_of_global_input(number: int) -> tuple[int, ...] | None:
+    """Into how many slices each dimension of a step's input is sharded that this process feeds for all devices.
+
+    The settings are those of the global context, or of the last `AutoParallel` that was told a `dataset_strategy`.
+
+    Args:
+        number: of the input.
+
+    Returns:
+        None where there is one device, where several processes feed a part each, and where `dataset_strategy` shards nothing
+        for this input.
+    """
+    # Several processes feed a part each, so no data set has to divide the input.
+    if context.world_size() > 1 or context.num_devices() == 1:
+        return None
+    # Settings of the process count first; in other modes those of the last wrapped network.
+    config = context.snapshot()
+    if not config.in_global_view:
+        wrapped = None if SESSION.fed_network is None else SESSION.fed_network()
+        if wrapped is None:
+            return None
+        config = wrapped.parallel_config
+    strategy = config.dataset_strategy
+    if isinstance(strategy, str) or number >= len(strategy):
+        return None
+    entry = strategy[number]
+    return entry.split if isinstance(entry, Layout) else tuple(entry)

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.state import frames
 
 # MindSpore's default, which means no limit.

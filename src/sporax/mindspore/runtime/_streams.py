@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 
 def _pending() -> list[Any]:

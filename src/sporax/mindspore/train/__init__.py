@@ -1,18 +1,19 @@
 """Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
 
 from sporax.mindspore._names.doors import door
-from sporax.mindspore._names.missing import homes_in
+from sporax.mindspore._names.missing import homes, homes_in
 from sporax.mindspore.train import callback, checkpoint, metrics  # doors themselves
 
-_HOMES = homes_in(
+_FROM_AMP = homes(
+    "sporax.mindspore.amp", "build_train_network DynamicLossScaleManager FixedLossScaleManager LossScaleManager"
+)
+_HOMES = _FROM_AMP | homes_in(
     __name__,
     f"""
-    amp: build_train_network
     data_sink: data_sink
     dataset_helper: DatasetHelper connect_network_with_dataset
     export: export load
     interop: load_torch_weights torch_names
-    loss_scale_manager: DynamicLossScaleManager FixedLossScaleManager LossScaleManager
     model: Model
     serialization: async_ckpt_thread_status ckpt_to_safetensors load_checkpoint load_checkpoint_async
         load_param_into_net safetensors_to_ckpt save_checkpoint
@@ -25,4 +26,6 @@ _HOMES = homes_in(
 )
 
 __all__ = [*_HOMES]
-__getattr__, __dir__ = door(__name__, _HOMES)
+__getattr__, __dir__ = door(
+    __name__, _HOMES, unlisted={name: f"{__name__}.{name}" for name in ("amp", "loss_scale_manager")}
+)

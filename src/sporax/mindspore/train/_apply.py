@@ -19,7 +19,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool
-from sporax.mindspore.train._stored.files import StoredValues, check_can_be_read, stored_values
+from sporax.mindspore.train._stored import StoredValues, check_can_be_read, stored_values
 from sporax.runtime.state import frames
 
 # Longer lists would hide the message.

@@ -5,7 +5,7 @@ Such a file is one protobuf message ``Checkpoint { repeated Value value = 1 }`` 
 ``TensorProto { repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3 }``. Large tensors are several
 Values of one tag that follow each other. Behind the message there may be ``crc_num`` and ten bytes with the CRC-32 of it.
 
-Those few fields are read and written here by hand rather than with the protobuf library: it costs a page, needs no
+Those few fields are read and written by hand (`sporax.mindspore._protobuf`) rather than with the protobuf library: it needs no
 further dependency, streams tensors to the file without a second copy, and can say *where* a file is broken.
 """
 
@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
+from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
 from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
 from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, array_from, check_shape
@@ -28,8 +29,6 @@ from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptChe
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
 
-# Kinds of fields in protobuf; 3 and 4 (groups) are not used any more.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CRC_TAG = b"crc_num"
 _CRC_BYTES = 10
 _TEXT_TYPE = "str"
@@ -89,29 +88,16 @@ def _pieces(entry: CheckpointEntry) -> Iterator[tuple[bytes, memoryview]]:
     # At least one part, so that an empty tensor has a value.
     for start in range(0, max(len(content), 1), SLICE_BYTES):
         part = content[start : start + SLICE_BYTES]
-        head = b"".join(_key(1, _VARINT) + _varint(dim) for dim in dims)
-        head += _field(2, kind.encode()) + _key(3, _BYTES) + _varint(len(part))
-        tag = _field(1, entry.name.encode())
-        tensor = _key(2, _BYTES) + _varint(len(head) + len(part)) + head
-        # Lengths come before their contents in protobuf, so all of them are computed first.
-        yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor, part
+        # Lengths come before their contents in protobuf, and the content of the part is written later.
+        head = b"".join(protobuf.number(1, dim) for dim in dims)
+        head += protobuf.message(2, kind.encode()) + _head(3, len(part))
+        tag = protobuf.message(1, entry.name.encode())
+        tensor = _head(2, len(head) + len(part)) + head
+        yield _head(1, len(tag) + len(tensor) + len(part)) + tag + tensor, part
 
 
-def _key(number: int, kind: int) -> bytes:
-    return bytes([number << 3 | kind])
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _key(number, _BYTES) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
+def _head(field: int, size: int) -> bytes:
+    return protobuf.key(field, protobuf.BYTES) + protobuf.varint(size)
 
 
 def read(content: memoryview) -> list[CheckpointEntry]:
@@ -269,7 +255,7 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     kind, data = None, None
     for number, value in _fields(fields[2], name):
         if number == 1:
-            dims.extend(_integers(value))
+            dims.extend(_numbers(value, name))
             # Bounded while it is read: a broken file may announce any number of dimensions.
             if len(dims) > MAX_DIMS:
                 raise CorruptCheckpointError(
@@ -301,57 +287,21 @@ def _dtype(name: str, kind: str) -> np.dtype[Any]:
     return _DTYPES[kind]
 
 
-def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
+def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, int | memoryview]]:
     """Numbers and values of a message's fields."""
-    place, end = 0, len(content)
-    while place < end:
-        key, place = _read_varint(content, place, where)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, place = _read_varint(content, place, where)
-            yield number, value
-            continue
-        if kind not in (_BYTES, _FIXED32, _FIXED64):
-            # The end of the file may be a part of the checksum's tag.
-            truncated = (
-                bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
-            )
-            problem = "its checksum is truncated" if truncated else f"byte {place} is no field of a checkpoint"
-            raise CorruptCheckpointError(_at(problem, where))
-        size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
-        if kind == _BYTES:
-            size, place = _read_varint(content, place, where)
-        if place + size > end:
-            raise CorruptCheckpointError(
-                _at(f"a field of {size} bytes begins {end - place} bytes before the end: the file is truncated", where)
-            )
-        yield number, content[place : place + size]
-        place += size
+    try:
+        yield from protobuf.fields(content)
+    except protobuf.MessageError as error:
+        # The end of the file may be a part of the checksum's tag.
+        truncated = not where and _CRC_TAG.startswith(bytes(content[error.place : error.place + len(_CRC_TAG)]))
+        raise CorruptCheckpointError(_at("its checksum is truncated" if truncated else str(error), where)) from None
 
 
-def _read_varint(content: memoryview, place: int, where: str) -> tuple[int, int]:
-    value, shift = 0, 0
-    # Ten groups of seven bits hold 64 bits.
-    while place < len(content) and shift < 70:
-        byte = content[place]
-        value |= (byte & 0x7F) << shift
-        place += 1
-        if not byte & 0x80:
-            return value, place
-        shift += 7
-    raise CorruptCheckpointError(_at(f"a number is truncated at byte {place}", where))
-
-
-def _integers(value: Any) -> list[int]:
-    """One number, or several packed into one field, which protobuf allows as well."""
-    if isinstance(value, int):
-        return [value]
-    numbers, place = [], 0
-    # Packed: several numbers in one field.
-    while place < len(value):
-        number, place = _read_varint(value, place, "")
-        numbers.append(number)
-    return numbers
+def _numbers(value: int | memoryview, where: str) -> list[int]:
+    try:
+        return protobuf.numbers(value)
+    except protobuf.MessageError as error:
+        raise CorruptCheckpointError(_at(str(error), where)) from None
 
 
 def _message(value: Any, where: str = "") -> memoryview:

@@ -24,8 +24,9 @@ from sporax.base.errors import (
     SporaxValueError,
     check_type,
 )
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import ParallelMode
+from sporax.mindspore.common._rank_rows import of_all_ranks
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size
 from sporax.mindspore.nn.cell import Cell
@@ -71,17 +72,19 @@ class Feed:
     """Batches of a dataset, epoch after epoch, without end.
 
     Data sets of one's own need less than Sporax's: their `create_tuple_iterator` may take fewer arguments, what it gives may have
-    no `release`, and `reset` of the data set, where there is one, is called after each epoch, as MindSpore does.
+    no `release`, and `reset` of the data set, where there is one, is called after each epoch, as MindSpore does. They give the
+    rows of one rank (`common._rank_rows`).
 
     Args:
         dataset: gives lists of columns.
         output_numpy: numpy arrays instead of Tensors.
+        trains: whether the batches are for steps of training.
 
     Raises:
         SporaxTypeError: what `create_tuple_iterator` gives cannot be iterated.
     """
 
-    def __init__(self, dataset: Any, *, output_numpy: bool = False) -> None:
+    def __init__(self, dataset: Any, *, output_numpy: bool = False, trains: bool = True) -> None:
         # Without end: the loop counts epochs itself.
         wanted = {"num_epochs": -1, "output_numpy": output_numpy}
         taken = _accepted(dataset.create_tuple_iterator, wanted)
@@ -97,6 +100,7 @@ class Feed:
         self._form = _as_numpy if output_numpy else _as_tensor
         self._reset = None if self._is_ours else getattr(dataset, "reset", None)
         self._begun = False
+        self._trains = trains
         self._rows: Iterator[Any] | None = None
 
     def epoch(self) -> Iterator[Batch]:
@@ -111,7 +115,8 @@ class Feed:
         self._begun = True
         for row in self._iterator if hasattr(self._iterator, "__iter__") else _until_stopped(self._iterator):
             # A single column may come without a list around it.
-            yield tuple(map(self._form, [row] if isinstance(row, Tensor | np.ndarray) else row))
+            columns = tuple(map(self._form, [row] if isinstance(row, Tensor | np.ndarray) else row))
+            yield of_all_ranks(columns) if self._trains else columns
         if self._reset is not None:
             self._reset()
 

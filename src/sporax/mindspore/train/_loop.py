@@ -254,7 +254,7 @@ def evaluate(
         The context the callbacks were given.
     """
     run = RunContext(facts)
-    feed = Feed(dataset)
+    feed = Feed(dataset, trains=False)
     network.set_train(False)
     try:
         callbacks.on_eval_begin(run)

@@ -392,9 +392,8 @@ class Model:
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         if not isinstance(outputs, tuple):
-            raise SporaxValueError(
-                f"For 'Model.eval', the outputs of the evaluation network must be a Tensor or a tuple, but got "
-                f"{type(outputs).__name__}."
+            raise SporaxValueError.must(
+                "Model.eval", "the outputs of the evaluation network", "be a Tensor or a tuple", type(outputs).__name__
             )
         if self._eval_indexes is None:
             for metric in self._metric_fns.values():

@@ -40,13 +40,15 @@ from sporax.mindspore.train._entries import (
     to_parameter,
     writer,
 )
-from sporax.mindspore.train._stored.files import StoredValues, deferred_parameter, write_stream
-from sporax.mindspore.train._stored.slice_files import (
+from sporax.mindspore.train._stored import (
+    StoredValues,
+    deferred_parameter,
     further_entries,
     is_in_slices,
     open_rank_files,
     unsliced_file,
     write_rank_file,
+    write_stream,
 )
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage import safetensors_format

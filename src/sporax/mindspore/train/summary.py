@@ -1,12 +1,14 @@
 """`SummaryRecord`: numbers, images and distributions of a run, in files that TensorBoard shows.
 
-MindSpore writes files for its own viewer, MindInsight; these are for TensorBoard, through the package tensorboardX.
+MindSpore writes files for its own viewer, MindInsight; these are for TensorBoard, by the package tensorboardX. The words that
+`SummaryRecord` takes are those of `mindspore.train.summary.enums`.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from enum import Enum
 from types import TracebackType
 from typing import Any, Self
 
@@ -187,3 +189,35 @@ def _writer_class() -> Any:
             "For 'SummaryRecord', the package tensorboardX must be installed, but it is not: "
             "pip install 'sporax[summary]' (or tensorboardX)."
         ) from error
+
+
+class BaseEnum(Enum):
+    """Words that can be listed."""
+
+    @classmethod
+    def to_list(cls) -> list[str]:
+        """All of them."""
+        return [member.value for member in cls]
+
+
+class PluginEnum(BaseEnum):
+    """Kinds of values: the first argument of `SummaryRecord.add_value`."""
+
+    GRAPH = "graph"
+    SCALAR = "scalar"
+    IMAGE = "image"
+    TENSOR = "tensor"
+    HISTOGRAM = "histogram"
+    TRAIN_LINEAGE = "train_lineage"
+    EVAL_LINEAGE = "eval_lineage"
+    CUSTOM_LINEAGE_DATA = "custom_lineage_data"
+    DATASET_GRAPH = "dataset_graph"
+    EXPLAINER = "explainer"
+    LANDSCAPE = "landscape"
+
+
+class ModeEnum(BaseEnum):
+    """What a program does: the argument of `SummaryRecord.set_mode`."""
+
+    TRAIN = "train"
+    EVAL = "eval"

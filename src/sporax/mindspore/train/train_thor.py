@@ -46,9 +46,7 @@ class ModelThor(Model):
     ) -> None:
         chosen = network.optimizer if isinstance(network, TrainOneStepCell) else optimizer
         if not isinstance(chosen, ThorGpu):
-            raise SporaxTypeError(
-                f"For 'ModelThor', the optimizer must be one that nn.thor made, but got {type(chosen).__name__}."
-            )
+            raise SporaxTypeError.must("ModelThor", "the optimizer", "be one that nn.thor made", type(chosen).__name__)
         super().__init__(network, loss_fn, optimizer, metrics, eval_network, eval_indexes, amp_level, **options)
         self._frequency = chosen.get_frequency()
         self._steps = self._schedule = _SteppedThor(self._train_network, self._frequency)

@@ -81,6 +81,42 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
     return _assemble(runs, mesh, split, partial, masked)
 
 
+def comparable(task: FactoredShape, kinds: Sequence[int], devices: int) -> FactoredShape:
+    """The task with units and dimensions in an order of their own: equal ones take equally long for as many bytes.
+
+    Args:
+        task: the task.
+        kinds: for each axis of the mesh the first one that is as large and has links that are as fast.
+        devices: how many devices there are. Only by factors of it can a dimension be sharded.
+    """
+    start, goal = task.start, task.goal
+    axes = [tuple(kinds[axis] for axis in unit) for unit in task.units]
+    sizes = (math.gcd(size, devices) if new else 1 for size, new in zip(task.shape, goal.dims, strict=True))
+    dims = [row for row in zip(start.dims, goal.dims, sizes, strict=True) if row[0] or row[1]]
+    looks = [(own, unit in start.parts, unit in goal.masked, _seen(unit, dims, axes)) for unit, own in enumerate(axes)]
+    order = sorted(range(len(axes)), key=looks.__getitem__)
+
+    def named(units: Sequence[int]) -> tuple[int, ...]:
+        return tuple(map(order.index, units))
+
+    rows = sorted((named(old), named(new), size) for old, new, size in dims)
+    olds, news, shape = zip(*rows, strict=True) if rows else ((), (), ())
+    ends = State(olds, tuple(sorted(named(start.parts))), ()), State(news, (), tuple(sorted(named(goal.masked))))
+    return FactoredShape(tuple(axes[unit] for unit in order), tuple(task.sizes[unit] for unit in order), shape, *ends)
+
+
+def _seen(unit: int, dims: Sequence[tuple[Axes, Axes, int]], axes: Sequence[Axes]) -> list[tuple[object, ...]]:
+    """Where a unit is before and after, with the axes of what else is there: all but its name."""
+    return [
+        (
+            size,
+            *((units.index(unit) if unit in units else -1, [axes[other] for other in units]) for units in (old, new)),
+        )
+        for old, new, size in dims
+        if unit in (*old, *new)
+    ]
+
+
 def _movable_runs(
     shape: Shape, old: Sequence[Axes], new: Sequence[Axes], runs: list[Axes], mesh: DeviceMatrix
 ) -> tuple[list[Axes], _Split]:

@@ -89,7 +89,7 @@ def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelCon
 
 def _numbers(sizes: Sequence[int], kind: str, config: ParallelConfig) -> Sequence[int] | None:
     """Numbers for collectives of these sizes in bytes; None where no rule was given."""
-    rule = config.comm_fusion.in_force(kind)
+    rule = config.comm_fusion.fusion_rule_for(kind)
     positions = config.all_reduce_fusion_config if kind == "allreduce" else ()
     # The rule of `comm_fusion` goes before the older settings of all-reduces.
     if rule is not None and rule.mode != "index":

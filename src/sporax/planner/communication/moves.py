@@ -55,7 +55,6 @@ class Move:
         pairs: for permute, (sender, receiver) places along `axes`.
         native: whether a reduce-scatter of sums is one collective on these devices (`LinkCosts.has_reduce_scatter`).
         local_bytes: bytes of one rank's slice before the move.
-        wire_bytes: bytes that one rank sends, in a ring.
         seconds: predicted time.
     """
 
@@ -66,7 +65,6 @@ class Move:
     reduction: str = ""
     pairs: tuple[tuple[int, int], ...] = ()
     local_bytes: int = 0
-    wire_bytes: int = 0
     seconds: float = 0.0
     native: bool = True
 
@@ -256,7 +254,6 @@ class Redistribution:
         factored: the local shape that the moves start from: `local_source` with dimensions split.
         moves: what to do, in order.
         seconds: predicted time of all moves.
-        exact: whether the search ran to its end; False where it met too many placements and a quick way was taken.
     """
 
     source: Placement
@@ -266,16 +263,6 @@ class Redistribution:
     factored: Shape
     moves: tuple[Move, ...]
     seconds: float
-    exact: bool = True
 
     def __str__(self) -> str:
         return f"{self.source} → {self.target}: {'; '.join(map(str, self.moves)) or 'nothing to do'}"
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes that one rank sends."""
-        return sum(move.wire_bytes for move in self.moves)
-
-    def collectives(self) -> tuple[str, ...]:
-        """The collectives that a compiled program must have, in order."""
-        return tuple(move.collective for move in self.moves if move.collective)

@@ -5,7 +5,7 @@ dimensions that the target shards, or out of the way. A permute of two units mus
 target. On meshes of three axes this seldom loses anything against trying all moves (a test compares the two).
 
 What may be done next does not depend on how large a tensor is, or what sending costs: it is worked out once for all tensors
-that are sharded in the same ways (`_Steps`).
+that are sharded in the same ways (`_Steps`). Nor does the least time depend on the names of units (`least_seconds`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.placement import Axes, Placement
 from sporax.planner.communication.factored_shape import FactoredShape, State, factor_shape
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 
 MAX_STATES = 500
-"""Placements that are visited before the search prefers those that look closer to the target; after as many again it gathers
-whatever is not in its place. The number of placements grows exponentially with the units."""
+"""Placements that are visited before the search prefers those that look closer to the target. The number of placements grows
+exponentially with the units."""
 
 
 class _UnitMove(NamedTuple):
@@ -53,17 +52,16 @@ def find_moves(
     Args:
         everywhere: try all places for every unit; for tests.
     """
-    task = factor_shape(shape, source, target, mesh)
+    task, devices = factor_shape(shape, source, target, mesh), mesh.num_devices
     # Only by factors of the number of devices can a dimension be sharded, and only those that the target shards are.
     forms = (
-        math.gcd(size, mesh.num_devices) if new or everywhere else 1
+        math.gcd(size, devices) if new or everywhere else 1
         for size, new in zip(task.shape, task.goal.dims, strict=True)
     )
     possible = _steps(task.sizes, tuple(forms), task.goal, alltoall, everywhere)
-    search = _Search(task, possible, itemsize, mesh, costs, (source.reduction, target.reduction))
-    steps = search.run()
-    exact = steps is not None
-    moves = tuple(search.moves(search.run_greedily() if steps is None else steps))
+    num_bytes = math.prod(task.shape) * itemsize
+    search = _Search(task, possible, num_bytes, mesh, costs, (source.reduction, target.reduction))
+    moves = tuple(itertools.starmap(search.move, search.merged(search.found())))
     return Redistribution(
         source,
         target,
@@ -72,8 +70,25 @@ def find_moves(
         task.local_shape(task.start),
         moves,
         sum(move.seconds for move in moves),
-        exact,
     )
+
+
+@functools.lru_cache(maxsize=65536)
+def least_seconds(
+    task: FactoredShape, num_bytes: int, reduction: str, mesh: DeviceMatrix, alltoall: bool, costs: LinkCosts
+) -> float:
+    """Seconds of the moves that `find_moves` finds. Remembered: tensors with `comparable` tasks of as many bytes share it.
+
+    Args:
+        task: what `comparable` makes of the redistribution.
+        num_bytes: bytes of the task's tensor, before its units shard it.
+        reduction: how the parts of the source combine, if there are any.
+        mesh, alltoall, costs: as in `find_moves`.
+    """
+    possible = _steps(task.sizes, task.shape, task.goal, alltoall, False)
+    search = _Search(task, possible, num_bytes, mesh, costs, (reduction, reduction))
+    steps = search.merged(search.found())
+    return sum(search.seconds(step.kind, step.units, search.local_bytes(before)) for step, before in steps)
 
 
 class _Steps:
@@ -224,24 +239,36 @@ class _Search:
         self,
         task: FactoredShape,
         steps: _Steps,
-        itemsize: int,
+        num_bytes: int,
         mesh: DeviceMatrix,
         costs: LinkCosts,
         reductions: tuple[str, str],
     ) -> None:
         self.task, self.steps, self.mesh, self.costs = task, steps, mesh, costs
         self.reduction, self.target_reduction = reductions
-        self.num_bytes = math.prod(task.shape) * itemsize
+        self.num_bytes = num_bytes
         self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
 
     # ---------------------------------------------------------------------------------------------------- the search
 
-    def run(self, attraction: float = 0.0) -> list[_UnitMove] | None:
-        """The steps of least cost; None when there are too many placements to look at.
+    def found(self) -> list[_UnitMove]:
+        """The steps of least cost; where there are too many placements to look at, the target draws the search."""
+        attraction, limit = 0.0, MAX_STATES
+        steps = self.run(attraction, limit)
+        while steps is None:
+            # In seconds, so it is measured by a move of this very tensor: two permutes for each unit out of place, or more.
+            attraction = 2 * (attraction or self.seconds(MoveKind.PERMUTE, (0,), self.local_bytes(self.task.start)))
+            steps = self.run(attraction, limit)
+            limit = 2 * limit + 1
+        return steps
+
+    def run(self, attraction: float, limit: int) -> list[_UnitMove] | None:
+        """The steps of least cost; None when there are more than `limit` placements to look at.
 
         Args:
             attraction: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
                 search ends sooner, and what it finds need not be of least cost.
+            limit: how many placements are looked at.
         """
         start, goal = self.task.start, self.task.goal
         best: dict[State, float] = {start: 0.0}
@@ -258,7 +285,7 @@ class _Search:
             if state in done:
                 continue
             done.add(state)
-            if len(done) > MAX_STATES and not self.steps.everywhere:
+            if len(done) > limit and not self.steps.everywhere:
                 return None
             size = self.local_bytes(state)
             # Costs are never negative, so a state that is taken from the queue has its final cost (Dijkstra).
@@ -268,8 +295,7 @@ class _Search:
                 if total < best.get(step.after, math.inf):
                     best[step.after] = total
                     reached[step.after] = (state, step)
-                    # A guess that may be too high: with it the search is no longer exact, which the result says
-                    # (`exact`).
+                    # A guess that may be too high: with it the search is no longer exact.
                     away = attraction * self._num_misplaced(step.after) if attraction else 0.0
                     heapq.heappush(queue, (total + away, next(number), step.after))
         raise AssertionError("gathering everything and slicing again is always possible")
@@ -278,39 +304,6 @@ class _Search:
         pairs = zip(state.dims, self.task.goal.dims, strict=True)
         # Each unit out of its place needs about one move, on the way out and on the way in.
         return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
-
-    def run_greedily(self) -> list[_UnitMove]:
-        """Steps without a search for the least cost: drawn to the target, or, if that fails, gathering what is out of place."""
-        local_bytes = self.local_bytes(self.task.start)
-        # The attraction is in seconds, so it is measured by a move of this very tensor: two permutes for each unit out
-        # of place.
-        drawn = self.run(attraction=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
-        if drawn is not None:
-            return drawn
-        state, steps = self.task.start, []
-        while state != self.task.goal:
-            size = self.local_bytes(state)
-            options = [
-                # Arriving steps first, then those of least cost; the number breaks ties without comparing steps.
-                (not self._arrives(step), self.seconds(step.kind, step.units, size), number, step)
-                for number, step in enumerate(self.steps(state))
-                if self._arrives(step) or (step.kind is MoveKind.ALL_GATHER and self._is_in_the_way(state, step.source))
-            ]
-            # Every step brings a unit to its place or gathers one in the way, so the loop ends.
-            steps.append(min(options)[-1])
-            state = steps[-1].after
-        return steps
-
-    def _arrives(self, step: _UnitMove) -> bool:
-        """Whether the step leaves one unit more in its final place, with all units before it in theirs."""
-        dims_and_goals = zip(step.after.dims, self.task.goal.dims, strict=True)
-        fits = all(units == goal[: len(units)] for units, goal in dims_and_goals)
-        return fits and step.kind is not MoveKind.ALL_GATHER and step.kind is not MoveKind.PERMUTE
-
-    def _is_in_the_way(self, state: State, dim: int) -> bool:
-        """Whether a dimension's sharding is not a prefix of the target's."""
-        units = state.dims[dim]
-        return units != self.task.goal.dims[dim][: len(units)]
 
     def _path(self, reached: dict[State, tuple[State, _UnitMove]]) -> list[_UnitMove]:
         steps = []
@@ -343,8 +336,8 @@ class _Search:
 
     # ------------------------------------------------------------------------------------------------- from steps to moves
 
-    def moves(self, steps: list[_UnitMove]) -> Iterator[Move]:
-        """The moves in terms of mesh axes; permutes in a row become one, and so do masks."""
+    def merged(self, steps: list[_UnitMove]) -> Iterator[tuple[_UnitMove, State]]:
+        """Steps, each with the placement before it; permutes in a row become one, and so do masks."""
         state = self.task.start
         position = 0
         while position < len(steps):
@@ -355,19 +348,19 @@ class _Search:
                 position += 1
                 units = tuple(sorted({*step.units, *steps[position].units}))
                 step = steps[position]._replace(units=units)
-            yield self._move(step, before)
+            yield step, before
             state = step.after
             position += 1
 
-    def _move(self, step: _UnitMove, before: State) -> Move:
+    def move(self, step: _UnitMove, before: State) -> Move:
+        """A step in terms of mesh axes."""
         axes, size = self._axes(step.units), self.local_bytes(before)
         combines = step.kind in (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER)
         reduction = self.reduction if combines else self.target_reduction if step.kind is MoveKind.MASK else ""
         pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
         native = self.costs.has_reduce_scatter or step.kind is not MoveKind.REDUCE_SCATTER
-        move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size, native=native)
-        sent = move.sent_bytes(num_parts(self.mesh, axes))
-        return replace(move, wire_bytes=sent, seconds=self.seconds(step.kind, step.units, size))
+        seconds = self.seconds(step.kind, step.units, size)
+        return Move(step.kind, axes, step.source, step.target, reduction, pairs, size, seconds, native)
 
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
         """Who sends its slice to whom, as places along the axes of the units that change.

@@ -173,10 +173,6 @@ def _is_fusible(move: Move) -> bool:
 
 def collective_bytes(transfers: Sequence[TransferGroup]) -> dict[str, int]:
     """Bytes that one rank holds when it enters the collectives of each kind."""
-    total: dict[str, int] = {}
-    for group in transfers:
-        for transfer in group:
-            for move in transfer.redistribution.moves:
-                if move.collective:
-                    total[move.collective] = total.get(move.collective, 0) + move.local_bytes
-    return total
+    moves = [move for group in transfers for transfer in group for move in transfer.redistribution.moves]
+    kinds = {move.collective for move in moves if move.collective}
+    return {kind: sum(move.local_bytes for move in moves if move.collective == kind) for kind in kinds}

@@ -3,11 +3,10 @@
 from sporax.planner.cost.chosen_model import link_costs
 from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
-from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
+from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 
 __all__ = [
-    "CommunicationOnly",
     "CostModel",
     "PlanCost",
     "Roofline",

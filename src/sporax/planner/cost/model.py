@@ -53,28 +53,6 @@ class CostModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicationOnly:
-    """Operators cost nothing: the plan that communicates least.
-
-    Where computing costs nothing, the plan of least cost repeats everything on every device; searches with this model should be
-    told to use all devices (`SearchOptions.fully_use_devices`).
-
-    Attributes:
-        links: costs of communication.
-        late_computing, late_communication, platform: as in `CostModel`.
-    """
-
-    links: LinkCosts
-    late_computing: float = 1.0
-    late_communication: float = 1.0
-    platform: str = "cpu"
-
-    def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
-        """Nothing."""
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Roofline:
     """Seconds on devices of one kind.
 

@@ -34,14 +34,15 @@ SEQUENCE_CHUNKS = ("seqpipe", "seqvpp", "seqsmartvpp")
 """MindSpore's names for schedules whose micro batches are also split along the sequence."""
 
 
-def gpipe(num_stages: int, num_micro: int) -> PipelineSchedule:
-    """All forward tasks, then all backward tasks in the order of the micro batches."""
-    micros = range(num_micro)
+def gpipe(num_stages: int, num_micro: int, num_chunks: int = 1) -> PipelineSchedule:
+    """All forward tasks, chunk after chunk, then all backward tasks, both in the order of the micro batches."""
+    order = [(chunk, micro) for chunk in range(num_chunks) for micro in range(num_micro)]
+    back = [(num_chunks - 1 - chunk, micro) for chunk, micro in order]
     stages = [
-        [*(Task(stage, 0, micro, F) for micro in micros), *(Task(stage, 0, micro, B) for micro in micros)]
+        [Task(stage, *at, kind) for kind, tasks in ((F, order), (B, back)) for at in tasks]
         for stage in range(num_stages)
     ]
-    return _finished("gpipe", num_micro, _straight(num_stages), stages)
+    return _finished("gpipe", num_micro, _straight(num_stages, num_chunks), stages)
 
 
 def one_forward_one_backward(num_stages: int, num_micro: int) -> PipelineSchedule:
@@ -192,7 +193,7 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
 # ------------------------------------------------------------------------------------------------------------ by name
 
 _GENERATORS: Mapping[str, Callable[[int, int, int], PipelineSchedule]] = {
-    "gpipe": lambda stages, micro, chunks: gpipe(stages, micro),
+    "gpipe": gpipe,
     "1f1b": lambda stages, micro, chunks: interleaved(stages, micro, chunks),
     "interleaved_1f1b": interleaved,
     "zero_bubble_h1": lambda stages, micro, chunks: zero_bubble_h1(stages, micro),
@@ -223,7 +224,7 @@ def generate(name: str, num_stages: int, num_micro: int, num_chunks: int = 1) ->
     if name not in _GENERATORS:
         raise SporaxValueError(f"For 'pipeline_scheduler', the name must be one of {[*SCHEDULES]}, but got '{name}'.")
     # A schedule has as many chunks per stage as it is made for.
-    chunks = {"zero_bubble_v": 2, "1f1b": num_chunks, "interleaved_1f1b": num_chunks}.get(name, 1)
+    chunks = {"zero_bubble_v": 2, "zero_bubble_h1": 1}.get(name, num_chunks)
     if num_chunks > 1 and chunks != num_chunks:
         raise SporaxRuntimeError(
             f"For 'pipeline_scheduler', '{name}' must have {chunks} segment(s) per stage, but the network has {num_chunks}."

@@ -213,8 +213,10 @@ class SemiAuto:
         if strategy is not None and number < len(strategy):
             return self._asked_result(mark, strategy, number, spec, placement)
         if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
-            # The axes of the partial sum are free in the result, so it can be scattered along them.
-            scattered = Placement((*placement.dims[:-1], (*placement.dims[-1], *placement.partial)))
+            # The axes of the partial sum are free in the result, so it can be scattered along them: where the activation came.
+            dims, at = list(placement.dims), -2 if _rows_arrive_sharded(mark) else -1
+            dims[at] = (*dims[at], *placement.partial)
+            scattered = Placement(tuple(dims))
             if scattered.fits(spec.shape, self.mesh):
                 return scattered
         # The first dimension, as MindSpore's reduce-scatter does.
@@ -244,9 +246,10 @@ class SemiAuto:
         where = mark.where
         sharding = strategy[number]
         if mark.operator == "Transpose" and isinstance(sharding, Layout):
-            # As in MindSpore, the layout of a transposed tensor may be said, if it is the one that it has.
-            if layout_placement(where, number, sharding, spec.shape, self.mesh) == placement.complete():
-                return placement.complete()
+            # As in MindSpore, the layout of a transposed tensor may be said, with as many slices of each dimension.
+            asked = layout_placement(where, number, sharding, spec.shape, self.mesh)
+            if asked.parts(self.mesh) == placement.complete().parts(self.mesh):
+                return asked
             raise SporaxRuntimeError(
                 f"For '{where}', 'out_strategy' must be the input's in the new order, {placement.complete().on(self.mesh)}, "
                 f"but got {strategy_text(strategy)}."
@@ -285,11 +288,26 @@ def asks_for_results(mark: OperatorMark) -> bool:
 def _gathered_for_nd(mark: OperatorMark, required: list[Placement | None]) -> list[Placement | None]:
     """High-dimension tensor parallelism: the activation is gathered along the axes that shard the weight's other dimension.
 
-    It arrives with its last dimension sharded by all axes, the weight with both dimensions sharded.  The rest is a plain product:
-    its contraction has the sharding of the weight, and partial sums are scattered again at the exit.
+    In two dimensions these shard the activation's last dimension, in three its rows; then the weight is gathered along the axes
+    that are left of the rows. The rest is a plain product, whose partial sums are scattered again at the exit.
     """
     left, right = required[:2]
     if left is None or right is None:
         return required
-    contraction = right.dims[-1] if mark.get("transpose_b", False) else right.dims[-2]
-    return [Placement((*left.dims[:-1], contraction)), *required[1:]]
+    own, other = (-1, -2) if mark.get("transpose_b", False) else (-2, -1)
+    rows = [_without(axes, right.dims[other]) for axes in left.dims[:-1]]
+    # The weight is stored as it is specified; the product gathers it.
+    return [Placement((*rows, _without(right.dims[own], sum(rows, ())))), *required[1:]]
+
+
+def _rows_arrive_sharded(mark: OperatorMark) -> bool:
+    """Whether axes of the weight's other dimension shard the activation's rows: three dimensions of parallelism."""
+    left, right, *_ = mark.in_strategy or (None, None)
+    if not isinstance(left, Layout) or not isinstance(right, Layout):
+        return False
+    other = right.shardings[-2 if mark.get("transpose_b", False) else -1]
+    return any(axis in other for axes in left.shardings[:-1] for axis in axes)
+
+
+def _without(axes: Axes, others: Axes) -> Axes:
+    return tuple(axis for axis in axes if axis not in others)

@@ -13,9 +13,8 @@ one exact path); `bound` bounds what every plan needs and gives that to the solv
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.base.progress import activity
-from sporax.base.suggestions import did_you_mean
 from sporax.ir.config.search_config import SEARCH_NAMES, full_name
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -29,8 +28,7 @@ from sporax.planner.search.ilp import ilp
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan
-from sporax.planner.search.space.problem import SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import SearchOptions, SearchResult
 
 __all__ = [
     "MODES",

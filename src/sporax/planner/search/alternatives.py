@@ -34,24 +34,22 @@ from sporax.planner.budget import QUESTION_SECONDS, Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.search.dynamic import decided
 from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.improvement import improved
-from sporax.planner.search.limit.limit import fit, least_cost, nothing_fits, relaxed, smallest
+from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
 from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.coordinate_descent import CoordinateDescent
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.trws import MessagePassing
-from sporax.planner.solver.portfolio.quick_choice import choose, converge
+from sporax.planner.solver.portfolio.quick_choice import choose, converge, decide
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _SHARE = 0.5
@@ -290,9 +288,9 @@ class _Subspaces:
         if any(not len(network.costs[self.place[node]]) for node in allowed) or reduce(network).infeasible:
             return None, True
         core = Core.of(network)
-        positions, proven = decided(core, budget)
+        decision = decide(core, budget)
         # Twice: the inner core's positions belong to the outer core's positions.
-        return self.core.expand(core.expand(positions)).tolist(), proven
+        return self.core.expand(core.expand(decision.positions)).tolist(), decision.is_optimal(core)
 
     def _roughly(self, allowed: Allowed, near: Sequence[int]) -> list[int]:
         """A plan of a part: one that is near, with the decision that must change, and others as they then like it."""
@@ -326,7 +324,7 @@ class _Subspaces:
             for node, candidates in allowed.items():
                 costs[node][[number for number in range(len(costs[node])) if number not in candidates]] = np.inf
             narrowed = self.problem.with_costs(costs)
-            fitted = reduce_memory(narrowed, relaxed(narrowed, limit), limit)
+            fitted = reduce_memory(narrowed, lagrangian_plan(narrowed, limit), limit)
             fits = fitted.peak_bytes <= limit and math.isfinite(narrowed.seconds(fitted.chosen))
             plans += [fitted] if fits else []
         best = min(plans, key=lambda item: self.problem.seconds(item.chosen), default=None)
@@ -419,11 +417,11 @@ def _trade_offs(
     with activity("the fastest plan"):
         chosen = None if incumbent is None else _choice_of(problem, incumbent)
         fastest = measured(problem, least_cost(problem, []) if chosen is None else chosen)
-    front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
+    pareto_front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
     if count > 1:
-        front.down()
-        front.between(count)
-        front.least()
+        pareto_front.down()
+        pareto_front.between(count)
+        pareto_front.least()
     return tuple(
         SearchResult(
             entry.plan,
@@ -432,11 +430,11 @@ def _trade_offs(
             None,
             False,
             clock.used,
-            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": front.unfinished},
+            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": pareto_front.unfinished},
             unit_of(model),
             options,
         )
-        for entry in front.spread(count)
+        for entry in pareto_front.spread(count)
     )
 
 
@@ -479,10 +477,10 @@ class _ParetoFront:
         step = (max(sizes) - min(sizes)) / max(count - 1, 1)
         # Limits at equal steps of memory; a step that already has a plan of the front is left out.
         for limit in (int(max(sizes) - number * step) for number in range(1, count - 1)):
-            if not any(limit - step < entry.peak_bytes <= limit for entry in self.front()):
+            if not any(limit - step < entry.peak_bytes <= limit for entry in self.pareto_front()):
                 self._try(limit)
 
-    def front(self) -> list[MeasuredPlan]:
+    def pareto_front(self) -> list[MeasuredPlan]:
         """Those that no other one beats in both, the fastest first."""
         efficient: list[MeasuredPlan] = []
         for plan in sorted(self.plans, key=lambda plan: (self.problem.seconds(plan.chosen), plan.peak_bytes)):
@@ -493,20 +491,20 @@ class _ParetoFront:
 
     def spread(self, count: int) -> list[MeasuredPlan]:
         """So many of them: the fastest, the smallest, and what is most evenly between."""
-        front = self.front()
-        while len(front) > max(count, 1):
-            sizes = [entry.peak_bytes for entry in front]
-            inner = range(1, len(front) - 1)
+        pareto_front = self.pareto_front()
+        while len(pareto_front) > max(count, 1):
+            sizes = [entry.peak_bytes for entry in pareto_front]
+            inner = range(1, len(pareto_front) - 1)
             # The plan whose neighbours are closest to each other is missed least; both ends always stay.
-            front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(front) - 1))
-        return front
+            pareto_front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(pareto_front) - 1))
+        return pareto_front
 
     def _try(self, limit: int) -> bool:
         """Look for a plan that fits; says whether there is one."""
         if not self._in_time():
             return False
         with activity(f"a plan within {size_text(limit)}"):
-            found = relaxed(self.problem, limit)
+            found = lagrangian_plan(self.problem, limit)
         fits = found.peak_bytes <= limit
         self.plans += [found] if fits else []
         return fits

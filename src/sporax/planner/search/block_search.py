@@ -14,13 +14,12 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.limit import least_cost, relaxed
+from sporax.planner.search.limit.limit import lagrangian_plan, least_cost
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.search.space.repeated_blocks import TURNS, find_repeats, labels, tied_choice
-from sporax.planner.search.space.result import SearchResult
 from sporax.planner.solver.portfolio.quick_choice import choose, lower_bound
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
@@ -59,7 +58,7 @@ def repeated(
     chosen, bound, decided = _decide(problem, turns, budget or Budget.unlimited())
     limit = options.memory_bytes
     if limit is not None and measured(problem, chosen).peak_bytes > limit:
-        within = relaxed(problem, limit, tied=True, turns=turns)
+        within = lagrangian_plan(problem, limit, tied=True, turns=turns)
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
             chosen = within.chosen
         else:

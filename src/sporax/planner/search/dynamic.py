@@ -11,8 +11,6 @@ message passing (`quick_choice`) suggests a choice as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -24,21 +22,16 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.exact import bound_below, solve_within
 from sporax.planner.search.space.measured_plan import measured
-from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.solver import CostGraph, solve
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Ints, Moments
+from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.bucket_elimination import eliminate
-from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
-from sporax.planner.solver.portfolio.quick_choice import bounded
+from sporax.planner.solver.portfolio.quick_choice import LARGEST_TABLE, decide
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
-LARGEST_TABLE = 500_000
-"""Entries of the largest table that elimination may make."""
 SECONDS = 60.0
 """Most of the time for what elimination leaves over."""
 MEMORY_SECONDS = 20.0
@@ -74,7 +67,7 @@ def dynamic(
     options, budget = options or SearchOptions(), budget or Budget.unlimited()
     problem = ProblemBuilder(graph, mesh, model, options).build()
     core = _reduced(problem.cost_graph())
-    decision = _decide(core, budget.at_most(SECONDS), largest_table, most_joins, options.epsilon)
+    decision = decide(core, budget.at_most(SECONDS), largest_table, most_joins, options.epsilon)
     plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
     bound, statistics = decision.bound, decision.statistics
     limit = options.memory_bytes
@@ -106,49 +99,5 @@ def dynamic(
     )
 
 
-def decided(core: Core, budget: Budget) -> tuple[Ints, bool]:
-    """A choice on a core without memory rows, and whether it is proven that nothing is better.
-
-    Args:
-        core: the decisions.
-        budget: time for what elimination leaves over.
-    """
-    decision = _decide(core, budget)
-    return decision.positions, core.cost(decision.positions) <= decision.bound * (1 + OPTIMALITY_TOLERANCE)
-
-
 def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Moments.of(graph.intervals))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """A choice on a core, a cost that none is below, and how it was found."""
-
-    positions: Ints
-    bound: float
-    statistics: Mapping[str, int | str]
-
-
-def _decide(
-    core: Core,
-    budget: Budget,
-    largest_table: int = LARGEST_TABLE,
-    most_joins: int = MOST_JOINS,
-    epsilon: float = 0.0,
-) -> _Decision:
-    """What is to be chosen on a core without memory rows."""
-    # `None` means that a table would be too large: networks like chains are never that, others may be.
-    exact = eliminate(core, largest_table)
-    if exact is not None:
-        positions, largest = exact
-        return _Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
-    labels = ByLabels(most_joins)
-    outcome = solve_exactly(core, budget, gap=epsilon, rounds=labels)
-    best, bound = outcome.positions, outcome.bound
-    # Message passing gives a bound and a choice in any case, also where labels and the integer program ran out of time.
-    if not outcome.optimal or best is None:
-        suggested, below = bounded(core)
-        bound = max(bound, below)
-        best = suggested if best is None else min(best, suggested, key=core.cost)
-    return _Decision(best, bound, {"method": labels.method, **labels.statistics()})

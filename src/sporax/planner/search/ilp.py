@@ -21,8 +21,7 @@ from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.exact import bound_below, solve_within
 from sporax.planner.search.recursive import one_axis_after_another
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.solver import Solution, solve
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.loops.inline import InlinedStep, inline_loops
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import SearchResult
 
 P = ParamSpec("P")
 Result = TypeVar("Result", SearchResult, tuple[SearchResult, ...])

@@ -33,13 +33,12 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.inlined_loops import inside_loops
-from sporax.planner.search.limit.limit import is_large, least_cost, relaxed
+from sporax.planner.search.limit.limit import is_large, lagrangian_plan, least_cost
 from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
-from sporax.planner.search.space.result import SearchResult
 from sporax.planner.search.space.shardings import Units, natural_units
 
 Order = tuple[Units, ...]
@@ -273,5 +272,5 @@ def _choose(problem: Problem, to_come: int) -> list[int]:
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     # Tensors can still become smaller by all factors of the later rounds.
-    fitted = relaxed(problem, limit * to_come)
+    fitted = lagrangian_plan(problem, limit * to_come)
     return fitted.chosen if fitted.peak_bytes <= limit * to_come else chosen

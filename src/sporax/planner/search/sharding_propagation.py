@@ -31,8 +31,7 @@ from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.limit import least_cost
 from sporax.planner.search.space.coordinate_descent import CoordinateDescent
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
 
 Seeding = dict[int, int]
 """A candidate for some decisions."""

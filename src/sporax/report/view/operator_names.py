@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from sporax.base.errors import SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
 from sporax.planner.cost.combined_collectives import late_operators

@@ -30,6 +30,7 @@ class Headline:
         limit_bytes: what the plan may use of one device: the limit that was set, or the memory that the hardware has.
         remark: what the figures mean, where that needs a word.
         gathered: which data every device gathers, though it is sharded.
+        hidden: seconds of transfers that programs on such hardware hide behind computing.
     """
 
     script: str = ""
@@ -47,6 +48,7 @@ class Headline:
     limit_bytes: int | None = None
     remark: str = ""
     gathered: str = ""
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

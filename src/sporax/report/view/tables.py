@@ -9,7 +9,7 @@ from sporax.base.text_tables import Section, cost_text, size_text, time_text
 from sporax.report.view.folding import equal_rows, folded
 from sporax.report.view.gradient_names import PREFIX
 from sporax.report.view.operator_names import common_prefix
-from sporax.report.view.plan_view import Headline, OperatorRow, PlanView
+from sporax.report.view.plan_view import Headline, OperatorRow, PlanView, TimePart
 
 _LISTED_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
@@ -115,7 +115,12 @@ def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
 
 def time_section(view: PlanView) -> Section:
     """Where the time of a step goes; without rows where no cost is known."""
-    unit, total = view.headline.unit, sum(part.seconds for part in view.parts)
+    return parts_section(view.parts, view.headline.unit)
+
+
+def parts_section(parts: Sequence[TimePart], unit: str) -> Section:
+    """Parts of the time of a step, with what of them programs hide."""
+    total = sum(part.seconds for part in parts)
     rows = tuple(
         (
             part.name,
@@ -123,7 +128,7 @@ def time_section(view: PlanView) -> Section:
             f"{part.seconds / total:.1%}",
             cost_text(part.hidden_seconds, unit) if part.hidden_seconds else "",
         )
-        for part in view.parts
+        for part in parts
     )
     return Section("Where the time goes", ("part", "predicted", "share", "programs can hide"), rows, right=(1, 2, 3))
 
@@ -192,23 +197,28 @@ def headline_table(head: Headline) -> Section:
     """A headline as a table."""
     if head.seconds is None:
         return Section("", ("", ""), ())
-    is_time = head.unit == "s"
+    is_time, exposed = head.unit == "s", head.seconds - head.hidden
     bound = "" if head.bound is None else f", at best {cost_text(head.bound, head.unit)}"
-    samples = "" if head.samples_per_second is None else f"{head.samples_per_second:,.0f} samples/s"
-    tokens = "" if head.tokens_per_second is None else f", {head.tokens_per_second:,.0f} tokens/s"
     compiled = "" if head.compiled_bytes is None else f" predicted, {size_text(head.compiled_bytes)} compiled"
     limit = "" if head.limit_bytes is None else f" of {size_text(head.limit_bytes)}"
     rows = (
         ("script", head.script),
         ("hardware", head.hardware),
         ("predicted time of a step" if is_time else "cost of a step", cost_text(head.seconds, head.unit) + bound),
-        ("throughput", samples + tokens),
+        ("throughput", _rates(head, head.seconds)),
+        ("with transfers hidden", f"{cost_text(exposed, head.unit)}, {_rates(head, exposed)}" if head.hidden else ""),
         ("model FLOPs utilization", "" if head.mfu is None else f"{100 * head.mfu:#.3g}%"),
         ("peak memory of a device", f"{size_text(head.peak_bytes)}{compiled}{limit}"),
         ("computed whole", head.gathered),
         ("what figures mean", head.remark),
     )
     return Section("", ("", ""), tuple(row for row in rows if row[1]))
+
+
+def _rates(head: Headline, seconds: float) -> str:
+    """Throughput where a step takes so many seconds."""
+    counts = ((head.samples, "samples/s"), (head.tokens, "tokens/s"))
+    return ", ".join(f"{count / seconds:,.0f} {name}" for count, name in counts if count and head.samples_per_second)
 
 
 def totals_section(view: PlanView) -> Section:

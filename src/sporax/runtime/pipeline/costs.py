@@ -28,6 +28,7 @@ from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts,
 from sporax.report.pipeline_summary import PipelineSummary
 from sporax.report.render.pipeline_timeline import Times
 from sporax.report.view.headline import Costs, pipeline_headline
+from sporax.report.view.plan_view import TimePart
 
 
 def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:
@@ -105,8 +106,24 @@ def summarize_pipeline(
     head = pipeline_headline(
         micro.step.graph, micro.num_micro, num_devices, Costs(outcome.seconds, int(peak_bytes), model, None)
     )
-    return PipelineSummary(
-        outcome, micro.num_micro, tuple(others), reason, notes=notes, num_devices=num_devices, headline=head
+    found, parts = (outcome, micro.num_micro, tuple(others), reason), _time_parts(pipeline, model, outcome)
+    return PipelineSummary(*found, notes=notes, num_devices=num_devices, headline=head, parts=parts)
+
+
+def _time_parts(pipeline: PlannedPipeline, model: CostModel, outcome: Outcome) -> tuple[TimePart, ...]:
+    """What the stage that works longest spends a step on, with its wait for others."""
+    busy = [stage.busy_seconds for stage in outcome.stages]
+    totals = {"bubble": outcome.seconds - max(busy)}
+    for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
+        updates, num_micro = chunk.programs.updates, pipeline.micro.num_micro
+        for program in (chunk.programs.forward, chunk.programs.backward, *updates):
+            if stage == busy.index(max(busy)) and not program.is_empty:
+                cost = cost_of(program.step.graph, program.plan, model)
+                for (_, name), seconds in cost.parts.items():
+                    part = "update" if program in updates and name not in cost.collectives else name
+                    totals[part] = totals.get(part, 0.0) + seconds * (1 if program in updates else num_micro)
+    return tuple(
+        TimePart(name, totals[name]) for name in sorted(totals, key=lambda name: -totals[name]) if totals[name] > 0
     )
 
 

@@ -31,7 +31,7 @@ from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_p
 from sporax.runtime.pipeline.hosts import notes_of_hosts
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 from sporax.runtime.pipeline.stage_transfer import is_here, without_shards
-from sporax.runtime.process.defects import defects_told
+from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.variables import InMemory
@@ -146,7 +146,8 @@ class PipelinedStep:
 
     def compile(self, name: str = "") -> CompiledPipeline:
         """Compile the programs of all stages, which have names of their own."""
-        with defects_told("lowering", name or "a pipeline", self.settings):
+        devices_here().check(self.settings.parallel.device_num)
+        with report_internal_errors("lowering", name or "a pipeline", self.settings):
             return compile_pipeline(self.pipeline, self.settings.parallel)
 
     def as_text(self) -> str:

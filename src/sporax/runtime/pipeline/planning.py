@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -82,8 +82,6 @@ def plan_pipeline(
     check_schedule(schedule)
     assigned = assign(micro, schedule.route, stage_of)
     chunks = chunk_graphs(assigned)
-    if micro.trains:
-        _check_parameters(chunks, schedule.route, config)
     levels = update_levels(assigned, chunks)
     num_levels = 1 + max(levels.values(), default=0)
     # Sums and carries that another chunk reads are exported by level 0, so their readers come after it.
@@ -300,16 +298,3 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
             f"in {len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
         )
     return 1 + max(segments)
-
-
-def _check_parameters(chunks: Sequence[ChunkGraph], route: Route, config: ParallelConfig) -> None:
-    """Every stage must have something to train."""
-    learning: set[int] = set()
-    for chunk, (stage, _) in zip(chunks, route, strict=True):
-        if any(isinstance(operator.mark, GradientMark) for operator in chunk.step.graph.operators):
-            learning.add(stage)
-    for stage in range(config.pipeline_stages):
-        if stage not in learning:
-            raise SporaxRuntimeError(
-                f"For 'pipeline_stage', every stage must have a trainable Parameter, but stage {stage} has none."
-            )

@@ -99,14 +99,14 @@ def device_bytes(executable: Any) -> int | None:
     return int(total - needs.alias_size_in_bytes)
 
 
-def may_compile(request: PlanRequest) -> bool:
+def can_compile_for_limit(request: PlanRequest) -> bool:
     """Whether a plan can be compiled here for the devices it is for, and the user has set a limit that it must keep."""
     settings = request.settings
     has_limit = settings.asked_bytes or settings.max_device_bytes or "device_memory_capacity" in settings.cost.changed
-    return bool(has_limit) and are_here(request)
+    return bool(has_limit) and devices_are_local(request)
 
 
-def are_here(request: PlanRequest) -> bool:
+def devices_are_local(request: PlanRequest) -> bool:
     """Whether this process alone drives the devices of a plan, and steps are run and not only planned."""
     if SESSION.plan_only or SESSION.plans_all or dry_run.active() or jax.process_count() > 1:
         return False

@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout

@@ -19,9 +19,8 @@ from typing import Any, Never
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.base.progress import activity, reported
-from sporax.base.suggestions import did_you_mean
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
@@ -38,7 +37,7 @@ from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
-from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, are_here
+from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.nnx_objects import NnxObjects
@@ -52,7 +51,7 @@ from sporax.runtime.planned.user_mesh import (
     under_environment,
     with_types,
 )
-from sporax.runtime.process.defects import defects_told
+from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.session import SESSION
 
 OF_HARDWARE = "hardware"
@@ -259,7 +258,7 @@ def _planned(
 
     # Results that are carried are predicted in the place of their arguments, which donation makes true.
     donated = tuple(sorted({*carry.values(), *called.donated}))
-    with defects_told("planning", "plan"):
+    with report_internal_errors("planning", "plan"):
         return _within_memory(request, under, args, donated) if asked else under(_searched(request))
 
 
@@ -277,7 +276,7 @@ def _within_memory(
         args: its arguments, or their shapes and dtypes.
         donated: positions of the arguments that the compiled program donates.
     """
-    if not are_here(request):
+    if not devices_are_local(request):
         return under(_searched(request))
 
     def lowered(result: PlanResult) -> FunctionForArguments:

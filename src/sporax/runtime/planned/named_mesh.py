@@ -17,8 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
-from sporax.base.errors import SporaxValueError
-from sporax.base.suggestions import did_you_mean
+from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, prime_mesh
 

@@ -21,8 +21,8 @@ from sporax.report.questions import PlannedGraph
 from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.step import PlannedStep
-from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, applied
-from sporax.runtime.process.defects import defects_told
+from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, run_passes
+from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.session import SESSION
 
 
@@ -99,8 +99,8 @@ def plan_step(
     with reported(speaks=jax.process_index() == 0), activity("planning a step"):
         jaxpr = jax.make_jaxpr(function)(*structs) if traced is None else traced
         state = StepState(name, jaxpr, tuple(arguments), num_updated, settings, tags)
-        with defects_told("planning", name, settings):
-            planned = applied(STEP_PASSES, state).planned
+        with report_internal_errors("planning", name, settings):
+            planned = run_passes(STEP_PASSES, state).planned
     assert planned is not None
     if isinstance(planned, PipelinedStep):
         _warn_of(planned.warnings())

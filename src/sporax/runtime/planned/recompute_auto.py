@@ -22,7 +22,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.ingest import ingest
-from sporax.lowering.passes.pass_order import passed
+from sporax.lowering.passes.pass_order import run_rewrites
 from sporax.lowering.passes.recompute.recompute import PlanFacts
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
 from sporax.lowering.passes.recompute.recompute_choice import Choice, PlanIt, choose_recomputation
@@ -69,7 +69,7 @@ def chosen_for_plan(
     return choose_recomputation(
         program,
         facts,
-        lambda chosen: passed(program, tags, facts, chosen)[0],
+        lambda chosen: run_rewrites(program, tags, facts, chosen)[0],
         plan_it,
         model_of,
         device_memory(settings, profile),
@@ -98,7 +98,7 @@ def peak_of_one_device(
     leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
     closed = jax.make_jaxpr(lambda *value: jax.tree.leaves(program(*jax.tree.unflatten(tree, value))))(*leaves)
     # Of all passes only recomputation changes what the device holds with everything on it.
-    rewritten = passed(flat(closed), tags & {"recompute"})[0]
+    rewritten = run_rewrites(flat(closed), tags & {"recompute"})[0]
     backend = _backend_here()
     return memory_of(*_on_one_device(rewritten, _names(written), _names(read)), backend=backend).peak_bytes
 
@@ -156,8 +156,8 @@ def chooser_for_one_device(
         choice = choose_recomputation(
             program,
             None,
-            lambda chosen: passed(program, tags, None, chosen)[0],
-            lambda rewritten, gives_up: _on_one_device(rewritten, _names(written), _names(read)),
+            lambda chosen: run_rewrites(program, tags, None, chosen)[0],
+            lambda rewritten, is_quick: _on_one_device(rewritten, _names(written), _names(read)),
             lambda plan: model,
             device_memory(settings, profile),
         )

@@ -35,7 +35,7 @@ from sporax.report.view.headline import utilization
 from sporax.runtime.devices.global_view import Argument, devices_here, place_data
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.process import step_verification
-from sporax.runtime.process.defects import defects_told
+from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.host_memory import check_room, chosen_variables, limits_of
@@ -114,14 +114,14 @@ class PlannedStep(Answers):
 
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
-        with defects_told("lowering", self.jitted.__name__, self.settings):
+        with report_internal_errors("lowering", self.jitted.__name__, self.settings):
             return self.jitted.lower(*self.structs())  # type: ignore[no-any-return]  # of `jax.jit`
 
     def compile(self, name: str) -> Any:
         """The program of all devices, compiled; `name` is what messages call it."""
         executable = self.executable
         if executable is None:
-            with defects_told("lowering", name, self.settings):
+            with report_internal_errors("lowering", name, self.settings):
                 executable = step_verification.compiled(self.jitted, name, self.structs())
         return VerifiedFirst(executable, self._verified) if is_asked() else executable
 

@@ -36,13 +36,13 @@ from sporax.lowering.ingest.regather import regather_weights
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
-from sporax.lowering.passes.pass_order import flat_for_plan, passed
+from sporax.lowering.passes.pass_order import flat_for_plan, run_rewrites
 from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options
 from sporax.lowering.passes.recompute.plan_facts import Roles, host_notes, plan_facts, recomputation_notes
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
-from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_memory, is_near, make_plan
+from sporax.planner import PlanRequest, PlanResult, PlanTooLargeError, device_memory, is_close_to_limit, make_plan
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
@@ -60,7 +60,7 @@ from sporax.runtime.devices.global_view import (
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
-from sporax.runtime.planned.compiled_plans import CompiledPlans, may_compile
+from sporax.runtime.planned.compiled_plans import CompiledPlans, can_compile_for_limit
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts
 from sporax.runtime.session import SESSION
@@ -115,13 +115,13 @@ class StepState:
         return [(argument.role, argument.name) for argument in self.arguments]
 
     @property
-    def step(self) -> Ingested:
+    def ingested(self) -> Ingested:
         """The program as a graph, which `read` makes."""
         assert self.read is not None
         return self.read
 
     @property
-    def found(self) -> PlanResult:
+    def plan_result(self) -> PlanResult:
         """The plan, which `plan` makes."""
         assert self.result is not None
         return self.result
@@ -130,7 +130,7 @@ class StepState:
 Pass = Callable[[StepState], StepState]
 
 
-def applied(passes: Sequence[Pass], state: StepState) -> StepState:
+def run_passes(passes: Sequence[Pass], state: StepState) -> StepState:
     """The state after all of these passes, one after another."""
     return reduce(lambda before, one: one(before), passes, state)
 
@@ -168,12 +168,12 @@ def rewrite(state: StepState) -> StepState:
     may_be_rows = not (parallel.enable_parallel_optimizer or parallel.pipeline_stages > 1)
     semi_auto = parallel.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL
     program = by_rows_for_plan(program) if may_be_rows and semi_auto else without_row_updates(program)
-    facts = plan_facts(program, partial(_first_plan, state), state.roles, partial(_plan_of_round, state.settings))
+    facts = plan_facts(program, partial(_first_plan, state), state.roles, partial(plan_micro_batch, state.settings))
     trial = partial(_trial_plan, state)
     choice = chosen_for_plan(program, tags, facts, trial, state.settings) if AUTO in tags else Choice()
     # In a pipeline activations wait between programs, which are not known yet.
     applied = tags - (WAITING if parallel.pipeline_stages > 1 else set())
-    jaxpr, recomputed = passed(program, applied, facts, choice.chosen)
+    jaxpr, recomputed = run_rewrites(program, applied, facts, choice.chosen)
     return replace(state, jaxpr=jaxpr, notes=(*choice.notes, *recomputation_notes(recomputed)))
 
 
@@ -182,18 +182,18 @@ def _first_plan(state: StepState, program: ClosedJaxpr) -> tuple[OperatorGraph, 
     # Of a pipeline, too, as of one step over all devices.
     parallel = replace(state.settings.parallel, pipeline_stages=1)
     settings = replace(state.settings, parallel=parallel)
-    first = applied(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
-    return first.step.graph, first.found.plan
+    first = run_passes(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
+    return first.ingested.graph, first.plan_result.plan
 
 
-def _trial_plan(state: StepState, program: ClosedJaxpr, gives_up: bool) -> tuple[OperatorGraph, Plan]:
+def _trial_plan(state: StepState, program: ClosedJaxpr, is_quick: bool) -> tuple[OperatorGraph, Plan]:
     """The plan of a choice of what is computed again."""
-    settings = replace(state.settings, is_trial=gives_up)
-    trial = applied(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
-    return trial.step.graph, trial.found.plan
+    settings = replace(state.settings, is_trial=is_quick)
+    trial = run_passes(TRIAL_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
+    return trial.ingested.graph, trial.plan_result.plan
 
 
-def _plan_of_round(settings: PlanSettings, program: ClosedJaxpr, roles: Roles) -> tuple[OperatorGraph, Plan]:
+def plan_micro_batch(settings: PlanSettings, program: ClosedJaxpr, roles: Roles) -> tuple[OperatorGraph, Plan]:
     """A plan of one round of the loops over micro batches, for the devices of one stage."""
     inner = of_one_stage(settings)
     config, graph = inner.parallel, ingest(program, roles).graph
@@ -224,21 +224,21 @@ def read(state: StepState) -> StepState:
 def arrange_axes(state: StepState) -> StepState:
     """The devices, with their axes in the order for which fewest strategies need slices in another order."""
     config = state.settings.parallel
-    return replace(state, mesh=arranged_for(state.step.graph, devices_here().mesh(config), config.dataset_strategy))
+    return replace(state, mesh=arranged_for(state.ingested.graph, devices_here().mesh(config), config.dataset_strategy))
 
 
 @_one_stage
 def check_tables(state: StepState) -> StepState:
     """The parts of tables that the user has split by hand."""
-    inputs = state.step.graph.inputs[len(state.step.constants) :]
+    inputs = state.ingested.graph.inputs[len(state.ingested.constants) :]
     made = {entry.tensor for entry, argument in zip(inputs, state.arguments, strict=True) if argument.from_values}
-    return replace(state, tables=check_splits(state.step.graph, state.mesh.num_devices, made))
+    return replace(state, tables=check_splits(state.ingested.graph, state.mesh.num_devices, made))
 
 
 @_one_stage
 def take_blocks(state: StepState) -> StepState:
     """Tables in uneven parts as blocks of equal size."""
-    step, blocked = in_blocks(state.step)
+    step, blocked = in_blocks(state.ingested)
     return replace(state, read=step, blocked=blocked)
 
 
@@ -248,7 +248,7 @@ def gather_again(state: StepState) -> StepState:
     config = state.settings.parallel
     if not (config.enable_parallel_optimizer and config.optimizer_level == "level3"):
         return state
-    return replace(state, read=regather_weights(state.step))
+    return replace(state, read=regather_weights(state.ingested))
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan
@@ -258,7 +258,7 @@ def gather_again(state: StepState) -> StepState:
 def plan(state: StepState) -> StepState:
     """The plan of a step of one stage, whose compiled program keeps a limit that the user has set."""
     request = _request(state)
-    if not (state.is_final and may_compile(request)):
+    if not (state.is_final and can_compile_for_limit(request)):
         return replace(state, result=agreed_plan(request))
     trials = CompiledPlans(partial(_lowered, state), state.name)
     result = agreed_plan(request, trials.measure)
@@ -267,7 +267,7 @@ def plan(state: StepState) -> StepState:
 
 def _lowered(state: StepState, result: PlanResult) -> PlannedStep | None:
     """The step under a plan; None where a part of it is in host memory, which compilers may count with the device's."""
-    planned = applied((send_to_hosts, lower), replace(state, result=result)).planned
+    planned = run_passes((send_to_hosts, lower), replace(state, result=result)).planned
     return planned if isinstance(planned, PlannedStep) and not planned.uses_hosts() else None
 
 
@@ -277,7 +277,7 @@ def plan_stages(state: StepState) -> StepState:
     settings, tags = state.settings, state.tags
     hosts = partial(on_hosts, arguments=state.arguments, tags=tags, peaks=partial(peaks_of, settings=settings))
     waits, profile = SAVED_ON_HOSTS in tags, devices_here().profile(settings)
-    pipeline = plan_pipeline(state.step, _unsharded(state.arguments), settings, profile, agreed_plan, hosts, waits)
+    pipeline = plan_pipeline(state.ingested, _unsharded(state.arguments), settings, profile, agreed_plan, hosts, waits)
     return replace(state, pipeline=replace(pipeline, options=compiler_options(tags)))
 
 
@@ -286,7 +286,7 @@ def _request(state: StepState) -> PlanRequest:
 
     Variables stay where they are in steps that do not compute gradients; otherwise their users decide.
     """
-    graph, mesh, settings = state.step.graph, state.mesh, state.settings
+    graph, mesh, settings = state.ingested.graph, state.mesh, state.settings
     inputs = graph.inputs[len(graph.inputs) - len(state.arguments) :]
     has_gradients = any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
     placements: dict[int, Placement] = {}
@@ -323,12 +323,12 @@ def _unsharded(arguments: Sequence[Argument]) -> frozenset[str]:
 @_one_stage
 def check_memory(state: StepState) -> StepState:
     """Strategies may go beyond the limit; a search keeps it by itself."""
-    limit, result = state.settings.asked_bytes, state.found
+    limit, result = state.settings.asked_bytes, state.plan_result
     if not limit or result.search is not None:
         return state
-    needed = memory_of(state.step.graph, result.plan, backend=_backend(state)).peak_bytes
+    needed = memory_of(state.ingested.graph, result.plan, backend=_backend(state)).peak_bytes
     trials = CompiledPlans(partial(_lowered, state), state.name)
-    if state.is_final and is_near(needed, limit) and may_compile(result.request):
+    if state.is_final and is_close_to_limit(needed, limit) and can_compile_for_limit(result.request):
         needed = trials.measure(result) or needed
     _check_memory(needed, state.settings, "with these strategies the plan")
     return replace(state, executable=trials.executable_of(result.plan))
@@ -336,7 +336,7 @@ def check_memory(state: StepState) -> StepState:
 
 def _backend(state: StepState) -> Backend:
     """The compiler of the devices that the step is planned for."""
-    return backend_of(state.found.request.profile.compiler)
+    return backend_of(state.plan_result.request.profile.compiler)
 
 
 @_stages
@@ -362,36 +362,38 @@ def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
 @_one_stage
 def send_to_hosts(state: StepState) -> StepState:
     """The variables that are in host memory between steps."""
-    placements = state.found.plan.inputs[len(state.step.constants) :]
-    sent = sent_to_hosts(state.arguments, state.tags, state.step.graph, state.found.plan, placements, _backend(state))
+    placements = state.plan_result.plan.inputs[len(state.ingested.constants) :]
+    sent = sent_to_hosts(
+        state.arguments, state.tags, state.ingested.graph, state.plan_result.plan, placements, _backend(state)
+    )
     return replace(state, arguments=tuple(sent))
 
 
 @_one_stage
 def add_notes(state: StepState) -> StepState:
     """What people should know of the step becomes a part of its plan."""
-    names = {entry.tensor: entry.name for entry in state.step.graph.inputs}
+    names = {entry.tensor: entry.name for entry in state.ingested.graph.inputs}
     tables = (
         f"{names[tensor]}: {rows.num_rows} rows in parts of {rows.rows}, kept in blocks of {rows.block}"
         for tensor, rows in state.tables.items()
         if not rows.is_even
     )
-    plan = state.found.plan
+    plan = state.plan_result.plan
     notes = (*plan.notes, *tables, *_notes_of_alltoall(state), *state.notes)
-    return replace(state, result=replace(state.found, plan=replace(plan, notes=notes)))
+    return replace(state, result=replace(state.plan_result, plan=replace(plan, notes=notes)))
 
 
 def _notes_of_alltoall(state: StepState) -> Iterator[str]:
     """What it costs that the settings forbid all-to-all, where a plan is all that is asked for."""
-    request = state.found.request
+    request = state.plan_result.request
     parallel = request.settings.parallel
     if not (SESSION.plan_only and state.is_final) or parallel.enable_alltoall:
         return
     settings = replace(request.settings, parallel=replace(parallel, enable_alltoall=True))
     with suppress(PlanTooLargeError):
-        allowed, here = make_plan(replace(request, settings=settings)).predicted, state.found.predicted
+        allowed, here = make_plan(replace(request, settings=settings)).predicted, state.plan_result.predicted
         if allowed < _WORTH_A_NOTE * here:
-            unit = unit_of(state.found.model)
+            unit = unit_of(state.plan_result.model)
             yield (
                 f"'enable_alltoall=True' would give {cost_text(allowed, unit)} in place of {cost_text(here, unit)}: without it, "
                 "tensors whose sharding goes to another dimension are gathered"
@@ -404,7 +406,7 @@ def _notes_of_alltoall(state: StepState) -> Iterator[str]:
 @_one_stage
 def lower(state: StepState) -> StepState:
     """One program for all devices."""
-    step, plan, settings, num_updated = state.step, state.found.plan, state.settings, state.num_updated
+    step, plan, settings, num_updated = state.ingested, state.plan_result.plan, state.settings, state.num_updated
     # A plan's first inputs are the constants of the trace, which are no arguments.
     first = len(step.constants)
     shardings = tuple(sharding_of(place, state.mesh) for place in plan.inputs[first:])
@@ -422,7 +424,7 @@ def lower(state: StepState) -> StepState:
     # Between steps such variables are in host memory, so the program takes them from there.
     shardings = tuple(on_host[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
-    arguments, search = _without_values(state.arguments), state.found.search
+    arguments, search = _without_values(state.arguments), state.plan_result.search
     planned = PlannedStep(step, plan, jitted, arguments, shardings, settings, search, blocked, state.executable)
     return replace(state, planned=planned)
 
@@ -463,7 +465,7 @@ def save_strategies(state: StepState) -> StepState:
     """The files that the settings ask for."""
     # A step that is planned for information only must not overwrite the script's files.
     if not SESSION.plans_all and isinstance(state.planned, PlannedStep):
-        SESSION.announce_step(state.planned, state.found.keeps)
+        SESSION.announce_step(state.planned, state.plan_result.keeps)
     return state
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 """Opcodes by which devices communicate; "-start" is added where they are asynchronous, and the "-done" half says nothing new."""

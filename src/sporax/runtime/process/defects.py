@@ -3,9 +3,9 @@
 Problem: a `KeyError` from inside the planner says nothing to a user: not that the program is correct, not which operator was
 looked at, and not how to go on.
 
-Method: what is ours alone (everything after the user's function was traced) runs inside `defects_told`. An exception that is
-neither an error of ours nor one of the machine (files, memory, XLA) becomes a `SporaxDefectError` with the exception as its
-cause. The operator is the one that the innermost function held when it failed.
+Method: what is ours alone (everything after the user's function was traced) runs inside `report_internal_errors`. An exception
+that is neither an error of ours nor one of the machine (files, memory, XLA) becomes a `SporaxDefectError` with the exception as
+its cause. The operator is the one that the innermost function held when it failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagati
 
 
 @contextmanager
-def defects_told(activity: str, name: str, settings: PlanSettings | None = None) -> Iterator[None]:
+def report_internal_errors(activity: str, name: str, settings: PlanSettings | None = None) -> Iterator[None]:
     """Turn exceptions that only a defect of Sporax can cause into one that says so.
 
     Args:

@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.base.progress import activity, reported
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.runtime.process.compiled_text import COLLECTIVES

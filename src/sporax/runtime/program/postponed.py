@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime import program as programs
 from sporax.runtime.session import SESSION
@@ -35,7 +35,7 @@ _MOST = 8
 
 
 @dataclass(slots=True)
-class Postponed:
+class DeferredGradients:
     """Gradients that were asked for and are not planned yet.
 
     Attributes:
@@ -87,7 +87,7 @@ def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf, found.result
     )
     SESSION.postponed[:] = [entry for entry in SESSION.postponed if not entry.taken]
-    SESSION.postponed.append(Postponed(program, args, kwargs, _holders(result)))
+    SESSION.postponed.append(DeferredGradients(program, args, kwargs, _holders(result)))
     if len(SESSION.postponed) > _MOST:
         plan_rest()
     return result
@@ -131,7 +131,7 @@ def plan_rest() -> None:
         rest[0].plan_alone()
 
 
-def _match(leaves: list[Any]) -> tuple[Postponed, list[int | None], bool] | None:
+def _match(leaves: list[Any]) -> tuple[DeferredGradients, list[int | None], bool] | None:
     """Whose results these are, at which positions, and whether exactly they."""
     if not leaves:
         return None

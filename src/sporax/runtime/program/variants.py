@@ -27,7 +27,7 @@ from sporax.runtime import world
 from sporax.runtime.devices import global_view
 from sporax.runtime.program.discovery import Discovery, discover
 from sporax.runtime.program.variant import Signature, Variant, inputs_of, note_results
-from sporax.runtime.ranks import first_values, joint_arrays, local_ranks, placed_calls
+from sporax.runtime.ranks import initial_broadcast, joint_arrays, local_ranks, placed_calls
 from sporax.runtime.state import frames
 from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
@@ -76,7 +76,7 @@ def jit_program(
     """The pure program of a variant, rewritten and handed to `jax.jit`; and how it takes its variables."""
     program = pure(function, variant, name, planned=False)
     # These are facts about the program and no passes.
-    passes = variant.tags - {placed_calls.TAG, first_values.TAG}
+    passes = variant.tags - {placed_calls.TAG, initial_broadcast.TAG}
     options = compiler_options(passes) if passes else {}
     storage = _storage(variant)
     # Stacks change how variables are stored, which neither joint programs nor files support.
@@ -227,8 +227,8 @@ def new_variant(
 def _prepare_variables(variant: Variant, arrays: list[jax.Array]) -> None:
     """Bring variables to one form, and to equal values where ranks must begin with such."""
     local_ranks.settle((*variant.written, *variant.read), arrays)
-    if first_values.TAG in variant.tags:
-        first_values.agree((*variant.written, *variant.read))
+    if initial_broadcast.TAG in variant.tags:
+        initial_broadcast.agree((*variant.written, *variant.read))
 
 
 def discovered(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 Key = tuple[int, int]
 Shape = tuple[int, ...]

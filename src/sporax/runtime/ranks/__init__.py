@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sporax.runtime.ranks import collectives, first_values, flat_buffers, placed_calls, point_to_point
+    from sporax.runtime.ranks import collectives, flat_buffers, initial_broadcast, placed_calls, point_to_point
 
-__all__ = ["collectives", "first_values", "flat_buffers", "placed_calls", "point_to_point"]
+__all__ = ["collectives", "initial_broadcast", "flat_buffers", "placed_calls", "point_to_point"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__, {}, modules=__all__)

@@ -27,7 +27,7 @@ from jax import lax
 from jax.tree_util import PyTreeDef
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective

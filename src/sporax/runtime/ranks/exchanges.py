@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.lowering.execute.reductions import EXTREMES, sum_in_order
 from sporax.runtime import world
 from sporax.runtime.process import dry_run

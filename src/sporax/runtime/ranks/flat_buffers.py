@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.runtime.ranks import collectives
 from sporax.runtime.ranks.groups import Group

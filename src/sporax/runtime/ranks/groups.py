@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames

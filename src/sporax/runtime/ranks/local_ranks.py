@@ -29,7 +29,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.lowering import passes
 from sporax.runtime import world
 from sporax.runtime.process.dry_run import say

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective
 from sporax.runtime.ranks.exchanges import Axis, from_root, refused

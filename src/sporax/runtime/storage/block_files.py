@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage.host_memory import chosen_variables

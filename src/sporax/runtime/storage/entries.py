@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 MAX_DIMS = 32
 """More dimensions than any array here can have."""

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from sporax.base.atomic_file import atomic_write
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.storage.slices import Slice, SliceEntry, SliceSource, placed
 from sporax.runtime.storage.tensor_files import StoredTensor, open_safetensors, write_safetensors
 

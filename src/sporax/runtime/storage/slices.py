@@ -22,7 +22,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.state import frames
 from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile

@@ -19,7 +19,7 @@ import numpy as np
 
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.runtime.storage import safetensors_format
 from sporax.runtime.storage.entries import CorruptCheckpointError, Region, Shape, region_shape
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import jax
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")

@@ -12,7 +12,7 @@ from sporax.ir.graph import Role
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
-from sporax.lowering.passes.pass_order import flat_for_plan, passed
+from sporax.lowering.passes.pass_order import flat_for_plan, run_rewrites
 from sporax.lowering.passes.recompute.recompute_choice import choose_recomputation
 from sporax.planner import PlanRequest, cost_model, make_plan
 from sporax.planner.memory.peak import memory_of
@@ -36,7 +36,7 @@ def program():
     return flat_for_plan(jax.make_jaxpr(jax.grad(loss))(W))
 
 
-def plan_it(closed, gives_up=False):
+def plan_it(closed, is_quick=False):
     graph = ingest(closed, [(Role.PARAMETER, "w")]).graph
     whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
     return graph, make_plan(PlanRequest(graph, MESH, PlanSettings(CONFIG), load_profile("cpu"), whole)).plan
@@ -45,12 +45,18 @@ def plan_it(closed, gives_up=False):
 def choose(closed, limit, plan=plan_it, **options):
     model = cost_model(PlanSettings(CONFIG), MESH, load_profile("cpu"))
     return choose_recomputation(
-        closed, None, lambda choice: passed(closed, set(), None, choice)[0], plan, lambda plan: model, limit, **options
+        closed,
+        None,
+        lambda choice: run_rewrites(closed, set(), None, choice)[0],
+        plan,
+        lambda plan: model,
+        limit,
+        **options,
     )
 
 
 def peak(closed, choice=None):
-    return memory_of(*plan_it(passed(closed, set(), None, choice)[0]), XLA_CPU).peak_bytes
+    return memory_of(*plan_it(run_rewrites(closed, set(), None, choice)[0]), XLA_CPU).peak_bytes
 
 
 def test_nothing_is_computed_again_where_everything_fits():
@@ -71,7 +77,7 @@ def test_the_choice_fits_the_limit():
 
 @pytest.mark.parametrize("layout_is_free", [False, True])
 def test_what_has_no_plan_is_the_error_of_planning(layout_is_free):
-    def nowhere(closed, gives_up):
+    def nowhere(closed, is_quick):
         raise SporaxRuntimeError("For 'search', no plan fits.")
 
     with pytest.raises(SporaxRuntimeError, match=r"^For 'search', no plan fits\.$"):
@@ -79,8 +85,8 @@ def test_what_has_no_plan_is_the_error_of_planning(layout_is_free):
 
 
 def test_a_search_that_gave_up_is_a_choice_that_does_not_fit():
-    def with_much_recomputation(closed, gives_up):
-        if gives_up and len(closed.jaxpr.eqns) == len(program().jaxpr.eqns):
+    def with_much_recomputation(closed, is_quick):
+        if is_quick and len(closed.jaxpr.eqns) == len(program().jaxpr.eqns):
             raise SporaxRuntimeError("For 'search', no plan was found soon.")
         return plan_it(closed)
 

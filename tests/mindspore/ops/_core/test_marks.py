@@ -7,7 +7,7 @@ import pytest
 
 import sporax
 from sporax.mindspore import ops
-from sporax.mindspore.ops._core.marks import MARKS
+from sporax.mindspore.ops._core.marking import MARKS
 
 WRONG = {
     "recompute": ["yes", 1],

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from sporax.base.made_later import MadeLater
+from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import Tensor, ops
 from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operator, operator
 
@@ -25,8 +25,8 @@ def fresh():
 def test_defining_an_operator_reads_no_signature(fresh):
     kernel, primitive = fresh
     assert not {"__signature__", "operands"} & vars(kernel).keys()
-    assert isinstance(vars(primitive)["__init__"], MadeLater)
-    assert isinstance(vars(Tensor)["never_used"], MadeLater)
+    assert isinstance(vars(primitive)["__init__"], LazyMembers)
+    assert isinstance(vars(Tensor)["never_used"], LazyMembers)
 
 
 def test_the_forms_of_an_operator_have_their_signatures_and_work(fresh):

@@ -48,6 +48,8 @@ def test_tensors_are_saved_under_a_number(how, tmp_path, monkeypatch):
 def test_what_cannot_be_saved_is_refused():
     with pytest.raises(ValueError, match="'input_output' must be 'in' or 'out', but got 'all'"):
         ops.TensorDump("all")
+    with pytest.warns(UserWarning, match="side_effect_io"):
+        assert isinstance(ops.TensorDump().add_prim_attr("side_effect_io", False), TensorDump)
     for arguments in ((3, Tensor([1.0])), ("x", [1.0])):
         with pytest.raises(TypeError, match="For 'TensorDump'"):
             ops.tensordump(*arguments)

@@ -1,11 +1,13 @@
 """Fused attention against a softmax written out in numpy, in all layouts, and sharded over devices."""
 
+import jax
 import numpy as np
 import pytest
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import Tensor, nn, ops
+from sporax.mindspore.common.tensor import wrap
 
 BATCH, HEADS, KEY_HEADS, ROWS, COLUMNS, SIZE = 2, 4, 2, 3, 8, 2
 SCALE = 0.5
@@ -69,6 +71,14 @@ def test_gradients_are_those_of_operators():
     inputs = tuple(map(Tensor, (QUERY, KEY, VALUE)))
     for ours, theirs in zip(ms.grad(fused, (0, 1, 2))(*inputs), ms.grad(written_out, (0, 1, 2))(*inputs), strict=True):
         assert_close(ours, theirs.asnumpy(), rtol=1e-4)
+
+
+def test_scores_are_not_saved_for_the_backward_pass():
+    def attention(*arrays):
+        return ops.flash_attention_score(*map(wrap, arrays), HEADS, input_layout="BNSD", sparse_mode=2).raw
+
+    _, pullback = jax.vjp(attention, *[np.ones((1, HEADS, 64, 8), np.float32)] * 3)
+    assert max(saved.size for saved in jax.tree.leaves(pullback)) < 64 * 64
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

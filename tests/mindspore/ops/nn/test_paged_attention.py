@@ -5,6 +5,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn, ops
+from sporax.mindspore.communication import init
 
 BLOCKS, BLOCK_SIZE, HEADS, SIZE = 6, 2, 2, 4
 LENGTHS = (3, 4)
@@ -58,6 +59,37 @@ def test_rows_go_to_their_slots_and_padding_nowhere(mode, random):
         flat = cache.asnumpy().reshape(-1, HEADS, SIZE)
         np.testing.assert_array_equal(flat[[5, 0]], rows.asnumpy()[[0, 2]])
         assert np.count_nonzero(flat) == 2 * HEADS * SIZE
+
+
+@pytest.mark.parametrize(
+    ("rows", "entry"), [((4, 2, SIZE), (1, 2, 1)), ((4, 2 * SIZE), (1, 2)), ((2, 2, 2 * SIZE), (1, 1, 2))]
+)
+def test_caches_are_sharded_by_heads(random, rows, entry):
+    """As MindSpore's strategy says: an entry for each of the five inputs."""
+    key, value = (random.randn(*rows).astype(np.float32) for _ in range(2))
+
+    def written(*strategy):
+        write, held = ops.ReshapeAndCache(), caches()
+        write.shard(strategy) if strategy else None
+
+        class Net(nn.Cell):
+            def __init__(self):
+                super().__init__()
+                self.keys, self.values = held
+
+            def construct(self, key, value, slot):
+                return write(key, value, self.keys, self.values, slot)
+
+        Net()(Tensor(key), Tensor(value), Tensor([5, -1, 0, 3], ms.int32))
+        return [cache.asnumpy() for cache in held]
+
+    alone, cache = written(), (1, 1, 2, 1)
+    init()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", dataset_strategy="full_batch")
+    np.testing.assert_array_equal(written(entry, entry, cache, cache, (1,)), alone)
+    with pytest.raises(RuntimeError, match="must stay whole"):
+        written(entry, entry, cache, cache, (2,))
 
 
 @pytest.mark.parametrize("shape", [(2, 4, SIZE), (2, 4 * SIZE), (2, 1, 4 * SIZE)])

@@ -9,7 +9,7 @@ import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn, ops
 from sporax.mindspore.communication import get_rank, init
 from sporax.mindspore.train import load_checkpoint, load_param_into_net, save_checkpoint
-from sporax.mindspore.train._stored.files import stored_values
+from sporax.mindspore.train._stored import stored_values
 
 init()
 rank, folder = get_rank(), Path(sys.argv[1])

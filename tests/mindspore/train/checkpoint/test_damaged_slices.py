@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.train import load_checkpoint, load_param_into_net
-from sporax.mindspore.train._stored.slice_files import write_rank_file
+from sporax.mindspore.train._stored import write_rank_file
 from sporax.mindspore.train.checkpoint.loading import load_source_into_net
 from sporax.mindspore.train.checkpoint.stores import complete
 from sporax.runtime.storage.slice_directory import open_directory, write_slices

@@ -10,7 +10,7 @@ from sharded_recipes import W1, W2
 
 from sporax.mindspore import Tensor
 from sporax.mindspore.train import _ckpt_format, load_checkpoint, save_checkpoint
-from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, write_stream
 from sporax.runtime.storage.tensor_files import StoredTensor
 
 FORMATS = ["ckpt", "safetensors"]

@@ -18,7 +18,7 @@ from sporax.mindspore.train import (
     save_checkpoint,
     unified_safetensors,
 )
-from sporax.mindspore.train._stored.files import open_checkpoint
+from sporax.mindspore.train._stored import open_checkpoint
 from sporax.mindspore.train.checkpoint import loading
 from sporax.mindspore.train.checkpoint.loading import UnslicedFiles, load_source_into_net
 

@@ -47,7 +47,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     return log_of(folder, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -> None:
     assert set(losses(expected)) == set(range(1, 13))
@@ -62,7 +61,6 @@ def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_ranks_that_get_a_signal_save_at_one_step_and_exit_well(tmp_path: Path, expected: str) -> None:
     """Files every 100 steps: what is resumed from is what `OnRequestExit` has saved."""
     settings = {"MS_ENABLE_GRACEFUL_EXIT": "1", "SAVE_STEPS": "100"}
@@ -103,7 +101,6 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_a_rank_that_is_started_again_rejoins(tmp_path: Path, expected: str) -> None:
     folder = tmp_path / "killed"
     (folder / "logs").mkdir(parents=True)

@@ -99,7 +99,6 @@ def test_a_killed_job_goes_on_as_if_nothing_had_happened(
     assert elastic == {step: pytest.approx(expected[step], rel=1e-6) for step in (0, *range(4, 9))}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif("orbax" not in STORES, reason="needs sporax[orbax]")
 def test_a_killed_job_goes_on_from_what_orbax_wrote(whole: tuple[Path, Job], again: Job) -> None:
     expected = losses_of(whole[1], "files")
@@ -107,7 +106,6 @@ def test_a_killed_job_goes_on_from_what_orbax_wrote(whole: tuple[Path, Job], aga
 
 
 @pytest.mark.full
-@pytest.mark.slow
 def test_the_number_of_ranks_changes_while_the_batch_divides(
     tmp_path: Path, whole: tuple[Path, Job], alone: tuple[Path, Job], again: Job
 ) -> None:

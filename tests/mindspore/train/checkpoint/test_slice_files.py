@@ -18,8 +18,7 @@ from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.mindspore import Parameter, Tensor, nn, ops
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.train import load_checkpoint, load_param_into_net
-from sporax.mindspore.train._stored.files import stored_values
-from sporax.mindspore.train._stored.slice_files import sibling, write_rank_file
+from sporax.mindspore.train._stored import sibling, stored_values, write_rank_file
 from sporax.runtime.storage import placed_variables
 from sporax.runtime.storage.entries import CheckpointEntry
 from sporax.runtime.storage.slices import RankPlace, held_slices

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from job_environment import job_environment
 
 from forked_commands import run_forked
@@ -17,7 +16,6 @@ JOB = Path(__file__).with_name("sliced_job.py")
 W_BYTES, B_BYTES = 64 * 32 * 4, 32 * 4
 
 
-@pytest.mark.slow
 def test_slices_of_two_ranks(tmp_path: Path) -> None:
     words = ["-m", "sporax", "run", "--worker_num", "2", "--log_dir", str(tmp_path / "logs"), str(JOB), str(tmp_path)]
     result = run_forked([sys.executable, *words], timeout=250, env=job_environment())

@@ -16,7 +16,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.limit import limit as limits
-from sporax.planner.search.limit.limit import fit, is_large, least_cost, relaxed, smallest
+from sporax.planner.search.limit.limit import fit, is_large, lagrangian_plan, least_cost, smallest
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
@@ -67,7 +67,7 @@ def test_a_search_that_may_give_up_says_no_more_than_that_it_found_nothing_soon(
     with pytest.raises(
         SporaxRuntimeError, match=r"^For 'search', a plan must be found soon .* 10 bytes .* got none\.$"
     ):
-        least_cost(problem_of(product(), MESH, memory_bytes=10, gives_up=True), [])
+        least_cost(problem_of(product(), MESH, memory_bytes=10, is_quick=True), [])
 
 
 def test_a_known_choice_that_fits_is_taken_before_giving_up(monkeypatch):
@@ -76,7 +76,7 @@ def test_a_known_choice_that_fits_is_taken_before_giving_up(monkeypatch):
     known = smallest(free)
     assert known.peak_bytes < measured(free, least_cost(free, [])).peak_bytes
     monkeypatch.setattr(limits, "fit", lambda problem, limit: measured(problem, [0] * len(problem.costs)))
-    problem = problem_of(training_step(), mesh, memory_bytes=known.peak_bytes, gives_up=True)
+    problem = problem_of(training_step(), mesh, memory_bytes=known.peak_bytes, is_quick=True)
     assert least_cost(problem, [known.chosen]) == known.chosen
 
 
@@ -95,17 +95,17 @@ def test_problems_are_large_from_a_few_hundred_decisions_on():
 def test_a_plan_that_fits_is_not_changed_by_its_limit():
     problem = problem_of(layers(12), MESH)
     chosen = choose_tied(problem)
-    plan = relaxed(problem, measured(problem, chosen).peak_bytes, tied=True)
+    plan = lagrangian_plan(problem, measured(problem, chosen).peak_bytes, tied=True)
     assert plan.chosen == chosen
 
 
 def test_prices_on_memory_make_the_plan_smaller():
     problem = problem_of(layers(12), MESH)
     free = measured(problem, choose_tied(problem))
-    tight = relaxed(problem, int(0.7 * free.peak_bytes), tied=True)
+    tight = lagrangian_plan(problem, int(0.7 * free.peak_bytes), tied=True)
     assert tight.peak_bytes < free.peak_bytes
     assert problem.seconds(tight.chosen) >= problem.seconds(free.chosen)
-    assert relaxed(problem, int(0.7 * free.peak_bytes), tied=True) is tight  # cached with the problem
+    assert lagrangian_plan(problem, int(0.7 * free.peak_bytes), tied=True) is tight  # cached with the problem
 
 
 def test_the_loop_finds_what_tensors_alone_do_not_show():
@@ -128,7 +128,7 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
     problem = ProblemBuilder(networks.mlp(6, 4096, 4096).graph, mesh, model, options).build()
     limit = 296_960_000
 
-    fits, repaired = relaxed(problem, limit), fit(problem, limit)
+    fits, repaired = lagrangian_plan(problem, limit), fit(problem, limit)
     assert repaired.peak_bytes <= limit
     assert fits.peak_bytes <= limit
     assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(fits.chosen)
@@ -166,6 +166,6 @@ def test_forbidden_candidates_are_not_taken_for_their_memory():
             for costs, candidate in zip(free.costs, least.chosen, strict=True)
         ]
     )
-    plan = relaxed(forbidden, least.peak_bytes)
+    plan = lagrangian_plan(forbidden, least.peak_bytes)
     assert np.isfinite(forbidden.seconds(plan.chosen))
     assert plan.chosen != least.chosen

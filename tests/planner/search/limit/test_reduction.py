@@ -14,7 +14,7 @@ from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search.limit import improvement, reduction
 from sporax.planner.search.limit.improvement import _improved, _Regions, improved
-from sporax.planner.search.limit.limit import relaxed, smallest
+from sporax.planner.search.limit.limit import lagrangian_plan, smallest
 from sporax.planner.search.limit.reduction import _gains, _groups, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.measured_plan import measured, measured_within
@@ -43,11 +43,11 @@ def least(problem, fastest):
 
 
 def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest, least):
-    enough = fastest.peak_bytes // 2
-    half = reduce_memory(problem, fastest, enough)
+    target_bytes = fastest.peak_bytes // 2
+    half = reduce_memory(problem, fastest, target_bytes)
 
     assert least.peak_bytes < fastest.peak_bytes / 4
-    assert least.peak_bytes < half.peak_bytes <= enough
+    assert least.peak_bytes < half.peak_bytes <= target_bytes
     for actual in (half, least):
         check_plan(problem.graph, actual.plan)
         assert memory_of(problem.graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes
@@ -92,7 +92,7 @@ def test_what_is_there_at_the_peak_leads_to_smaller_plans(platform):
     model = Roofline(profile, link_costs(profile, mesh))
     options = SearchOptions(fully_use_devices=True, platform=platform)
     layers = ProblemBuilder(networks.mlp(12, 1024, 128).graph, mesh, model, options).build()
-    start = relaxed(layers, 0)
+    start = lagrangian_plan(layers, 0)
     unled, led = (reduce_memory(layers, start, led=led) for led in (False, True))
     assert led.peak_bytes < 300_000
     assert led.peak_bytes < 0.85 * unled.peak_bytes < 0.85 * start.peak_bytes
@@ -137,7 +137,7 @@ def test_of_equal_layers_only_as_many_change_as_it_takes(led, share):
 @pytest.fixture
 def calls(monkeypatch):
     """How often plans were measured, buffers assigned, and regions decided again."""
-    count = {"measured_within": 0, "heap_offsets": 0, "redecided": 0}
+    count = {"measured_within": 0, "heap_offsets": 0, "reoptimized": 0}
 
     def counting(module, name):
         function = getattr(module, name)
@@ -150,7 +150,7 @@ def calls(monkeypatch):
 
     counting(reduction, "measured_within")
     counting(improvement, "measured_within")
-    counting(improvement, "redecided")
+    counting(improvement, "reoptimized")
     counting(peak, "heap_offsets")
     return count
 
@@ -175,10 +175,10 @@ def test_a_region_is_decided_once_while_nothing_near_it_changes(layers, calls):
     limit = least.peak_bytes * 11 // 10
     regions = _Regions(layers)
     cheap, _ = _improved(layers, least, limit, regions, 400)
-    before = calls["redecided"]
+    before = calls["reoptimized"]
     assert before > 0
     assert _improved(layers, least, limit, regions, 400)[0].chosen == cheap.chosen
-    assert calls["redecided"] == before
+    assert calls["reoptimized"] == before
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

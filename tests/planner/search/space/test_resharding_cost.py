@@ -9,6 +9,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.communication.resharding import redistribute
+from sporax.planner.communication.shortest_path import least_seconds
 from sporax.planner.search.space.resharding_cost import ReshardingCosts
 from sporax.planner.search.space.shardings import placements_of
 
@@ -70,3 +71,50 @@ def test_dimensions_that_are_never_cut_do_not_matter(approximate):
 
     for a, b in pairs():
         assert resharding_costs.seconds(SPEC, a, b) == resharding_costs.seconds(turned, in_between(a), in_between(b))
+
+
+CUBE = DeviceMatrix((2, 2, 2), ("replica", "data", "model"))
+UNEQUAL = LinkCosts(axis_alpha=(1e-5, 1e-6, 1e-6), axis_beta=(1e-10, 1e-11, 1e-11))
+FASTER = LinkCosts(axis_alpha=(1e-6, 1e-6, 1e-6), axis_beta=(1e-11, 1e-11, 1e-11))
+
+
+def everywhere(spec):
+    whole = list(placements_of(spec.shape, CUBE, ((0,), (1,), (2,))))
+    return [*whole, *(Placement(((), *rest), axes) for axes, *rest in (entry.dims for entry in whole) if axes)]
+
+
+def num_searches(links, specs):
+    """Of how many pairs the least time is asked, and how many searches that takes."""
+    places, costs = everywhere(SPEC), ReshardingCosts(CUBE, links)
+    least_seconds.cache_clear()
+    for spec in specs:
+        costs.table(spec, places, places)
+    return len(specs) * len(places) ** 2, least_seconds.cache_info().misses
+
+
+def test_equal_axes_are_searched_once():
+    asked, searches = num_searches(LINKS, [SPEC])
+
+    assert asked == 2116
+    assert searches <= 262
+    # With one slower axis the others are still equal, and what differs is searched anew.
+    assert searches < num_searches(UNEQUAL, [SPEC])[1] <= 558
+    # The same bytes in another shape ask nothing new.
+    assert num_searches(LINKS, [SPEC, TensorSpec((128, 64))])[1] == searches
+
+
+# Where links differ, the direct way is not always the best one, and no search looks for another (1.2 % of the pairs).
+@pytest.mark.parametrize(("links", "share"), [(LINKS, 1.0), (FASTER, 1.0), (UNEQUAL, 0.98)])
+def test_searches_of_equal_axes_find_what_each_would(links, share):
+    costs, places = ReshardingCosts(CUBE, links), everywhere(SPEC)
+    pairs = [*itertools.product(places, places)][::7]
+    best = [redistribute(SPEC.shape, SPEC.itemsize, a, b, CUBE, True, links).seconds for a, b in pairs]
+    found = [costs.seconds(SPEC, a, b) for a, b in pairs]
+
+    assert sum(a == pytest.approx(b) for a, b in zip(found, best, strict=True)) >= share * len(pairs)
+
+
+def test_nothing_is_sent_of_a_tensor_without_elements():
+    table = ReshardingCosts(CUBE, LINKS).table(TensorSpec((0, 8)), [Placement(((0, 1), ()))], [Placement(((), (1, 0)))])
+
+    assert table == 0

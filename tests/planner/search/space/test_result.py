@@ -10,7 +10,7 @@ from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.hardware import load_profile
 from sporax.planner import PlanRequest
 from sporax.planner.search.space.plan_assembly import replicated_plan
-from sporax.planner.search.space.result import SearchResult
+from sporax.planner.search.space.problem import SearchResult
 
 
 def result(bound, optimal):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from solver_graphs import network_of
 
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.graph.network import Determined, Eliminated, Memory
+from sporax.planner.solver.graph.network import Eliminated, Memory, Substitution
 
 SEEDS = st.integers(0, 10**9)
 
@@ -81,6 +81,6 @@ def test_unwinding_undoes_eliminations_latest_first():
     differ = np.array([[9.0, 0.0], [0.0, 9.0]])
     network.trail = [
         Eliminated(0, numbers, np.zeros(2), ((1, numbers, differ),)),
-        Determined(1, 2, numbers, numbers[::-1]),
+        Substitution(1, 2, numbers, numbers[::-1]),
     ]
     assert network.unwind(np.array([0, 0, 0])).tolist() == [0, 1, 0]

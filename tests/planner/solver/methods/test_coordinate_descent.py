@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from solver_graphs import whole
 
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.methods.coordinate_descent import Ledger, conditional, descend
+from sporax.planner.solver.methods.coordinate_descent import RemainingCapacity, conditional, descend
 
 SEEDS = st.integers(0, 10**9)
 
@@ -28,7 +28,7 @@ def test_the_ledger_keeps_the_room_of_every_row(seed, tiny_graph):
     core = whole(tiny_graph(seed))
     rng = np.random.default_rng(seed)
     positions = rng.integers(0, np.diff(core.offsets)).astype(np.int64)
-    ledger = Ledger(core)
+    ledger = RemainingCapacity(core)
     for node, position in enumerate(positions.tolist()):
         ledger.change(node, position, -1)
     np.testing.assert_array_equal(ledger.left, core.room - core.loads(positions))
@@ -42,19 +42,19 @@ def alternatives(limit):
 @pytest.mark.parametrize(("limit", "picked"), [(9, 0), (6, 1), (2, 2)])
 def test_the_cheapest_strategy_that_fits_is_picked(limit, picked):
     core = alternatives(limit)
-    assert Ledger(core).pick(0, core.costs) == picked
+    assert RemainingCapacity(core).pick(0, core.costs) == picked
 
 
 def test_where_none_fits_the_smallest_overrun_is_picked():
     core = alternatives(0)
-    ledger = Ledger(core)
+    ledger = RemainingCapacity(core)
     assert ledger.overrun(0).tolist() == [7, 3, 0]  # beyond the 2 that every strategy needs
     ledger.left -= 1
     assert ledger.pick(0, core.costs) == 2
 
 
 def test_memory_given_back_can_be_taken_again():
-    ledger = Ledger(alternatives(9))
+    ledger = RemainingCapacity(alternatives(9))
     before = ledger.left.copy()
     ledger.change(0, 0, -1)
     assert ledger.left.tolist() == [0]

@@ -21,11 +21,11 @@ def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
     for _ in range(30):
         assert ascent.sweep() <= expected + 1e-6
     assert ascent.bound <= expected + 1e-6
-    useless = ascent.useless(expected)
+    dominated = ascent.dominated(expected)
     for choices in np.ndindex(*graph.sizes):
         measured = evaluate(graph, choices)
         if measured.feasible and measured.cost == expected:
-            assert not useless[core.offsets[:-1] + np.array(choices)].any()
+            assert not dominated[core.offsets[:-1] + np.array(choices)].any()
 
 
 @settings(deadline=None, max_examples=80)

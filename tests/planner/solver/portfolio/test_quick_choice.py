@@ -15,13 +15,13 @@ from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio import quick_choice
 from sporax.planner.solver.portfolio.quick_choice import (
-    ball,
     bounded,
     choose,
     converge,
     lower_bound,
-    redecided,
+    neighborhood_order,
     refined,
+    reoptimized,
 )
 
 SEEDS = st.integers(0, 10**6)
@@ -74,12 +74,12 @@ def test_free_decisions_get_the_best_of_their_choices_whatever_method_decides(se
     core = core_of(random_graph(seed, nodes=6))
     start, free = np.zeros(core.num_nodes, np.int64), np.array([1, 3, 4])
     best = min(core.cost(_with(start, free, entry)) for entry in itertools.product(range(3), repeat=3))
-    chosen = redecided(core, start, free)
+    chosen = reoptimized(core, start, free)
     assert core.cost(chosen) == best
     assert chosen[[0, 2, 5]].tolist() == [0, 0, 0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quick_choice, "_SMALL_TABLE", 0)
-        assert core.cost(redecided(core, start, free)) == pytest.approx(best)
+        assert core.cost(reoptimized(core, start, free)) == pytest.approx(best)
 
 
 def _with(start, free, entry):
@@ -101,7 +101,7 @@ def test_refining_never_makes_a_choice_more_expensive():
 def test_a_ball_holds_the_nearest_nodes(start, size, nodes):
     table = np.zeros((2, 2)) + np.arange(2)[:, None] * np.arange(2)
     chain = CostGraph.build([[0, 1]] * 5, [[0, 0]] * 5, [(0, 0)] * 5, [(n, n + 1, table) for n in range(4)], None)
-    assert ball(core_of(chain), start, size).tolist() == nodes
+    assert neighborhood_order(core_of(chain), start, size).tolist() == nodes
 
 
 def test_the_plan_of_a_small_network_is_the_best_of_all():

@@ -65,12 +65,12 @@ def choose_recomputation(
     blocks = blocks_of(program)
     plans: dict[Levels, tuple[OperatorGraph, Plan]] = {}
 
-    def evaluate(levels: Levels, gives_up: bool) -> RecomputeOutcome:
+    def evaluate(levels: Levels, is_quick: bool) -> RecomputeOutcome:
         try:
-            graph, plan = plans[levels] = plan_it(rewrite(chosen(program, blocks, levels)), gives_up)
+            graph, plan = plans[levels] = plan_it(rewrite(chosen(program, blocks, levels)), is_quick)
         except SporaxRuntimeError:
             # Where strategies are fixed, a failure has another cause than memory.
-            if not gives_up:
+            if not is_quick:
                 raise
             return _TOO_LARGE  # a search found no plan within the limit
         model = model_of(plan)
@@ -87,7 +87,7 @@ def choose_recomputation(
         savings = _savings(program, facts, blocks, costs)
         decision = choose(
             savings,
-            lambda levels, gives_up: first if levels == nothing else evaluate(levels, gives_up),
+            lambda levels, is_quick: first if levels == nothing else evaluate(levels, is_quick),
             limit_bytes,
             layout_is_free,
         )

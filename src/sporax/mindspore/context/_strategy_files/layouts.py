@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index

@@ -17,9 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
-
-_VARINT, _BYTES = 0, 2
-
+from sporax.mindspore._protobuf import fields, message, number, signed
 
 # --------------------------------------------------------------------------------------------------------------- writing
 
@@ -30,9 +28,9 @@ def encode(content: Mapping[str, Any]) -> bytes:
     layouts = content.get("parallel_layout_item", {}).items()
     return b"".join(
         (
-            _number(1, content["current_stage"]),
-            *(_message(2, _text(1, name) + _message(2, _strategy(entry))) for name, entry in strategies),
-            *(_message(3, _text(1, name) + _message(2, _layout(entry))) for name, entry in layouts),
+            number(1, content["current_stage"]),
+            *(message(2, _text(1, name) + message(2, _strategy(entry))) for name, entry in strategies),
+            *(message(3, _text(1, name) + message(2, _layout(entry))) for name, entry in layouts),
         )
     )
 
@@ -44,12 +42,12 @@ def encode_groups(groups: Mapping[str, Sequence[int]], ranks_of_weights: Sequenc
         groups: ranks of each group, by its name.
         ranks_of_weights: ranks that hold the same weights as this one, itself included.
     """
-    items = (_message(1, _text(1, name) + _message(2, _dims(ranks))) for name, ranks in groups.items())
-    return b"".join(items) + _message(2, _dims(ranks_of_weights))
+    items = (message(1, _text(1, name) + message(2, _dims(ranks))) for name, ranks in groups.items())
+    return b"".join(items) + message(2, _dims(ranks_of_weights))
 
 
 def _strategy(entry: Mapping[str, Any]) -> bytes:
-    return _number(1, entry["stage"]) + b"".join(_message(2, _dims(counts)) for counts in entry["parallel_strategy"])
+    return number(1, entry["stage"]) + b"".join(message(2, _dims(counts)) for counts in entry["parallel_strategy"])
 
 
 def _layout(entry: Mapping[str, Any]) -> bytes:
@@ -57,40 +55,20 @@ def _layout(entry: Mapping[str, Any]) -> bytes:
     # In the order of MindSpore's numbers for these fields.
     numbers = ((5, "field"), (6, "opt_weight_shard_step"), (7, "opt_weight_shard_size"))
     parts = (
-        _message(1, _dims(entry["dev_matrix"])),
-        _message(2, _dims(axes)),
-        _message(3, _dims(entry.get("param_split_shape", ()))),
-        _message(4, _dims(entry.get("indices_offset", ()))),
+        message(1, _dims(entry["dev_matrix"])),
+        message(2, _dims(axes)),
+        message(3, _dims(entry.get("param_split_shape", ()))),
+        message(4, _dims(entry.get("indices_offset", ()))),
     )
-    return b"".join(parts) + b"".join(_number(field, entry[key]) for field, key in numbers)
+    return b"".join(parts) + b"".join(number(field, entry[key]) for field, key in numbers)
 
 
 def _dims(numbers: Iterable[int]) -> bytes:
-    return b"".join(_number(1, number) for number in numbers)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _VARINT) + _varint(value)
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | _BYTES) + _varint(len(content)) + content
+    return b"".join(number(1, value) for value in numbers)
 
 
 def _text(field: int, value: str) -> bytes:
-    return _message(field, value.encode())
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits per byte, the lowest first; negative numbers as 64 bits."""
-    # Protobuf writes a negative number as its 64-bit two's complement.
-    rest = value % (1 << 64)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+    return message(field, value.encode())
 
 
 # --------------------------------------------------------------------------------------------------------------- reading
@@ -138,54 +116,21 @@ def _explained(what: str) -> Iterator[None]:
 def _decoded_layout(content: bytes) -> dict[str, Any]:
     layout: dict[str, Any] = {
         "dev_matrix": list(_all(_one(content, 1), 1)),
-        "tensor_map": [_signed(axis) for axis in _all(_one(content, 2), 1)],
-        "field": _signed(_one(content, 5)),
-        "opt_weight_shard_step": _signed(_one(content, 6)),
-        "opt_weight_shard_size": _signed(_one(content, 7)),
+        "tensor_map": [signed(axis) for axis in _all(_one(content, 2), 1)],
+        "field": signed(_one(content, 5)),
+        "opt_weight_shard_step": signed(_one(content, 6)),
+        "opt_weight_shard_size": signed(_one(content, 7)),
     }
     for field, key in ((3, "param_split_shape"), (4, "indices_offset")):
-        numbers = [_signed(number) for entry in _all(content, field) for number in _all(entry, 1)]
+        numbers = [signed(number) for entry in _all(content, field) for number in _all(entry, 1)]
         if numbers:
             layout[key] = numbers
     return layout
 
 
-def _signed(number: int) -> int:
-    # The reverse of how protobuf writes negative numbers.
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
 def _all(content: Any, field: int) -> Iterator[Any]:
-    return (value for number, value in _fields(content) if number == field)
+    return (value for number, value in fields(content) if number == field)
 
 
 def _one(content: Any, field: int) -> Any:
     return next(_all(content, field))
-
-
-def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
-    place = 0
-    while place < len(content):
-        key, place = _read(content, place)
-        # After a field of bytes comes their length, after a number the number: both are varints.
-        value, place = _read(content, place)
-        if key & 7 == _BYTES:
-            if place + value > len(content):
-                raise ValueError(f"{value} bytes announced, {len(content) - place} left")
-            yield key >> 3, content[place : place + value]
-            place += value
-        elif key & 7 == _VARINT:
-            yield key >> 3, value
-        else:
-            # MindSpore's messages use no other kinds.
-            raise ValueError(f"kind {key & 7} of a field")
-
-
-def _read(content: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return value, place

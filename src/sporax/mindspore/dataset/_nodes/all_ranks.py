@@ -103,7 +103,7 @@ def num_shares(node: Node) -> int:
     """How many ranks' shares a pipeline reads for this process; 0 where it reads its own."""
     counts = {count for below in node.walk() if (count := _num_shares(getattr(below, "sampler", None)))}
     if len(counts) > 1:
-        raise SporaxRuntimeError(f"For 'num_shards', all sources must have equally many shares. Got {sorted(counts)}.")
+        raise SporaxRuntimeError.must("num_shards", "all sources", "have equally many shares", sorted(counts))
     return counts.pop() if counts else 0
 
 
@@ -288,12 +288,10 @@ def for_all_ranks(node: Node) -> Node:
     picked = next((below for below in node.walk() if isinstance(below, OnePatch)), None)
     if picked is None:
         return node
-    from sporax.mindspore.parallel import (
-        _inputs as inputs,  # here: it brings networks along, which pipelines do not need
-    )
+    from sporax.mindspore.parallel import auto_parallel  # here: it loads networks, which pipelines do not need
 
     # Asked when reading starts, since the context may be set after the pipeline is described.
-    of_inputs = [inputs.slices_of_global_input(number) for number in range(len(node.columns))]
+    of_inputs = [auto_parallel.slices_of_global_input(number) for number in range(len(node.columns))]
     # A column is put together only where the step's sharding has as many slices as there are patches.
     num_slices = [counts if counts and math.prod(counts) == len(picked.patches) else None for counts in of_inputs]
     return AllPatches(node, num_slices, len(picked.patches)) if any(num_slices) else node

@@ -7,8 +7,7 @@ from typing import Any
 
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, Check
+from sporax.mindspore.dataset._sources.format import Argument, Check, Shuffle
 from sporax.mindspore.dataset._sources.reading import find_files
 
 

@@ -6,17 +6,19 @@ arguments, its own defaults and a few arguments of its own.
 Method: a format is one row, the `Format` in its class statement: the arguments in order, the names of the columns, and the
 function that reads the files. `constructor` makes `__init__` of the row: a signature that `inspect`, `help` and editors see,
 one check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset`
-(`specified`) say how the rows are sampled.
+say how the rows are sampled: those of the first can give any row at any time, those of the second are text files.
+
+Order of text files: MindSpore gives rows out through a shuffle buffer; here `shuffle=True` is a full permutation. Without it
+the order is MindSpore's: its workers get the files in turn, and rows are taken from the workers in turn.
 
 Reference: MindSpore's signatures in `mindspore.dataset` (r2.2); tests/mindspore/golden compares them.
-
-Bases of the data sets of the table: those that can give any row at any time, and those of text files.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import enum
 import functools
 import inspect
 import textwrap
@@ -28,16 +30,112 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._cache import check_cache
+from sporax.mindspore.dataset._checks import SharesOfAll
 from sporax.mindspore.dataset._dataset import Dataset
 from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._recorded import record_constructor
+from sporax.mindspore.dataset._operations import record_constructor
+from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._sources.columns import ArrayTable, Stored
-from sporax.mindspore.dataset._sources.file_sampling import FileSampler, Shuffle
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset._subclasses import MappableDataset, SourceDataset
-from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
+from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, select_sampler
+
+
+class Shuffle(enum.StrEnum):
+    """How a source of several files shuffles: not at all, all rows, the order of the files, or the rows of each file.
+
+    ADAPTIVE and PARTIAL, which MindSpore has to save memory with very many rows, mean GLOBAL here.
+    """
+
+    FALSE = "false"
+    GLOBAL = "global"
+    FILES = "files"
+    INFILE = "infile"
+    ADAPTIVE = "adaptive"
+    PARTIAL = "partial"
+
+
+class FileSampler(BuiltinSampler):
+    """Order and shards of rows that come from files.
+
+    A shard is a run of neighbouring rows: rank r of S reads ceil(n / S) rows from row r * ceil(n / S) on, wrapping to
+    the beginning. Shuffling rearranges the rows of a rank; FILES rearranges the files before they are split into shards.
+
+    Args:
+        shuffle: a Shuffle.
+        shards: (number of ranks, this rank), or None.
+        num_samples: at most this many rows.
+        own_files: the files are one rank's share already.
+        workers: among how many the files are dealt out; `config.get_num_parallel_workers()` if None.
+    """
+
+    def __init__(
+        self,
+        shuffle: Shuffle,
+        shards: tuple[int, int] | None,
+        num_samples: int | None,
+        own_files: bool = False,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(num_samples)
+        self._workers = config.get_num_parallel_workers() if workers is None else workers
+        self.shuffle = shuffle
+        self.shards = shards
+        self.num_shares = shards[0] if isinstance(shards, SharesOfAll) else 0
+        self.own_files = own_files
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random."""
+        return self.shuffle is not Shuffle.FALSE
+
+    def is_sharded(self) -> bool:
+        """Whether only one rank's share is read."""
+        return self.own_files or self.shards is not None
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        """`labels` are the numbers of the files the rows come from."""
+        order = np.arange(num_rows)
+        limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
+        if (self.shuffle is Shuffle.FILES or limited) and labels is not None and num_rows:
+            # `shared`: all ranks must agree on the order before it is split into shards.
+            files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
+            order = np.concatenate([np.flatnonzero(labels == file) for file in files])
+        if self.shards is not None and num_rows:
+            count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
+            # Rounded up: the last shards wrap, so that all ranks take equally many steps.
+            share = -(-num_rows // count)
+            order = order[(rank * share + np.arange(share)) % num_rows]
+        if limited:
+            # MindSpore shuffles the rows that it has read, which are the first ones.
+            order = (order if labels is None else _taken_in_turn(order, labels[order], self._workers))[
+                : self.num_samples
+            ]
+        if self.shuffle is Shuffle.GLOBAL:
+            # Ranks with shards shuffle by the shared seed: their shares must come from one permutation.
+            return run.shuffler(shared=self.shards is not None).permutation(order)
+        return order if labels is None else _taken_in_turn(order, labels[order], self._workers)
+
+
+def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:
+    """The rows as `workers` give them in turn, each with every `workers`-th run of rows of one file.
+
+    Args:
+        order: row numbers, file after file.
+        files: the file of each.
+        workers: how many take part.
+    """
+    # A run is a stretch of rows of one file; each goes to the next worker.
+    run = np.concatenate([[0], np.cumsum(np.diff(files) != 0)])
+    worker = run % workers
+    turn = np.empty(len(order), np.int64)
+    for number in range(min(workers, int(run[-1]) + 1 if len(order) else 0)):
+        own = worker == number
+        turn[own] = np.arange(np.count_nonzero(own))
+    # First all first rows in order of workers, then the second ones, and so on.
+    return order[np.lexsort((worker, turn))]
+
 
 REQUIRED = inspect.Parameter.empty
 
@@ -204,9 +302,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
-            raise SporaxValueError(
-                f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
-            )
+            raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         # Formats begin with their folder; a few make their rows.

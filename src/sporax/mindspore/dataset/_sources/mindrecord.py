@@ -18,8 +18,7 @@ from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened
+from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, Shuffle, opened
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (

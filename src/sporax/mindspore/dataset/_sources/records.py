@@ -15,8 +15,7 @@ from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, Shuffle
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema

@@ -1,4 +1,4 @@
-"""The TFRecord format, and the `tf.train.Example` messages in it; read by hand, as both are small.
+"""The TFRecord format, and the `tf.train.Example` messages in it; read by hand, as it is small.
 
 A file is a sequence of records: length (8 bytes), its checksum (4), content, its checksum (4). A message is protobuf:
 ``features { feature { key, value { bytes_list | float_list | int64_list } } }``.
@@ -10,13 +10,13 @@ import gzip
 import mmap
 import struct
 import zlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore._protobuf import fields, numbers
 from sporax.mindspore.dataset._rows import Array
 
 Values = list[bytes] | Array
@@ -139,11 +139,11 @@ def parse_example(message: memoryview) -> dict[str, Values]:
         ValueError: it is none.
     """
     features: dict[str, Values] = {}
-    for number, content in _fields(message):
+    for number, content in fields(message):
         if number == 1:
-            for entry in (value for inner, value in _fields(_message(content)) if inner == 1):
+            for entry in (value for inner, value in fields(_message(content)) if inner == 1):
                 # `dict`: in protobuf the last of repeated fields counts.
-                parts = dict(_fields(_message(entry)))
+                parts = dict(fields(_message(entry)))
                 features[bytes(_message(parts.get(1, memoryview(b"")))).decode()] = _feature(
                     _message(parts.get(2, memoryview(b"")))
                 )
@@ -151,18 +151,18 @@ def parse_example(message: memoryview) -> dict[str, Values]:
 
 
 def _feature(message: memoryview) -> Values:
-    for number, content in _fields(message):
-        items = [value for inner, value in _fields(_message(content)) if inner == 1]
+    for number, content in fields(message):
+        items = [value for inner, value in fields(_message(content)) if inner == 1]
         if number == 1:
             # The number says the type: 1 bytes, 2 floats, 3 integers.
             return [bytes(_message(item)) for item in items]
         if number == 2:
             return np.concatenate(
                 # Packed or one by one: writers may choose.
-                [np.frombuffer(_four_bytes(item), "<f4") for item in items] or [np.zeros(0, np.float32)]
+                [np.frombuffer(_message(item), "<f4") for item in items] or [np.zeros(0, np.float32)]
             )
         if number == 3:
-            values = [value for item in items for value in ([item] if isinstance(item, int) else _varints(item))]
+            values = [value for item in items for value in numbers(item)]
             # Negative numbers are stored as 64-bit two's complement.
             return np.array(values, np.uint64).astype(np.int64)
     return []
@@ -172,53 +172,3 @@ def _message(value: memoryview | int) -> memoryview:
     if isinstance(value, int):
         raise ValueError("a number where a message should be")
     return value
-
-
-def _four_bytes(value: memoryview | int) -> memoryview:
-    return memoryview(struct.pack("<I", value)) if isinstance(value, int) else value
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """(number, content) of the fields of a protobuf message."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        # Low three bits: how the content is stored; the rest is the field's number.
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            size, at = _varint(message, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of unknown kind {kind}")
-        if at + size > len(message):
-            raise ValueError(f"a field ends {at + size - len(message)} bytes behind its message")
-        content = message[at : at + size]
-        # Kind 5 is a single float, which `_four_bytes` puts back.
-        yield key >> 3, int.from_bytes(content, "little") if kind == 5 else content
-        at += size
-
-
-def _varints(message: memoryview) -> Iterator[int]:
-    at = 0
-    while at < len(message):
-        value, at = _varint(message, at)
-        yield value
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    # 64 bits are at most ten groups of seven.
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            raise ValueError("a number is truncated")
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-    raise ValueError("a number is too long")

@@ -11,8 +11,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable
-from sporax.mindspore.dataset._sources.file_sampling import Shuffle
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, Shuffle
 from sporax.mindspore.dataset._sources.reading import existing, lines, read_text
 from sporax.mindspore.dataset._streams import Table
 

@@ -9,9 +9,8 @@ _HOMES = homes_in(
     _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad EqualizerBiquad
         Filtfilt HighpassBiquad LFilter LowpassBiquad Resample TrebleBiquad
     _levels: AmplitudeToDB Contrast DBToAmplitude Fade Gain MuLawDecoding MuLawEncoding Vol MFCC
-    _masks: FrequencyMasking MaskAlongAxis TimeMasking
     _spectra: Angle ComplexNorm ComputeDeltas MelScale MelSpectrogram SpectralCentroid Spectrogram create_dct
-        linear_fbanks melscale_fbanks
+        linear_fbanks melscale_fbanks FrequencyMasking MaskAlongAxis TimeMasking
     enums: BorderType FadeShape GainType MelType NormMode NormType ResampleMethod ScaleType WindowType
     """,
 )

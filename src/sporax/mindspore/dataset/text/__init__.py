@@ -6,9 +6,8 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _bert: BasicTokenizer BertTokenizer
     _tokenizers: PythonTokenizer RegexTokenizer UnicodeCharTokenizer UnicodeScriptTokenizer WhitespaceTokenizer
-        WordpieceTokenizer
+        WordpieceTokenizer BasicTokenizer BertTokenizer
     _vectors: CharNGram FastText GloVe ToVectors Vectors to_bytes to_str
     _vocab: Lookup Vocab
     _words: AddToken CaseFold FilterWikipediaXML Ngram NormalizeForm NormalizeUTF8 RegexReplace SlidingWindow ToNumber

@@ -44,9 +44,8 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     bad = (boxes[:, :4] < 0).any(1) | (x + wide > width) | (y + tall > height)
     # A box that only touches the edge is valid.
     if bad.any():
-        raise SporaxRuntimeError(
-            f"For '{where}', boxes (x, y, width, height) must lie within the image {height} x {width}, but got "
-            f"{boxes[bad][0, :4].tolist()}."
+        raise SporaxRuntimeError.must(
+            where, "boxes (x, y, width, height)", f"lie within the image {height} x {width}", boxes[bad][0, :4].tolist()
         )
     # A copy: boxes are changed in place below.
     return image, boxes.copy()

@@ -13,8 +13,7 @@ _HOMES = {
         __name__,
         """
         _adam: Adam Adamax AdamW NAdam RAdam
-        _scaled: Adadelta Adagrad RMSprop
-        _steps: ASGD SGD Rprop
+        _scaled: Adadelta Adagrad RMSprop ASGD SGD Rprop
         """,
     ),
 }

@@ -11,7 +11,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.experimental.optim._scaled import CountingOptimizer, scalar_slot
-from sporax.mindspore.mint import optim as mint
+from sporax.mindspore.mint.optim import _optimizers as mint
 from sporax.mindspore.mint.optim._optimizer import Array, GroupStep
 from sporax.mindspore.mint.optim._optimizers import bias_correction
 

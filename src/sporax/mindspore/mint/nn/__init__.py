@@ -6,7 +6,7 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = {"functional": f"{__name__}.functional"} | homes_in(
     __name__,
     """
-    _activation: ELU GELU GLU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LogSigmoid LogSoftmax Mish PReLU ReLU
+    _layer: ELU GELU GLU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LogSigmoid LogSoftmax Mish PReLU ReLU
         ReLU6 Sigmoid SiLU Softmax Softshrink Tanh Threshold BCELoss BCEWithLogitsLoss CosineEmbeddingLoss
         CrossEntropyLoss KLDivLoss L1Loss MSELoss NLLLoss SmoothL1Loss SoftMarginLoss
     _convolution: Conv1d Conv2d Conv3d ConvTranspose2d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d

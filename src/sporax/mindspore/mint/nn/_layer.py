@@ -1,4 +1,4 @@
-"""How a function becomes a layer: its settings are given once, its tensors at every call."""
+"""How a function becomes a layer: its settings are set once, its tensors come at every call. Activation layers and losses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError
+from sporax.mindspore import ops
+from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.mint.nn import functional as F
+from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.mindspore.ops._core.parameters import with_signature
@@ -93,3 +101,134 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
 def _frozen(value: Any) -> Any:
     # Lists cannot be part of a compiled step's key.
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+ReLU = layer("ReLU", F.relu, "The input where it is positive, zero elsewhere.")
+ReLU6 = layer("ReLU6", F.relu6, "The input limited to [0, 6].", inplace=False)
+ELU = layer("ELU", F.elu, "The input where positive, ``alpha * (exp(x) - 1)`` elsewhere.", alpha=1.0, inplace=False)
+SELU = layer("SELU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).")
+GELU = layer("GELU", F.gelu, 'Gaussian error linear unit, exact or (``"tanh"``) approximate.', approximate="none")
+GLU = layer("GLU", F.glu, "The first half along `dim` times the sigmoid of the second.", dim=-1)
+SiLU = layer("SiLU", F.silu, "x · sigmoid(x).", inplace=False)
+Mish = layer("Mish", F.mish, "x · tanh(softplus(x)) (Misra 2019).")
+Sigmoid = layer("Sigmoid", F.sigmoid, "1 / (1 + exp(-x)).")
+LogSigmoid = layer("LogSigmoid", F.logsigmoid, "Logarithm of sigmoid, without overflow.")
+Tanh = layer("Tanh", F.tanh, "Hyperbolic tangent.")
+Hardtanh = layer("Hardtanh", F.hardtanh, "The input limited to a range.", min_val=-1.0, max_val=1.0, inplace=False)
+Hardsigmoid = layer("Hardsigmoid", F.hardsigmoid, "(x + 3) / 6 limited to [0, 1].")
+Hardswish = layer("Hardswish", F.hardswish, "x · relu6(x + 3) / 6.")
+Hardshrink = layer("Hardshrink", F.hardshrink, "Zero where \\|x\\| <= lambd, the input elsewhere.", lambd=0.5)
+Softshrink = layer("Softshrink", F.softshrink, "The input moved by lambd towards zero.", lambd=0.5)
+Softmax = layer("Softmax", F.softmax, "Exponentials divided by their sum along `dim`.", dim=None)
+LogSoftmax = layer("LogSoftmax", F.log_softmax, "Logarithm of softmax along `dim`, without overflow.", dim=None)
+Threshold = layer(
+    "Threshold",
+    F.threshold,
+    "The input where it exceeds `threshold`, `value` elsewhere.",
+    threshold=REQUIRED,
+    value=REQUIRED,
+    inplace=False,
+)
+
+
+class PReLU(Cell):
+    """The input where positive, `weight` times the input elsewhere (He et al. 2015).
+
+    Args:
+        num_parameters: 1, or the number of channels (dim 1 of the input).
+        init: first value of `weight`.
+        dtype: its element type; float32 by default.
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
+        super().__init__()
+        self.num_parameters = argument.positive_int("PReLU", "num_parameters", num_parameters)
+        start = initializer(argument.number("PReLU", "init", init), (num_parameters,), dtype or dtypes.float32)
+        self.weight = Parameter(start, name="weight")
+
+    def construct(self, input: Tensor) -> Tensor:
+        """`input` of any shape; (n, num_parameters, …) when there are several."""
+        return F.prelu(input, *argument.cast_like(self, input, self.weight))
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_parameters={self.num_parameters}"
+
+
+L1Loss = layer("L1Loss", F.l1_loss, "Mean (or sum) of absolute differences.", PairLayer, reduction="mean")
+MSELoss = layer("MSELoss", F.mse_loss, "Mean (or sum) of squared differences.", PairLayer, reduction="mean")
+SmoothL1Loss = layer(
+    "SmoothL1Loss",
+    F.smooth_l1_loss,
+    "Squared differences below `beta`, absolute ones above (Girshick 2015).",
+    PairLayer,
+    reduction="mean",
+    beta=1.0,
+)
+CrossEntropyLoss = layer(
+    "CrossEntropyLoss",
+    F.cross_entropy,
+    "Negative log-likelihood of classes under softmax of the logits; settings as `nn.functional.cross_entropy`.",
+    PairLayer,
+    weight=None,
+    ignore_index=-100,
+    reduction="mean",
+    label_smoothing=0.0,
+)
+NLLLoss = layer(
+    "NLLLoss",
+    F.nll_loss,
+    "Negative log-likelihood of classes, given log-probabilities; settings as `nn.functional.nll_loss`.",
+    PairLayer,
+    weight=None,
+    ignore_index=-100,
+    reduction="mean",
+)
+BCELoss = layer(
+    "BCELoss",
+    F.binary_cross_entropy,
+    "Cross entropy of probabilities with probabilities, each element times `weight`.",
+    PairLayer,
+    weight=None,
+    reduction="mean",
+)
+BCEWithLogitsLoss = layer(
+    "BCEWithLogitsLoss",
+    F.binary_cross_entropy_with_logits,
+    "Cross entropy of sigmoid of the logits with probabilities; `pos_weight` counts for the positive part.",
+    PairLayer,
+    weight=None,
+    reduction="mean",
+    pos_weight=None,
+)
+KLDivLoss = layer(
+    "KLDivLoss",
+    F.kl_div,
+    "Divergence of the target from the distribution whose logarithm is the input (Kullback & Leibler 1951).",
+    PairLayer,
+    reduction="mean",
+    log_target=False,
+)
+SoftMarginLoss = layer(
+    "SoftMarginLoss",
+    F.soft_margin_loss,
+    "log(1 + exp(-target · input)) for targets 1 and -1.",
+    PairLayer,
+    reduction="mean",
+)
+
+
+class _Embeddings(FunctionLayer):
+    def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """`input1`, `input2`: (n, size) or (size,). `target`: 1 or -1 for each pair."""
+        return self.compute(input1, input2, target)
+
+
+CosineEmbeddingLoss = layer(
+    "CosineEmbeddingLoss",
+    F.cosine_embedding_loss,
+    "1 - cosine of pairs with target 1; what the cosine of the others exceeds `margin` by.",
+    _Embeddings,
+    margin=0.0,
+    reduction="mean",
+)

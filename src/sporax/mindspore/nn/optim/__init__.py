@@ -10,8 +10,7 @@ _HOMES = homes_in(
     _optimizer: Optimizer
     adafactor: AdaFactor
     adagrad: Adagrad ProximalAdagrad Adadelta RMSProp FTRL
-    adam: Adam AdamOffload AdamWeightDecay LazyAdam AdaMax
-    lamb: Lamb LARS
+    adam: Adam AdamOffload AdamWeightDecay LazyAdam AdaMax Lamb LARS
     momentum: SGD Momentum ASGD Rprop
     optax: OptaxOptimizer
     thor: thor

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
 from sporax.mindspore import context
@@ -29,10 +29,10 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.mindspore.nn.optim import _helpers, _served
+from sporax.mindspore.nn.optim import _helpers
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
 from sporax.runtime.program import postponed
-from sporax.runtime.ranks import first_values
+from sporax.runtime.ranks import initial_broadcast
 from sporax.runtime.state import frames
 
 Array = jax.Array
@@ -124,7 +124,7 @@ class Optimizer(OptimizerHelpers, Cell):
 
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
-        self._served: _served.ServedParameters | None = None
+        self._served: _helpers.ServedParameters | None = None
         name = type(self).__name__
         self.loss_scale = _positive(name, "loss_scale", loss_scale)
         decay = _decay(name, weight_decay)
@@ -296,8 +296,8 @@ class Optimizer(OptimizerHelpers, Cell):
             context.tell_unused(self.parameters)
         # Parameters may have been marked for servers after this optimizer was made.
         # Optimizers of other packages that derive from this class make their state themselves.
-        if _served.is_outdated(getattr(self, "_served", None), self.parameters):
-            object.__setattr__(self, "_served", _served.served(self))
+        if _helpers.is_outdated(getattr(self, "_served", None), self.parameters):
+            object.__setattr__(self, "_served", _helpers.served(self))
             # Their values are others now, so a trace that has read them begins again.
             if frames.compiling():
                 raise frames.Retrace
@@ -306,7 +306,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
         grads = self._checked(gradients)
         if context.starts_from_first_rank():
-            first_values.request(self.get_parameters())
+            initial_broadcast.request(self.get_parameters())
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared, owners = self.prepare(), self._owners
@@ -432,7 +432,7 @@ def _then_serve(cls: type[Optimizer], make: Any) -> Any:
             make(*arguments.args, **arguments.kwargs)
             if "init_args" not in self.__dict__:
                 keep_arguments(self, arguments)
-        self._served = _served.served(self)
+        self._served = _helpers.served(self)
 
     return init
 
@@ -537,13 +537,10 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
         )
     array = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), np.float32)
     if array.ndim > 1:
-        raise SporaxValueError(
-            f"For '{name}', the 'learning_rate' must have at most 1 dimension, but got {array.ndim}."
-        )
+        raise SporaxValueError.must(name, "the 'learning_rate'", "have at most 1 dimension", array.ndim)
     if array.size == 0 or float(array.min()) < 0:
-        raise SporaxValueError(
-            f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}' "
-            f"with type '{type(value).__name__}'."
+        raise SporaxValueError.must(
+            name, "the 'learning rate'", "be float and must >= 0", f"'{value}' with type '{type(value).__name__}'"
         )
     if not np.isfinite(array).all():
         raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")

@@ -16,7 +16,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.marks import MARKS, tell_unread
+from sporax.mindspore.ops._core.marking import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.ranks import groups
@@ -110,9 +110,8 @@ class CommunicationPrimitive(Primitive):
         """
         members = self.members
         if not 0 <= group_rank < members.size:
-            raise SporaxValueError(
-                f"For '{self.name}', a rank must be in [0, {members.size}), the members of '{members.name}', "
-                f"but got {group_rank}."
+            raise SporaxValueError.must(
+                self.name, "a rank", f"be in [0, {members.size}), the members of '{members.name}'", group_rank
             )
         return members.ranks[group_rank]
 
@@ -275,7 +274,7 @@ class Broadcast(CommunicationPrimitive):
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of the same shapes out."""
         if not isinstance(x, tuple | list):
-            raise SporaxTypeError(f"For '{self.name}', the input must be a tuple of Tensors. Got {type(x).__name__}.")
+            raise SporaxTypeError.must(self.name, "the input", "be a tuple of Tensors", type(x).__name__)
         arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
         return tuple(

@@ -70,7 +70,7 @@ class P2POp:
                 "P2POp", "tensor", "be a Tensor (or for 'irecv' a shape, with 'recv_dtype')", type(tensor).__name__
             )
         if peer == groups.this_rank():
-            raise SporaxValueError(f"For '{name}', the other side must be another rank. Got {peer}, which is this one.")
+            raise SporaxValueError.must(name, "the other side", "be another rank", f"{peer}, which is this one")
 
 
 class CommHandle:

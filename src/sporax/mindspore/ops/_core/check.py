@@ -1,12 +1,13 @@
 """Argument checks shared by operators.
 
 They run inside an operator's kernel, that is once per combination of shapes, dtypes and attributes.
+Settings of spatial operators are one number for all dims, or one for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -177,4 +178,54 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray:
             f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
             "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
         )
+    return values
+
+
+Pair = tuple[int, int]
+
+
+ImageFormat = Literal["NCHW", "NHWC"]
+
+
+def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
+    """A setting for height and width: one int for both, two ints, or four as in ``(1, 1, h, w)``.
+
+    Raises:
+        SporaxTypeError: not ints.
+        SporaxValueError: another number of them, or one below `least`.
+    """
+    values = (value,) * 2 if isinstance(value, int) else value
+    if (
+        # Before the length: a bool is an int, and True would become (True, True).
+        isinstance(value, bool)
+        or not isinstance(values, tuple)
+        or any(not isinstance(number, int) for number in values)
+    ):
+        raise SporaxTypeError(f"For '{operator_name}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    # MindSpore's long form has the dims of sample and channel in front.
+    if len(values) == 4:
+        values = values[2:]
+    if len(values) != 2 or min(values) < least:
+        raise SporaxValueError(f"For '{operator_name}', '{name}' must be one or two ints >= {least}, but got {value}.")
+    return values[0], values[1]
+
+
+def per_dim(name: str, what: str, value: Any, dims: int, least: int = 1) -> tuple[int, ...]:
+    """A setting for each spatial dim: one int for all, or one for each (or with two more for sample and channel).
+
+    Raises:
+        SporaxTypeError: not ints.
+        SporaxValueError: another number of them, or one below `least`.
+    """
+    values = (value,) * dims if isinstance(value, int) else value
+    if (
+        isinstance(value, bool)
+        or not isinstance(values, tuple)
+        or any(not isinstance(number, int) for number in values)
+    ):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be an int or a tuple of ints, but got {value!r}.")
+    # One number in a tuple stands for all dims too.
+    values = values[2:] if len(values) == dims + 2 else values * dims if len(values) == 1 else values
+    if len(values) != dims or min(values) < least:
+        raise SporaxValueError(f"For '{name}', '{what}' must be one or {dims} ints >= {least}, but got {value}.")
     return values

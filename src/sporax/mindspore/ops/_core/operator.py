@@ -43,9 +43,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
-from sporax.base.made_later import MadeLater
+from sporax.base.lazy_members import LazyMembers
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
-from sporax.mindspore.common import _integer_slopes, gradient_hooks
+from sporax.mindspore.common import _integer_gradients, gradient_hooks
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.marking import between_marks
@@ -261,7 +261,7 @@ class Operator(Generic[Result]):
             # The key is all that the compiled program depends on besides shapes and dtypes.
             full_key = (*key, *constants)
             compiled = self._compiled.get(full_key) or self._specialise(len(args), full_key)
-            result = _integer_slopes.run(compiled, arrays)
+            result = _integer_gradients.run(compiled, arrays)
         except SporaxError as error:
             # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
@@ -550,7 +550,7 @@ def class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[
             "__call__": with_parameters(Primitive.__call__, values),
         }
 
-    later = {part: MadeLater(made) for part in ("attribute_names", "defaults", "__init__", "__call__")}
+    later = {part: LazyMembers(made) for part in ("attribute_names", "defaults", "__init__", "__call__")}
     # Class attributes in place of a constructor for each primitive: all differ in these only.
     body = {"operator": target, **later, "__doc__": target.__doc__, "__module__": "sporax.mindspore.ops"}
     return type(name, (Primitive,), body)

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor

@@ -28,8 +28,8 @@ from sporax.lowering.marks.tags import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.marks import MARKS, check_mark
-from sporax.mindspore.ops._core.marks import strategy_form as strategy_form  # modules import it from here
+from sporax.mindspore.ops._core.marking import MARKS, check_mark
+from sporax.mindspore.ops._core.marking import strategy_form as strategy_form  # modules import it from here
 from sporax.mindspore.ops._core.parameters import FunctionalForm, static
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.base.made_later import add_later
+from sporax.base.lazy_members import add_later
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import with_signature
 

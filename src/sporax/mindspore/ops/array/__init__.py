@@ -3,7 +3,6 @@
 from sporax.mindspore.ops.array import (
     conversion,
     creation,
-    diagonal,
     gather,
     join_split,
     manipulation,
@@ -11,7 +10,6 @@ from sporax.mindspore.ops.array import (
     rearrangement,
     repetition,
     scatter,
-    search,
     segment,
     sorting,
 )

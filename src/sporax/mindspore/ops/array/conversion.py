@@ -209,7 +209,7 @@ def stop_gradient(value: Array) -> Array:
     """The values, as a constant for differentiation."""
     if jnp.issubdtype(value.dtype, jnp.inexact):
         return jax.lax.stop_gradient(value)
-    # Integers have gradients as well (`sporax.mindspore.common._integer_slopes`), which end at an operation on bits.
+    # Integers have gradients as well (`sporax.mindspore.common._integer_gradients`), which end at an operation on bits.
     return jax.lax.bitwise_or(value, jnp.zeros_like(value))
 
 

@@ -168,7 +168,7 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
     size = tensor.shape[where]
     if isinstance(split_size_or_sections, int):
         if split_size_or_sections < 1:
-            raise SporaxValueError(f"For 'split', the size of parts must be positive. Got {split_size_or_sections}.")
+            raise SporaxValueError.must("split", "the size of parts", "be positive", split_size_or_sections)
         bounds: Any = range(split_size_or_sections, size, split_size_or_sections)
     else:
         if sum(split_size_or_sections) != size or min(split_size_or_sections, default=0) < 0:

@@ -1,7 +1,6 @@
 """Control flow, assignment, functions made of functions, and debugging."""
 
 from sporax.mindspore.ops.control import (
-    assign,
     composition,
     custom,
     debug,
@@ -9,5 +8,4 @@ from sporax.mindspore.ops.control import (
     float_status,
     flow,
     python_values,
-    taylor,
 )

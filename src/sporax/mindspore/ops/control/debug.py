@@ -21,6 +21,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core.marking import check_mark
 from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
 from sporax.mindspore.ops.control import debug
 
@@ -65,6 +66,11 @@ class TensorDump:
         if input_output not in ("in", "out"):
             raise SporaxValueError.must("TensorDump", "input_output", "be 'in' or 'out'", repr(input_output))
         self._mark = "in_" if input_output == "in" else ""
+
+    def add_prim_attr(self, name: str, value: Any) -> TensorDump:
+        """A note, which a line says that nothing reads: the call runs where it stands, also without ``side_effect_io``."""
+        check_mark("TensorDump", name, value)
+        return self
 
     def __call__(self, file: str, input_x: Tensor) -> None:
         """Save `input_x`, bfloat16 as float32; numbers go on through the process.

@@ -4,6 +4,9 @@ Where operators simply run (outside a compiled step, also in a gradient taken th
 is Python's. While a step is being compiled they become one operator of the program each. Branches and bodies are ordinary
 functions that may read Parameters. One that *writes* them is fine too: what was written becomes part of what the branch
 or the loop carries.
+
+Here are also the operators that write Parameters: a new value, a sum, a difference. JAX's arrays do not change, so the kernel
+gives the new value and the Parameter's variable is set to it; a step returns the variables that were set.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import PRIMITIVES, export
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, export, operator
 from sporax.runtime.state import frames, trace_constants
 
 
@@ -227,9 +231,8 @@ def _next(name: str, before: Any, after: Any) -> Any:
         raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
-            raise SporaxTypeError(
-                f"For '{name}', the value must keep its shapes and dtypes, but got {check.describe(now)} "
-                f"after {check.describe(was)}."
+            raise SporaxTypeError.must(
+                name, "the value", "keep its shapes and dtypes", f"{check.describe(now)} after {check.describe(was)}"
             )
     return after
 
@@ -293,3 +296,42 @@ def _class_forms() -> Iterator[tuple[str, type]]:
 
 PRIMITIVES.update(_class_forms())
 export(cond, while_loop, scan, fori_loop)
+
+
+@operator(function="")
+def _new_value(variable: Array, value: Operand, how: str) -> Array:
+    """What a Parameter holds after an assignment."""
+    # MindSpore converts the value to the Parameter's dtype.
+    update = jnp.asarray(value, variable.dtype)
+    if update.shape not in ((), variable.shape):
+        raise SporaxValueError(
+            f"For 'Assign', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
+        )
+    if how == "set":
+        # A copy: the Parameter must not share a buffer with the value, since steps donate it.
+        return jnp.array(jnp.broadcast_to(update, variable.shape), copy=True)
+    return variable + update if how == "add" else variable - update
+
+
+def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
+    def assign(variable: Any, value: Any) -> Any:
+        check_type(name, "variable", variable, "a Parameter", Parameter)
+        # Composed: the write is a new value of a variable and no part of the kernel.
+        variable._replace(_new_value(variable, value, how).array)
+        return variable
+
+    assign.__doc__ = doc
+    return assign
+
+
+assign = _assignment("Assign", "set", "Give a Parameter a new value; returns the Parameter.")
+assign_add = _assignment("AssignAdd", "add", "Add to a Parameter in place; returns the Parameter.")
+assign_sub = _assignment("AssignSub", "sub", "Subtract from a Parameter in place; returns the Parameter.")
+
+for _name, _function in (("assign", assign), ("assign_add", assign_add), ("assign_sub", assign_sub)):
+    _function.__name__ = _name
+
+
+for _name, _function in (("Assign", assign), ("AssignAdd", assign_add), ("AssignSub", assign_sub)):
+    operator(f"{_name}()", function="", composed=True)(_function)
+export(assign, assign_add, assign_sub)

@@ -1,3 +1,3 @@
 """Image operators: resizing, sampling, boxes, colors."""
 
-from sporax.mindspore.ops.image import boxes, class_forms, resize, sampling
+from sporax.mindspore.ops.image import boxes, resize, sampling

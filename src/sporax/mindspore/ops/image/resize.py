@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 
@@ -116,6 +117,11 @@ def _resize_nearest(source: int, target: int, align: bool, half: bool) -> Any:
     return _nearest(source, target, align, False)
 
 
+def _nearest_dims(call: Call, shapes: Shapes) -> Dims:
+    """With the corners as centres, the pixel of a part depends on the whole width."""
+    return Dims((("n", "c", *(("h!", "w!") if call.get("align_corners", False) else ("h", "w"))),))
+
+
 def _half_pixel_cubic(source: int, target: int, align: bool, half: bool, scale: float | None = None) -> Any:
     """Cubic convolution with -0.5, whose weights outside of the image are left out: with half-pixel centres."""
     at = _coordinates(source, target, False, True, scale)
@@ -140,7 +146,7 @@ def _resize_forms(kind: Any, doc: str, size_in_constructor: str, size_in_call: s
     def newer(image: Array, size: Sizes, align_corners: bool = False, half_pixel_centers: bool = False) -> Array:
         return _resize(size_in_call, kind, image, size, align_corners, half_pixel_centers)
 
-    dims = "n c h w" if kind is _resize_nearest else "n c h! w!"
+    dims = _nearest_dims if kind is _resize_nearest else "n c h! w!"
     for form, name in ((older, size_in_constructor), (newer, size_in_call)):
         form.__name__ = f"_{name.lower()}"
         form.__doc__ = (

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
@@ -171,7 +172,13 @@ def _square_sum_all(x: Array, y: Array) -> tuple[Array, Array]:
 # ---------------------------------------------------------------------------------------------------------- distances
 
 
-@operator("Cdist", function="cdist", mint="", dims="b p m!, b r m!")
+def _of_rows(call: Call, shapes: Shapes) -> Dims:
+    """Batches are sharded alike, rows of both inputs by themselves; vectors are whole."""
+    named = zip(shapes, "pr", strict=True)
+    return Dims(tuple((*numbered(len(shape) - 2, letter="b"), rows, "m!") for shape, rows in named))
+
+
+@operator("Cdist", function="cdist", mint="", dims=_of_rows)
 def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
     """Distances of all rows of `x1` to all rows of `x2` in the p-norm: (…, n, d) and (…, m, d) give (…, n, m)."""
     check.floating("Cdist", x1=x1, x2=x2)

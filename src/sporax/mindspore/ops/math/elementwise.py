@@ -204,9 +204,7 @@ def _bitwise(name: str, function: Callable[[Array, Array], Array], own: str, doc
         left, right = _operands(name, input, other)
         # Bits of floats have no meaning in MindSpore.
         if jnp.issubdtype(left.dtype, jnp.inexact):
-            raise SporaxTypeError(
-                f"For '{name}', the operands must be integers or bools, but got {dtypes.from_numpy(left.dtype)}."
-            )
+            raise SporaxTypeError.must(name, "the operands", "be integers or bools", dtypes.from_numpy(left.dtype))
         return function(left, right)
 
     kernel.__name__, kernel.__doc__ = own, doc

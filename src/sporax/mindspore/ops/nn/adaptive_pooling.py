@@ -15,9 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core.check import Pair, known
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
-from sporax.mindspore.ops._core.spatial_settings import Pair
 
 
 def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any], Array]:

@@ -5,31 +5,97 @@ Method: every layout becomes (batch, length, heads, size), every description of 
 softmax in float32 computes the result together with its maxima and sums; XLA leaves out what a step does not use. A query
 that may look at no key gives zeros.
 
+Dimensions: batch, heads and the query's length are sharded; keys are whole along theirs. A strategy may leave heads of keys and
+values whole where it shards those of queries (grouped and multi-query attention). Masks that stand for a form (`sparse_mode` 2 to
+4) are whole.
+
 Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of MindSpore's documentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.lazy_members import dataclass
+from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
-from sporax.mindspore.ops.nn.attention_dims import AttentionDims
+
+_LAYOUTS = {
+    "BSH": ("b", "s", "n"),
+    "SBH": ("s", "b", "n"),
+    "BNSD": ("b", "n", "s", "d!"),
+    "BSND": ("b", "s", "n", "d!"),
+    "TH": ("s", "n"),
+    "TND": ("s", "n", "d!"),
+}
+
+_SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
+"""Inputs that are masks or shifts of the scores; all others are whole on every device."""
+
+_SCORES = ("b", "n", "s", "k!")
+_COMPRESSED = (2, 3, 4)
+"""Modes in which the values of a mask are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionDims:
+    """Query, key and value, then masks and shifts.
+
+    A hidden size is sharded as its heads are. The random key has no entry.
+
+    Attributes:
+        scores: dimensions of a mask or shift that has as many.
+    """
+
+    scores: Names = _SCORES
+
+    def __call__(self, call: Call, shapes: Shapes) -> Dims | None:
+        """The names of this call."""
+        query = _LAYOUTS.get(str(call.get("input_layout", "BSH")))
+        further = call.get("present", ())
+        if query is None or not isinstance(further, tuple) or len(further) + 3 != len(shapes):
+            return None
+        key = self._of_keys(call, query)
+        of_scores = _SHAPED_AS_SCORES[:2] if call.get("sparse_mode") in _COMPRESSED else _SHAPED_AS_SCORES
+        named = [
+            self._of_scores(len(shape)) if name in of_scores else numbered(len(shape), range(len(shape)), name)
+            for name, shape in zip(further, shapes[3:], strict=True)
+        ]
+        inputs = (query, key, key, *named)
+        entries = [StrategyEntry(names, shape) for names, shape in zip(inputs, shapes, strict=True)]
+        # Everything from the random key on has no entry.
+        drawn = len(further) - further.index("random_key") if "random_key" in further else 0
+        batch = "" if query[0] == "b" else query[1]
+        return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch=batch)
+
+    def _of_keys(self, call: Call, query: Names) -> Names:
+        """Keys and values are whole along their length: each query needs all of them. So may their heads be."""
+        numbers = [entry for entry in (call.in_strategy or ())[:3] if isinstance(entry, tuple)]
+        heads = [entry[query.index("n")] for entry in numbers if len(entry) == len(query)]
+        undivided = {"s": "k!", "n": "m!"} if heads[1:] == [1, 1] else {"s": "k!"}
+        return tuple(undivided.get(name, name) for name in query)
+
+    def _of_scores(self, rank: int) -> Names:
+        """Batch, heads, queries, keys; the last ones; or three, which mean different things."""
+        return self.scores if rank == len(self.scores) else _SCORES[-rank:]
+
 
 Layout = Literal["BSH", "BNSD", "SBH", "BSND", "TH", "TND"]
 EVERYTHING = 2**31 - 1
 """How far a window reaches by default: tokens."""
 _STATISTICS_COPIES = 8
 """How often the maximum and the sum of a row stand side by side in the results."""
-_COMPRESSED = (2048, 2048)
+_COMPRESSED_SHAPE = (2048, 2048)
 """Shape of the mask that stands for a causal one or a band, whatever the lengths."""
 # Bits of a byte, each of which is one weight of the drop mask.
 _BITS = 8
@@ -44,9 +110,7 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     check.rank(name, len(layout), x=x)
     if layout.endswith("H"):
         if x.shape[-1] % heads:
-            raise SporaxValueError(
-                f"For '{name}', the hidden size must be a multiple of the {heads} heads, but got {x.shape[-1]}."
-            )
+            raise SporaxValueError.must(name, "the hidden size", f"be a multiple of the {heads} heads", x.shape[-1])
         # The hidden size is heads times size.
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     # "T" layouts have one row of all sequences: a batch of one.
@@ -126,16 +190,14 @@ def allowed(
 
 
 def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, lengths: tuple[int, int]) -> None:
-    if compressed and mask is not None and mask.shape[-2:] != _COMPRESSED:
+    if compressed and mask is not None and mask.shape[-2:] != _COMPRESSED_SHAPE:
         raise SporaxValueError(
-            f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED} with sparse_mode {mode}, but got {mask.shape}."
+            f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED_SHAPE} with sparse_mode {mode}, but got {mask.shape}."
         )
     if mode == _FULL and mask is None:
         raise SporaxValueError(f"For '{name}', 'attn_mask' must be given with sparse_mode 1, but got None.")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
-        raise SporaxValueError(
-            f"For '{name}', the last dims of 'attn_mask' must be the lengths {lengths}, but got {mask.shape}."
-        )
+        raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
 
 
 # -------------------------------------------------------------------------------------------------------------- attention
@@ -244,28 +306,37 @@ def _flash_attention_score(
     query = apart(name, query, input_layout, head_num)
     key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, head_num)
-    lengths = query.shape[1], key.shape[1]
-    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), inputs.get("attn_mask"), lengths, ends)
-    shift = inputs.get("real_shift")
-    if shift is not None:
-        if shift.shape[-2:] != lengths:
-            raise SporaxNotImplementedError(
-                f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
-            )
-        shift = shift.astype(jnp.float32) * scale_value  # the formula scales the sum of both
-    scores = _scores(query, key, shift, visible, scale_value)
-    drops = keep_prob < 1
-    remaining = (
-        _not_dropped(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
-    )
-    result = _weighted(scores, value, remaining, keep_prob)
+    result, statistics = jax.checkpoint(
+        partial(_attention, sparse_mode, (pre_tokens, next_tokens), scale_value, keep_prob)
+    )(query, key, value, inputs)
     # MindSpore's kernel stores each number eight times, for its own alignment.
-    statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
+    copies = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in statistics)
     if input_layout.startswith("T"):
-        statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
-    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
-    largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
+        copies = (statistic[0].swapaxes(0, 1) for statistic in copies)
+    largest, total = copies
     return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
+
+
+def _attention(
+    mode: int, reach: tuple[int, int], scale: float, keep_prob: float, query: Array, key: Array, value: Array,
+    inputs: Mapping[str, Array],
+) -> tuple[Array, tuple[Array, ...]]:  # fmt: skip
+    """The result and the statistics of (batch, length, heads, size); as kernels do, the backward pass computes scores again."""
+    name = "FlashAttentionScore"
+    lengths, ends = (query.shape[1], key.shape[1]), (inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen"))
+    visible = allowed(name, mode, reach, inputs.get("attn_mask"), lengths, ends)
+    shift = inputs.get("real_shift")
+    if shift is not None and shift.shape[-2:] != lengths:
+        raise SporaxNotImplementedError(
+            f"For '{name}', the last dims of 'real_shift' must be the lengths {lengths}, but got {shift.shape}."
+        )
+    # The formula scales the sum of both.
+    scores = _scores(query, key, None if shift is None else shift.astype(jnp.float32) * scale, visible, scale)
+    drawn = inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape
+    remaining = _not_dropped(*drawn) if keep_prob < 1 else None
+    # Statistics are for the backward kernel of MindSpore; no gradient flows through them here.
+    statistics = tuple(map(jax.lax.stop_gradient, _statistics(scores)))
+    return _weighted(scores, value, remaining, keep_prob), statistics
 
 
 class FlashAttentionScore(Primitive):
@@ -293,19 +364,10 @@ class FlashAttentionScore(Primitive):
     """
 
     operator = _flash_attention_score
-    attribute_names = (
-        *("head_num", "keep_prob", "scale_value", "pre_tokens", "next_tokens", "inner_precise", "input_layout"),
-        "sparse_mode",
+    attribute_names = tuple(
+        "head_num keep_prob scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode".split()
     )
-    defaults = {
-        "keep_prob": 1.0,
-        "scale_value": 1.0,
-        "pre_tokens": EVERYTHING,
-        "next_tokens": EVERYTHING,
-        "inner_precise": 0,
-        "input_layout": "BSH",
-        "sparse_mode": 0,
-    }
+    defaults = dict(zip(attribute_names[1:], (1.0, 1.0, EVERYTHING, EVERYTHING, 0, "BSH", 0), strict=True))
 
     def __init__(
         self,
@@ -319,17 +381,10 @@ class FlashAttentionScore(Primitive):
         sparse_mode: int = 0,
     ) -> None:
         check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
+        windows = pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode
         # By name, since the class's order differs from the operator's.
-        super().__init__(
-            head_num=head_num,
-            keep_prob=keep_prob,
-            scale_value=scale_value,
-            pre_tokens=pre_tokens,
-            next_tokens=next_tokens,
-            inner_precise=inner_precise,
-            input_layout=input_layout,
-            sparse_mode=sparse_mode,
-        )
+        settings = zip(self.attribute_names, (head_num, keep_prob, scale_value, *windows), strict=True)
+        super().__init__(**dict(settings))
         self._drops = keep_prob < 1
 
     def __call__(

@@ -8,8 +8,8 @@ import jax
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import ImageFormat, Pair, pair, per_dim
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.spatial_settings import ImageFormat, Pair, pair, per_dim
 from sporax.mindspore.ops.nn.window_dims import CONVOLUTION, convolution
 
 Padding = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]

@@ -16,8 +16,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import ImageFormat, pair
 from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.spatial_settings import ImageFormat, pair
 from sporax.mindspore.ops.nn.window_dims import POOLING
 from sporax.mindspore.ops.random.dropout import rand
 
@@ -45,9 +45,7 @@ def _pooled(
     check.rank(name, dims + 2, x=x)
     sizes = x.shape[2:]
     if samples.shape != (*x.shape[:2], dims):
-        raise SporaxValueError(
-            f"For '{name}', the random samples must have shape {(*x.shape[:2], dims)}, but got {samples.shape}."
-        )
+        raise SporaxValueError.must(name, "the random samples", f"have shape {(*x.shape[:2], dims)}", samples.shape)
     # Windows start at different places only if there are so many.
     if any(count + edge - 1 > size for count, edge, size in zip(output, window, sizes, strict=True)):
         raise SporaxValueError(

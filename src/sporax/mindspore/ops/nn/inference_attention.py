@@ -18,6 +18,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
+    AttentionDims,
     Layout,
     allowed,
     apart,
@@ -27,7 +28,6 @@ from sporax.mindspore.ops.nn.attention import (
     num_key_heads,
     together,
 )
-from sporax.mindspore.ops.nn.attention_dims import AttentionDims
 
 
 @operator(function="", dims=AttentionDims(("b", "s", "k!")))
@@ -110,6 +110,12 @@ class _InferenceAttention(Primitive):
     operator = _infer_attention
     attribute_names: tuple[str, ...] = ()
 
+    def __init__(self, inner_precise: int, *settings: object) -> None:
+        name = type(self).__name__
+        if inner_precise not in (0, 1):
+            raise SporaxValueError.must(name, "inner_precise", "be 0 or 1", inner_precise)
+        super().__init__(**dict(zip(self.attribute_names, (name, *settings), strict=True)))
+
     def _attend(self, query: Any, key: Any, value: Any, inputs: dict[str, Any]) -> Any:
         present = {name: value for name, value in inputs.items() if value is not None}
         return super().__call__(query, key, value, tuple(present.values()), tuple(present))
@@ -149,18 +155,8 @@ class PromptFlashAttention(_InferenceAttention):
         sparse_mode: int = 0,
         inner_precise: int = 1,
     ) -> None:
-        if inner_precise not in (0, 1):
-            raise SporaxValueError.must("PromptFlashAttention", "inner_precise", "be 0 or 1", inner_precise)
-        super().__init__(
-            name="PromptFlashAttention",
-            num_heads=num_heads,
-            scale_value=scale_value,
-            pre_tokens=pre_tokens,
-            next_tokens=next_tokens,
-            input_layout=input_layout,
-            num_key_value_heads=num_key_value_heads,
-            sparse_mode=sparse_mode,
-        )
+        heads = input_layout, num_key_value_heads, sparse_mode
+        super().__init__(inner_precise, num_heads, scale_value, pre_tokens, next_tokens, *heads)
 
     def __call__(
         self,
@@ -220,18 +216,8 @@ class IncreFlashAttention(_InferenceAttention):
         inner_precise: int = 1,
     ) -> None:
         check.only("IncreFlashAttention", block_size=(block_size, 0))
-        if inner_precise not in (0, 1):
-            raise SporaxValueError.must("IncreFlashAttention", "inner_precise", "be 0 or 1", inner_precise)
-        super().__init__(
-            name="IncreFlashAttention",
-            num_heads=num_heads,
-            input_layout=input_layout,
-            scale_value=scale_value,
-            num_key_value_heads=num_key_value_heads,
-            sparse_mode=0,
-            pre_tokens=EVERYTHING,
-            next_tokens=EVERYTHING,
-        )
+        windows = 0, EVERYTHING, EVERYTHING
+        super().__init__(inner_precise, num_heads, input_layout, scale_value, num_key_value_heads, *windows)
 
     def __call__(
         self,

@@ -59,9 +59,7 @@ def cross_entropy(
             name, "target", f"have shape {expected} (class indices) or {input.shape} (probabilities)", target.shape
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
-        raise SporaxTypeError(
-            f"For '{name}', class indices in 'target' must be integers, but got {check.describe(target)}."
-        )
+        raise SporaxTypeError.must(name, "class indices in 'target'", "be integers", check.describe(target))
     return _hard_cross_entropy(log_probs, target, weight, channel, ignore_index, reduction, label_smoothing)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError, check_type
+from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
@@ -22,7 +23,18 @@ from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, op
 from sporax.mindspore.ops.nn.inference_attention import _attend
 
 
-@operator(function="")
+def _cache_dims(call: Call, shapes: Shapes) -> Dims:
+    """Heads are sharded alike; a strategy has entries for all that `ReshapeAndCache` takes."""
+    cache, rows, slots = shapes
+    heads = -2 if len(rows) > 2 and rows[-1] != math.prod(cache[2:]) else -1
+    of_rows = tuple("heads" if dim == len(rows) + heads else f"r{dim}!" for dim in range(len(rows)))
+    of_cache = tuple("heads" if dim == 2 else f"c{dim}!" for dim in range(len(cache)))
+    of_slots = numbered(len(slots), range(len(slots)), "s")
+    pair = [StrategyEntry(of_rows, rows)] * 2, [StrategyEntry(of_cache, cache)] * 2
+    return Dims((of_cache, of_rows, of_slots), (*pair[0], *pair[1], StrategyEntry(of_slots, slots)))
+
+
+@operator(function="", dims=_cache_dims)
 def _cached_rows(cache: Array, rows: Array, slots: Array) -> Array:
     """`cache` (blocks, block_size, …) with `rows` at the slots; rows with a negative slot, which are padding, stay out."""
     check.integral("ReshapeAndCache", slot_mapping=slots)

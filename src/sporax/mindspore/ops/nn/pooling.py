@@ -12,8 +12,8 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.check import per_dim
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
-from sporax.mindspore.ops._core.spatial_settings import per_dim
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 

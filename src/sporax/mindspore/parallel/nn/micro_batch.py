@@ -75,9 +75,8 @@ class MicroBatched(Cell):
 
     def _one_tensor(self, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', the output of the network must be one Tensor, but got "
-                f"{type(output).__name__}."
+            raise SporaxTypeError.must(
+                type(self).__name__, "the output of the network", "be one Tensor", type(output).__name__
             )
         return output
 

@@ -9,8 +9,7 @@ _HOMES = homes_in(
     _resuming: BackupAndRestore
     _callback: Callback RunContext _set_cur_net=set_cur_net
         _CallbackManager=CallbackManager _InternalCallbackParam=InternalCallbackParam
-    _checkpoint_config: CheckpointConfig
-    _model_checkpoint: ModelCheckpoint
+    _model_checkpoint: ModelCheckpoint CheckpointConfig
     _monitors: History LambdaCallback LossMonitor TimeMonitor
     _plateau: EarlyStopping LearningRateScheduler ReduceLROnPlateau
     _progress: Progress

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.base.made_later import dataclass
+from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train._ranks import rank

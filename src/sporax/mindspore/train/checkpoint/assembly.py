@@ -18,7 +18,7 @@ import numpy as np
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.train._stored.files import text_in
+from sporax.mindspore.train._stored import text_in
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout, layout_of
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, Strategy
 from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within

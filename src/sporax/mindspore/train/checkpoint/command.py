@@ -13,7 +13,7 @@ import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.train._stored.files import SUFFIXES, open_checkpoint, rank_files
+from sporax.mindspore.train._stored import SUFFIXES, open_checkpoint, rank_files
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints

@@ -33,7 +33,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
-from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy

@@ -28,7 +28,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._entries import BackgroundWriter
-from sporax.mindspore.train._stored.files import StoredValues, deferred_parameter
+from sporax.mindspore.train._stored import StoredValues, deferred_parameter
 from sporax.runtime.storage.slice_directory import MARKER, open_directory, read_marker, write_marker, write_slices
 from sporax.runtime.storage.slices import held_slices, this_rank
 

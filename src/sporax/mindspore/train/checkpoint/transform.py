@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_count, check_integer
-from sporax.mindspore.train._stored.files import open_checkpoint, rank_files, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy

@@ -17,7 +17,7 @@ import numpy as np
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
-from sporax.mindspore.train._stored.files import open_checkpoint, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import Progress

@@ -65,9 +65,8 @@ class ClassificationMetric(Metric):
         num_classes = y_pred.shape[1]
         # 0 stands for no batch yet.
         if self._num_classes not in (0, num_classes):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}.update', the number of classes must stay {self._num_classes}, "
-                f"but got {num_classes}."
+            raise SporaxValueError.must(
+                f"{type(self).__name__}.update", "the number of classes", f"stay {self._num_classes}", num_classes
             )
         self._num_classes = num_classes
         return y_pred, y

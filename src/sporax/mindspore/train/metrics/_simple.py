@@ -283,7 +283,7 @@ class CosineSimilarity(Metric):
         """
         (rows,) = self._inputs(inputs, "rows")
         if rows.ndim != 2:
-            raise SporaxValueError(f"For 'CosineSimilarity.update', the rows must be a matrix. Got shape {rows.shape}.")
+            raise SporaxValueError.must("CosineSimilarity.update", "the rows", "be a matrix", f"shape {rows.shape}")
         if self.similarity == "cosine":
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self._matrix = rows @ rows.T

@@ -281,9 +281,7 @@ class OcclusionSensitivity(Metric):
         self._check_count(inputs, "model", "image", "label")
         model, image, label = inputs[0], self._convert_data(inputs[1]), np.asarray(inputs[2])
         if not isinstance(model, Cell):
-            raise SporaxTypeError(
-                f"For 'OcclusionSensitivity.update', the model must be a Cell, but got {type(model).__name__}."
-            )
+            raise SporaxTypeError.must("OcclusionSensitivity.update", "the model", "be a Cell", type(model).__name__)
         if image.shape[0] != 1 or label.size != 1:
             raise SporaxRuntimeError(
                 "For 'OcclusionSensitivity.update', there must be one image and one label, but got shapes "

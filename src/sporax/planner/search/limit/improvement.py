@@ -28,7 +28,7 @@ from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Ints, Moments
 from sporax.planner.solver.graph.network import Network
-from sporax.planner.solver.portfolio.quick_choice import ball, redecided
+from sporax.planner.solver.portfolio.quick_choice import neighborhood_order, reoptimized
 
 _OPERATORS = 60_000
 """Operators of all measured plans together."""
@@ -122,7 +122,9 @@ class _Regions:
         """Balls around decisions that are spread evenly, and each with its neighbours."""
         if size not in self._by_size:
             starts = range(0, self.core.num_nodes, max(size // _OVERLAP, 1))
-            self._by_size[size] = [self._with_neighbours(ball(self.core, start, size)) for start in starts]
+            self._by_size[size] = [
+                self._with_neighbours(neighborhood_order(self.core, start, size)) for start in starts
+            ]
         return self._by_size[size]
 
     def changes(self, chosen: Sequence[int], region: tuple[Ints, Ints]) -> _Changes:
@@ -131,7 +133,7 @@ class _Regions:
         positions = np.array(chosen)
         key = free.tobytes(), positions[near].tobytes()
         if key not in self._known:
-            new = redecided(self.core, positions, free)
+            new = reoptimized(self.core, positions, free)
             changed = np.flatnonzero(new != positions)
             self._known[key] = (*zip(changed.tolist(), new[changed].tolist(), strict=True),)
         return self._known[key]

@@ -77,7 +77,7 @@ def least_cost(problem: Problem, attempts: Sequence[Sequence[int]]) -> list[int]
         attempts: known choices; the one of message passing is added.
 
     Raises:
-        SporaxRuntimeError: nothing fits; says what would, unless the search gives up soon (`SearchOptions.gives_up`).
+        SporaxRuntimeError: nothing fits; says what would, unless the search gives up soon (`SearchOptions.is_quick`).
     """
     limit = problem.options.memory_bytes
     by_cost = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
@@ -91,7 +91,7 @@ def least_cost(problem: Problem, attempts: Sequence[Sequence[int]]) -> list[int]
     choices = [chosen for chosen in (known, plan.chosen if plan.peak_bytes <= limit else None) if chosen is not None]
     if choices:
         return min(choices, key=problem.seconds)
-    if problem.options.gives_up:
+    if problem.options.is_quick:
         raise SporaxRuntimeError(
             f"For 'search', a plan must be found soon that needs no more than {limit} bytes on a device, but got none."
         )
@@ -114,10 +114,10 @@ def fit(problem: Problem, limit: int) -> MeasuredPlan:
 
 def _fit(problem: Problem, limit: int) -> MeasuredPlan:
     large = is_large(problem)
-    plans = [relaxed(problem, limit, tied=large)]
+    plans = [lagrangian_plan(problem, limit, tied=large)]
     if large and plans[0].peak_bytes > limit:
-        plans.append(relaxed(problem, limit))
-    if not problem.options.gives_up:
+        plans.append(lagrangian_plan(problem, limit))
+    if not problem.options.is_quick:
         plans = _repaired(problem, plans, limit)
     # Two ways may have led to one plan.
     plans = [*{tuple(plan.chosen): plan for plan in plans}.values()]
@@ -125,7 +125,7 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
         return min(plans, key=lambda entry: _rank(problem, entry, limit))
     plans = [plan if plan.peak_bytes > limit else improved(problem, plan, limit) for plan in plans]
     best = min(plans, key=lambda entry: _rank(problem, entry, limit))
-    return best if best.peak_bytes > limit or problem.options.gives_up else _improved_again(problem, best, limit)
+    return best if best.peak_bytes > limit or problem.options.is_quick else _improved_again(problem, best, limit)
 
 
 def _improved_again(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
@@ -156,20 +156,20 @@ def _repaired(problem: Problem, plans: Sequence[MeasuredPlan], limit: int) -> li
     return [*fits, *reduced, *last]
 
 
-def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
+def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
     """The smallest plan that was found; cached.
 
     Args:
         problem: the problem.
-        enough: bytes of one device at which the search ends; until then it is the same for all.
+        target_bytes: of one device, at which the search ends; until then it is the same for all.
     """
-    name = f"smallest, {enough} bytes are enough"
+    name = f"smallest, {target_bytes} bytes are enough"
     if name not in problem.plans:
         plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
         plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
         # Two ways may have led to one plan.
         starts = {tuple(plan.chosen): plan for plan in plans}
-        problem.plans[name] = smallest_of(problem, starts.values(), enough)
+        problem.plans[name] = smallest_of(problem, starts.values(), target_bytes)
     cached: MeasuredPlan = problem.plans[name]
     return cached
 
@@ -197,7 +197,7 @@ def is_large(problem: Problem) -> bool:
     return len(problem.costs) > _LARGE
 
 
-def relaxed(problem: Problem, limit: int, *, tied: bool = False, turns: int = TURNS) -> MeasuredPlan:
+def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: int = TURNS) -> MeasuredPlan:
     """The x(p) of least cost that fits, or the smallest where none does; cached.
 
     Args:
@@ -206,10 +206,10 @@ def relaxed(problem: Problem, limit: int, *, tied: bool = False, turns: int = TU
         tied: blocks that repeat are decided equally, with the mean of their bytes.
         turns: after how many tied blocks the plan repeats.
     """
-    return min(_relaxed(problem, limit, turns if tied else 0), key=lambda plan: _rank(problem, plan, limit))
+    return min(_lagrangian_plans(problem, limit, turns if tied else 0), key=lambda plan: _rank(problem, plan, limit))
 
 
-def _relaxed(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
+def _lagrangian_plans(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
     """All x(p) of the loop; cached."""
     name = f"relaxed, {limit} bytes, {turns or 'no'} turns"
     if name not in problem.plans:
@@ -220,13 +220,15 @@ def _relaxed(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
     """The x(p) that cost less than all smaller ones, the smallest first."""
-    plans = sorted(_relaxed(problem, limit, 0), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen)))
+    plans = sorted(
+        _lagrangian_plans(problem, limit, 0), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen))
+    )
     costs = [math.inf, *itertools.accumulate((problem.seconds(plan.chosen) for plan in plans), min)]
     return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]
 
 
-def squeezed(problem: Problem, limit: int) -> MeasuredPlan:
-    """As `relaxed` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
+def min_memory_plan(problem: Problem, limit: int) -> MeasuredPlan:
+    """As `lagrangian_plan` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
     plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
     return min(plans, key=lambda plan: _rank(problem, plan, limit))
 

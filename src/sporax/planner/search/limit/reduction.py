@@ -48,21 +48,21 @@ _Neighbours = Iterator[tuple[list[int], int]]
 
 
 def reduce_memory(
-    problem: Problem, plan: MeasuredPlan, enough: int = 0, *, num_operators: int = _OPERATORS, led: bool = True
+    problem: Problem, plan: MeasuredPlan, target_bytes: int = 0, *, num_operators: int = _OPERATORS, led: bool = True
 ) -> MeasuredPlan:
     """A plan that needs less memory than one that is known.
 
     Args:
         problem: the problem.
         plan: where to begin.
-        enough: bytes that are little enough.
+        target_bytes: bytes that are little enough.
         num_operators: of all plans together that may be measured.
         led: let the peak lead; without it, sizes do so to the end, on a longer way that ends at other plans.
     """
-    return _reduced(problem, plan, enough, num_plans(problem, num_operators), led)[0]
+    return _reduced(problem, plan, target_bytes, num_plans(problem, num_operators), led)[0]
 
 
-def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], enough: int = 0) -> MeasuredPlan:
+def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], target_bytes: int = 0) -> MeasuredPlan:
     """The smallest plan that is found from any of several, one after another while plans may be measured.
 
     A start is left when half of them were measured without success: other starts lead elsewhere.
@@ -70,35 +70,35 @@ def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], enough: int = 
     Args:
         problem: the problem.
         starts: where to begin; one at least.
-        enough: bytes that are little enough.
+        target_bytes: bytes that are little enough.
     """
     most, found = num_plans(problem, _OPERATORS), list[MeasuredPlan]()
     left = max(_OPERATORS // (len(problem.graph.operators) + _MORE), most)
     for start in starts:
-        plan, used = _reduced(problem, start, enough, min(most, left), patience=max(most // 2, 1))
+        plan, used = _reduced(problem, start, target_bytes, min(most, left), patience=max(most // 2, 1))
         found.append(plan)
         left -= used
-        if left <= 0 or plan.peak_bytes <= enough:
+        if left <= 0 or plan.peak_bytes <= target_bytes:
             break
     return min(found, key=lambda plan: plan.peak_bytes)
 
 
 def _reduced(
-    problem: Problem, plan: MeasuredPlan, enough: int, most: int, led: bool = True, patience: int = MOST_PLANS
+    problem: Problem, plan: MeasuredPlan, target_bytes: int, most: int, led: bool = True, patience: int = MOST_PLANS
 ) -> tuple[MeasuredPlan, int]:
     """`reduce_memory` with so many plans, and no more than `patience` without success; how many were measured, too."""
     smallest = partial(_by_size, few=_CANDIDATES)
-    plan, used = _descended(problem, plan, enough, smallest, math.ceil(_UNLED * most), patience, level=True)
-    if plan.peak_bytes <= enough:
+    plan, used = _descended(problem, plan, target_bytes, smallest, math.ceil(_UNLED * most), patience, level=True)
+    if plan.peak_bytes <= target_bytes:
         return plan, used
-    plan, more = _descended(problem, plan, enough, _by_gain if led else _by_size, most - used, patience)
+    plan, more = _descended(problem, plan, target_bytes, _by_gain if led else _by_size, most - used, patience)
     return plan, used + more
 
 
 def _descended(
     problem: Problem,
     plan: MeasuredPlan,
-    enough: int,
+    target_bytes: int,
     neighbours: Callable[[Problem, MeasuredPlan], _Neighbours],
     most: int,
     patience: int,
@@ -116,7 +116,7 @@ def _descended(
     while better:
         better = False
         for members, candidate in neighbours(problem, plan):
-            if len(tried) == most or len(tried) - since == patience or plan.peak_bytes <= enough:
+            if len(tried) == most or len(tried) - since == patience or plan.peak_bytes <= target_bytes:
                 break
             chosen = _changed(plan.chosen, members, candidate)
             # An infinite cost means that some pair is forbidden; its plan would not exist.
@@ -124,8 +124,8 @@ def _descended(
                 continue
             tried.add(tuple(chosen))
             found = measured_within(problem, chosen, plan.peak_bytes)
-            if found is not None and found.peak_bytes <= enough:
-                return _with_fewest(problem, plan, members, found, enough), len(tried)
+            if found is not None and found.peak_bytes <= target_bytes:
+                return _with_fewest(problem, plan, members, found, target_bytes), len(tried)
             if found is not None and (level or _extent(found) < _extent(plan)):
                 plan, better, since = found, True, len(tried)
                 break
@@ -138,7 +138,7 @@ def _extent(plan: MeasuredPlan) -> tuple[int, int]:
 
 
 def _with_fewest(
-    problem: Problem, plan: MeasuredPlan, members: Sequence[int], fitted: MeasuredPlan, enough: int
+    problem: Problem, plan: MeasuredPlan, members: Sequence[int], fitted: MeasuredPlan, target_bytes: int
 ) -> MeasuredPlan:
     """`fitted`, or a plan of less cost that is small enough though only the first or the last of the members are changed."""
     best = fitted
@@ -146,7 +146,9 @@ def _with_fewest(
         least, most = 0, len(ordered)
         while most - least > 1:
             middle = (least + most) // 2
-            part = measured_within(problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]), enough)
+            part = measured_within(
+                problem, _changed(plan.chosen, ordered[:middle], fitted.chosen[members[0]]), target_bytes
+            )
             least, most = (middle, most) if part is None else (least, middle)
             if part is not None and problem.seconds(part.chosen) < problem.seconds(best.chosen):
                 best = part

@@ -21,8 +21,10 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
+from sporax.planner.request import PlanRequest
 from sporax.planner.rules import Assignment, Rule
 from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
@@ -50,7 +52,7 @@ class SearchOptions:
         assignments: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         platform: JAX's name of the devices, which decides how much a plan is predicted to need.
-        gives_up: a search that finds no plan within the memory soon is an error, without a word on what would fit.
+        is_quick: a search that finds no plan within the memory soon is an error, without a word on what would fit.
         follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
         align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
         epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
@@ -64,7 +66,7 @@ class SearchOptions:
     assignments: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
     platform: str = "cpu"
-    gives_up: bool = False
+    is_quick: bool = False
     follow: bool = False
     align: int = 1
     epsilon: float = 0.0
@@ -369,3 +371,41 @@ def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Pl
                 f"For 'fixed', result {output} replaces {graph.inputs[argument].name or f'input {argument}'} and must "
                 f"have its placement, but got {pair[0]} and {pair[1]}."
             )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchResult:
+    """A plan and what is known of it.
+
+    Attributes:
+        plan: what it has decided, as a plan of its own; propagation finishes it (`planner.planning`).
+        method: which search found it.
+        cost_seconds: predicted time of one step, by the finished plan where there is one.
+        bound_seconds: no plan of the same search space is faster than this; None when nothing was proven.
+        optimal: `cost_seconds` is the least of the search space.
+        seconds: what the search took.
+        statistics: sizes and counts.
+        unit: of costs: seconds, or what another cost model counts in their place.
+        options: the options of the search.
+        request: what was asked of the planner; None for a search by itself, whose plan needs no finish.
+    """
+
+    plan: Plan
+    method: str
+    cost_seconds: float
+    bound_seconds: float | None
+    optimal: bool
+    seconds: float
+    statistics: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
+    unit: str = "s"
+    options: SearchOptions | None = field(default=None, repr=False, compare=False)
+    request: PlanRequest | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        bound = "no bound" if self.bound_seconds is None else f"bound {self.bound_seconds:.6g} {self.unit}"
+        return (
+            f"SearchResult({self.method}: {self.cost_seconds:.6g} {self.unit}, {'optimal' if self.optimal else bound}, "
+            f"searched {self.seconds:.3f} s)"
+        )
+
+    __repr__ = __str__

@@ -72,7 +72,7 @@ class Eliminated:
 
 
 @dataclass(frozen=True, slots=True)
-class Determined:
+class Substitution:
     """Trail entry: `node`'s strategy is a function of that of `master`."""
 
     node: int
@@ -110,7 +110,7 @@ class Network:
     base: Ints
     capacity: Ints
     constant: float = 0.0
-    trail: list[Eliminated | Determined] = field(default_factory=list)
+    trail: list[Eliminated | Substitution] = field(default_factory=list)
     infeasible: bool = False
     interned: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
     """Tables by number of rows and content: what looks equal tables up afterwards needs no comparison."""

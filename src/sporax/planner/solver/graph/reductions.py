@@ -23,7 +23,7 @@ import numpy as np
 from sporax.base.identity import ByIdentity
 from sporax.planner.budget import UNLIMITED, Budget
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
-from sporax.planner.solver.graph.network import Determined, Eliminated, Memory, Network
+from sporax.planner.solver.graph.network import Eliminated, Memory, Network, Substitution
 
 _HUGE = 1e30
 """In place of ``inf`` in differences, since ``inf - inf`` is no number; far above every sum of allowed costs."""
@@ -264,7 +264,7 @@ class Reducer:
         links = dict(network.links[node])
         # One finite entry per row: the master's strategy picks the node's, and that entry is paid with it.
         along = links.pop(master)[function, np.arange(len(function))]
-        network.trail.append(Determined(node, master, _ids(network, master), _ids(network, node)[function]))
+        network.trail.append(Substitution(node, master, _ids(network, master), _ids(network, node)[function]))
         network.costs[master] = network.costs[master] + network.costs[node][function] + along
         memory = network.memory[node]
         network.remove(node)

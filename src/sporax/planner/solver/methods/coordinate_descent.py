@@ -13,7 +13,7 @@ from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 
 
-class Ledger:
+class RemainingCapacity:
     """The room left in each row as nodes take and give back memory."""
 
     def __init__(self, core: Core, positions: Ints | None = None) -> None:
@@ -72,7 +72,7 @@ def descend(
     """
     costs = core.costs if costs is None else costs
     positions = positions.copy()
-    ledger = Ledger(core, positions)
+    ledger = RemainingCapacity(core, positions)
     # A dict is a queue without duplicates that keeps the order, so runs are reproducible.
     waiting = dict.fromkeys(range(core.num_nodes))
     # Memory may force a node back and forth for ever, so the number of steps is limited.

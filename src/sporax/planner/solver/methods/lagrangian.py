@@ -87,7 +87,7 @@ class MultiplierAscent:
             self.costs = self.core.charged(self.multipliers)
         return high + offset
 
-    def useless(self, cutoff: float) -> Booleans:
+    def dominated(self, cutoff: float) -> Booleans:
         """[K] strategies that no choice with c(x) < `cutoff` uses, by the best bound's min-marginals."""
         # Rounding must not remove a strategy of the optimum.
         slack = 1e-9 * max(1.0, abs(cutoff))

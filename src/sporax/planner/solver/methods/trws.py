@@ -14,7 +14,7 @@ import numpy as np
 from sporax.base.identity import ByIdentity
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
-from sporax.planner.solver.methods.coordinate_descent import Ledger
+from sporax.planner.solver.methods.coordinate_descent import RemainingCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class MessagePassing:
     def decode(self, costs: Floats, backward: bool = False) -> Ints:
         """A choice that fits, built node by node: decided neighbours count with their tables, others by their messages."""
         core = self.core
-        ledger = Ledger(core)
+        ledger = RemainingCapacity(core)
         positions = np.zeros(core.num_nodes, dtype=np.int64)
         offsets = core.offsets.tolist()
         for visit in self._steps[backward]:

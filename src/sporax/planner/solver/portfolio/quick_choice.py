@@ -4,7 +4,8 @@ Problem: min_x c(x) = sum_i c_i(x_i) + sum_ij t_ij(x_i, x_j), and a bound b <= c
 
 Method: messages m_ij(x_j) tell every decision j what each of its candidates would cost its neighbour i at best. Choices
 are decoded from the messages forward and backward in turn; a few sweeps are usually enough. If c(x) > (1 + gap) b after
-that, balls of some dozen decisions are decided again, each exactly with the rest fixed.
+that, balls of some dozen decisions are decided again, each exactly with the rest fixed. `decide` takes the time to be exact:
+elimination with larger tables, then labels or an integer program.
 
 Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 28 (2006).
 """
@@ -12,6 +13,8 @@ Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +26,7 @@ from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
-from sporax.planner.solver.methods.label_rounds import ByLabels
+from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
 from sporax.planner.solver.methods.large_neighborhood_search import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
@@ -34,6 +37,8 @@ _SMALL = 400
 """Decisions up to which elimination is tried first."""
 _SMALL_TABLE = 100_000
 """Most entries of a table of that elimination: more would take longer than messages."""
+LARGEST_TABLE = 500_000
+"""Entries of the largest table where a choice is to be exact."""
 _GAP = 0.01
 """Share of the cost that may be left open without a second look."""
 _RISE = 1e-4
@@ -164,14 +169,14 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
     # Half overlapping, so that decisions at the border of one ball are inside the next.
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
-        better = redecided(core, positions, ball(core, start, size))
+        better = reoptimized(core, positions, neighborhood_order(core, start, size))
         # Equal cost is taken too: the next ball then starts from another choice.
         if core.cost(better) <= core.cost(positions):
             positions = better
     return positions
 
 
-def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
+def reoptimized(core: Core, positions: Ints, free: Ints) -> Ints:
     """The choice of least cost in which all decisions but the free ones are as in `positions`.
 
     Args:
@@ -192,7 +197,7 @@ def redecided(core: Core, positions: Ints, free: Ints) -> Ints:
     return result
 
 
-def ball(core: Core, start: int, size: int) -> Ints:
+def neighborhood_order(core: Core, start: int, size: int) -> Ints:
     """Nodes in the order in which they are reached from one of them."""
     reached = {start: None}
     waiting = deque([start])
@@ -201,3 +206,40 @@ def ball(core: Core, start: int, size: int) -> Ints:
         reached.update(dict.fromkeys(fresh[: size - len(reached)]))
         waiting.extend(fresh)
     return np.array(sorted(reached), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A choice on a core, a cost that none is below, and how it was found."""
+
+    positions: Ints
+    bound: float
+    statistics: Mapping[str, int | str]
+
+    def is_optimal(self, core: Core) -> bool:
+        """Whether the bound proves that nothing is better."""
+        return core.cost(self.positions) <= self.bound * (1 + OPTIMALITY_TOLERANCE)
+
+
+def decide(
+    core: Core,
+    budget: Budget,
+    largest_table: int = LARGEST_TABLE,
+    most_joins: int = MOST_JOINS,
+    epsilon: float = 0.0,
+) -> Decision:
+    """What is to be chosen on a core without memory rows."""
+    # `None` means that a table would be too large: networks like chains are never that, others may be.
+    exact = eliminate(core, largest_table)
+    if exact is not None:
+        positions, largest = exact
+        return Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
+    labels = ByLabels(most_joins)
+    outcome = solve_exactly(core, budget, gap=epsilon, rounds=labels)
+    best, bound = outcome.positions, outcome.bound
+    # Message passing gives a bound and a choice in any case, also where labels and the integer program ran out of time.
+    if not outcome.optimal or best is None:
+        suggested, below = bounded(core)
+        bound = max(bound, below)
+        best = suggested if best is None else min(best, suggested, key=core.cost)
+    return Decision(best, bound, {"method": labels.method, **labels.statistics()})

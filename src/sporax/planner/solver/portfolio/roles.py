@@ -162,12 +162,12 @@ class Bounder:
     def _shrink(self) -> None:
         """Removes what no better choice uses, if that is a good part, and reduces again."""
         core = self._cores[-1]
-        useless = self._ascent.useless(self.board.cost)
-        if useless.mean() < _WORTH_SHRINKING:
+        dominated = self._ascent.dominated(self.board.cost)
+        if dominated.mean() < _WORTH_SHRINKING:
             return
         network = core.as_network()
         for node in range(core.num_nodes):
-            mask = useless[core.offsets[node] : core.offsets[node + 1]]
+            mask = dominated[core.offsets[node] : core.offsets[node + 1]]
             if mask.all():
                 self._close()
                 return

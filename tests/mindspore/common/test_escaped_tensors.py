@@ -7,7 +7,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
-from sporax.mindspore.common.outliving import MADE
+from sporax.mindspore.common.escaped_tensors import MADE
 
 X = Tensor(np.array([1.0, 2.0], np.float32))
 total = Tensor([0.0])

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import pytest
 
-from sporax.base.made_later import MadeLater, add_later, dataclass
+from sporax.base.lazy_members import LazyMembers, add_later, dataclass
 
 T = TypeVar("T")
 METHODS = ("__init__", "__repr__", "__eq__", "__hash__")
@@ -106,12 +106,12 @@ def fresh():
 
 def test_methods_are_written_when_they_are_used():
     kind = fresh()
-    assert all(isinstance(vars(kind)[name], MadeLater) for name in METHODS)
+    assert all(isinstance(vars(kind)[name], LazyMembers) for name in METHODS)
     assert kind(3).x == 3
-    assert not isinstance(vars(kind)["__init__"], MadeLater)
-    assert isinstance(vars(kind)["__eq__"], MadeLater)
+    assert not isinstance(vars(kind)["__init__"], LazyMembers)
+    assert isinstance(vars(kind)["__eq__"], LazyMembers)
     assert kind(3) == kind(3)
-    assert not any(isinstance(vars(kind)[name], MadeLater) for name in METHODS)
+    assert not any(isinstance(vars(kind)[name], LazyMembers) for name in METHODS)
 
 
 @pytest.mark.parametrize("first", METHODS)
@@ -196,8 +196,8 @@ def test_a_member_is_made_once_together_with_its_others():
         return {"size": 3, "double": lambda self: 2 * self.size}
 
     class Some:
-        size = MadeLater(made)
-        double = MadeLater(made)
+        size = LazyMembers(made)
+        double = LazyMembers(made)
 
     class Other(Some):
         pass
@@ -209,8 +209,8 @@ def test_a_member_is_made_once_together_with_its_others():
 
 def test_what_was_put_in_its_place_stays():
     class Some:
-        first = MadeLater(lambda: {"first": 1, "second": 2})
-        second = MadeLater(lambda: {"first": 1, "second": 2})
+        first = LazyMembers(lambda: {"first": 1, "second": 2})
+        second = LazyMembers(lambda: {"first": 1, "second": 2})
 
     Some.second = 5
     assert (Some.first, Some.second) == (1, 5)
@@ -221,5 +221,5 @@ def test_a_class_that_is_there_gets_a_member_later():
         pass
 
     add_later(Some, "name", lambda: {"name": "made"})
-    assert isinstance(vars(Some)["name"], MadeLater)
+    assert isinstance(vars(Some)["name"], LazyMembers)
     assert Some().name == "made" == vars(Some)["name"]

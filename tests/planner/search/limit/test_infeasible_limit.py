@@ -18,9 +18,9 @@ from sporax.ir.placement import prime_mesh
 from sporax.planner import PlanRequest, make_plan, planning
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.limit import hopeless
+from sporax.planner.search.limit import infeasible_limit
 from sporax.planner.search.limit.exact import solve_within
-from sporax.planner.search.limit.hopeless import refuse_hopeless
+from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
 from sporax.planner.search.limit.limit import PlanTooLargeError, smallest
 from sporax.planner.search.space.problem import SearchOptions
 
@@ -28,7 +28,7 @@ MESH = mesh_of(2, 2)
 
 
 def refused(graph, limit, mesh=MESH, **options):
-    refuse_hopeless(graph, mesh, roofline(mesh), SearchOptions(memory_bytes=limit, **options))
+    reject_infeasible_limit(graph, mesh, roofline(mesh), SearchOptions(memory_bytes=limit, **options))
 
 
 def is_refused(graph, limit, mesh=MESH, **options):
@@ -54,11 +54,11 @@ def test_limits_that_may_be_kept_are_left_to_the_search():
         assert not is_refused(graph, smallest(problem_of(graph, MESH)).peak_bytes)
     assert not is_refused(layers(3), None)
     assert is_refused(layers(3), 100)
-    assert not is_refused(layers(3), 100, gives_up=True)
+    assert not is_refused(layers(3), 100, is_quick=True)
 
 
 def test_a_loose_limit_costs_no_search(monkeypatch):
-    monkeypatch.setattr(hopeless, "ProblemBuilder", None)
+    monkeypatch.setattr(infeasible_limit, "ProblemBuilder", None)
     assert not is_refused(layers(3), 10**9)
 
 
@@ -107,9 +107,9 @@ def test_limits_that_a_plan_keeps_are_not_refused_on_gpus(graph, mesh, hardware,
     profile = load_profile(hardware)
     options = SearchOptions(fully_use_devices=True, memory_bytes=limit, platform="gpu")
     assert limit < short_search_found
-    refuse_hopeless(graph, mesh, Roofline(profile, link_costs(profile, mesh)), options)
+    reject_infeasible_limit(graph, mesh, Roofline(profile, link_costs(profile, mesh)), options)
     with pytest.raises(PlanTooLargeError):
-        refuse_hopeless(
+        reject_infeasible_limit(
             graph, mesh, Roofline(profile, link_costs(profile, mesh)), replace(options, memory_bytes=limit // 3)
         )
 

@@ -4,9 +4,9 @@ Problem: a search under a limit proves bounds, follows multipliers and improves 
 limit that cannot be kept needs none of it.
 
 Method: where the memory of the unsharded step over the number of devices, about the best there is, is far below the limit,
-nothing is done. Otherwise a plan that fits is looked for, whatever its time: first by few large multipliers (`squeezed`), then
-as the smallest plan there is (`smallest`). Where neither fits, no search is begun: it would end with that plan, too.
-In a large problem, a limit that is far off is not looked at for so long.
+nothing is done. Otherwise a plan that fits is looked for, whatever its time: first by few large multipliers
+(`min_memory_plan`), then as the smallest plan there is (`smallest`). Where neither fits, no search is begun: it would end with
+that plan, too. In a large problem, a limit that is far off is not looked at for so long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of
-from sporax.planner.search.limit.limit import is_large, nothing_fits, smallest, squeezed
+from sporax.planner.search.limit.limit import is_large, min_memory_plan, nothing_fits, smallest
 from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
@@ -30,7 +30,7 @@ _FEW_OPERATORS = 10_000
 """Operators of all plans together that may be measured then: how far the limit is off is what the error is to tell."""
 
 
-def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
+def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
     """Raise the error of a search under a memory limit where it is known soon.
 
     Args:
@@ -43,14 +43,14 @@ def refuse_hopeless(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, 
         SporaxRuntimeError: no plan fits; names the smallest one that was found.
     """
     limit = options.memory_bytes
-    if limit is None or options.gives_up:
+    if limit is None or options.is_quick:
         return
     inlined = inline_loops(graph).graph
     shared = memory_of(inlined, replicated_plan(inlined, mesh), backend=backend_of(options.platform))
     if limit >= _ROOM * shared.peak_bytes / mesh.num_devices:
         return
     problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
-    plan = squeezed(problem, limit)
+    plan = min_memory_plan(problem, limit)
     if plan.peak_bytes > limit:
         far = is_large(problem) and plan.peak_bytes > _FAR * limit
         plan = reduce_memory(problem, plan, limit, num_operators=_FEW_OPERATORS) if far else smallest(problem, limit)

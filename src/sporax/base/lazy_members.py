@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 T = TypeVar("T")
 
 
-class MadeLater:
+class LazyMembers:
     """A member of a class that is made when it is first used, and then stands in its place.
 
     Args:
@@ -36,7 +36,7 @@ class MadeLater:
         members = self._made()
         for name, member in members.items():
             # What somebody has put there since stays.
-            if isinstance(vars(self._owner).get(name), MadeLater):
+            if isinstance(vars(self._owner).get(name), LazyMembers):
                 setattr(self._owner, name, member)
         member = members[self._name]
         # As Python finds members: functions become methods.
@@ -45,7 +45,7 @@ class MadeLater:
 
 def add_later(kind: type, name: str, made: Callable[[], Mapping[str, Any]]) -> None:
     """Give a class that is there already a member which `made` gives when it is first used."""
-    member = MadeLater(made)
+    member = LazyMembers(made)
     setattr(kind, name, member)
     # Python names members of a class's body alone.
     member.__set_name__(kind, name)

@@ -1,0 +1,44 @@
+"""The rows of all ranks, where a script has those of one.
+
+Problem: with ``dataset_strategy="data_parallel"`` each of MindSpore's processes feeds rows of its own, and the network has the
+rows of all: shapes of Parameters and strategies fit these. A process that feeds all devices gets the rows of one rank from a data
+set class of the user's, which runs in each of MindSpore's processes. Method: they are repeated, as that class would give them to
+each process; means over the batch stay what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.context import snapshot
+from sporax.runtime import world
+from sporax.runtime.process.dry_run import say
+
+
+def of_all_ranks(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Inputs of a step with the rows of all ranks that the process feeds; those without rows are for all."""
+    config = snapshot()
+    feeds_all = config.in_global_view and config.dataset_strategy == "data_parallel" and world.num_feeders() == 1
+    if not feeds_all or config.num_stage_devices == 1:
+        return columns
+    _tell(config.num_stage_devices)
+    return tuple(_repeated(column, config.num_stage_devices) for column in columns)
+
+
+@functools.cache
+def _tell(count: int) -> None:
+    say(
+        f"each of {count} ranks gets all rows that the script gives for one, as in {count} processes; "
+        "dataset_strategy='full_batch' divides them between the ranks."
+    )
+
+
+def _repeated(column: Any, count: int) -> Any:
+    if not getattr(column, "ndim", 0):
+        return column
+    rows = np.concatenate([column.asnumpy() if isinstance(column, Tensor) else column] * count)
+    return Tensor(rows) if isinstance(column, Tensor) else rows
