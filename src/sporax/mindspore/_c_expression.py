@@ -93,6 +93,19 @@ class security:  # noqa: N801 - a module of MindSpore's
         return False
 
 
+class _CompileConfig:
+    """Switches of MindSpore's graph compiler, such as RECURSIVE_EVAL; XLA compiles here, so setting one warns."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        warnings.warn(
+            f"For 'compile_config', '{name}' has no effect: it is a switch of MindSpore's own compiler.", stacklevel=2
+        )
+        super().__setattr__(name, value)
+
+
+compile_config = _CompileConfig()
+
+
 def cell_attr_register(fn: Callable[..., Any] | None = None, attrs: Iterable[str] | None = None) -> Any:
     """Decorator for constructors of Cells: the constructor itself.
 

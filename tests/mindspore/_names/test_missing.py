@@ -1,3 +1,4 @@
+import importlib
 import pickle
 import sys
 import types
@@ -37,6 +38,16 @@ def test_attribute_access(module: types.ModuleType):
     assert caught.value.name == "gone"
     assert not hasattr(module, "gone")
     assert getattr(module, "gone", 5) == 5
+
+
+def test_operators_of_inner_modules_are_made_in_tables_and_refused_at_their_calls():
+    from sporax.mindspore import ops
+
+    for module in ("sporax.mindspore.ops.operations._grad_ops", "sporax.mindspore.ops.operations.nn_ops"):
+        made = importlib.import_module(module).NoSuchOperator(3)
+        with pytest.raises(NotImplementedError, match="but got 'NoSuchOperator'"):
+            made(1)
+    assert not hasattr(ops, "NoSuchOperator") and not hasattr(ops.operations, "NoSuchOperator")
 
 
 def test_the_nearest_name_is_not_searched_where_nobody_reads_the_message(

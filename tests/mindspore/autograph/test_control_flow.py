@@ -406,8 +406,8 @@ def the_last_of_lists(x):
     return found[-1]
 
 
-def cells_by_tensor(x):
-    return [nn.ReLU(), nn.Tanh()][x[0].astype(ms.int32)](x)
+def texts_by_tensor(x):
+    return ["sum", "mean"][x[0].astype(ms.int32)]
 
 
 def bounds_by_tensor(x):
@@ -415,7 +415,7 @@ def bounds_by_tensor(x):
 
 
 ERRORS = [
-    (cells_by_tensor, TypeError, "can only be the index of tensors or numbers of one type and shape"),
+    (texts_by_tensor, TypeError, "can only be the index of functions, or of tensors or numbers of one type and shape"),
     (bounds_by_tensor, TypeError, "the bounds of a slice must be known while the step is being compiled"),
     (one_branch_only, UnboundLocalError, "'z'"),
     (only_inside_a_loop, UnboundLocalError, "'inner'"),
@@ -455,3 +455,41 @@ def test_an_expression_that_needs_a_value_is_refused_with_its_line():
 
     with pytest.raises(TypeError, match=r"(?s)not known while the step is being compiled.*test_control_flow.py, line"):
         ms.jit(filters)(X)
+
+
+class Layers(nn.Cell):
+    """One of several layers, by a number that is known when the step runs."""
+
+    def __init__(self, container):
+        super().__init__()
+        self.container = container
+
+    def construct(self, x, index):
+        return self.container[index](x) * 2
+
+
+@pytest.mark.parametrize("make", [tuple, list, nn.CellList], ids=["tuple", "list", "CellList"])
+def test_a_tensor_chooses_a_layer(make):
+    layers = [nn.Dense(2, 2), nn.ReLU(), nn.Dense(2, 2)]
+    for name, dense in zip("ab", layers[::2], strict=True):
+        dense.update_parameters_name(name)
+        dense.weight.set_data(Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    net, x = Layers(make(layers)), Tensor([[1.0, -2.0]])
+    compiled = ms.jit(net.construct)
+    for index in (0, 1, 2, -1, -3):
+        assert np.array_equal(compiled(x, Tensor(index, ms.int32)).asnumpy(), (layers[index](x) * 2).asnumpy())
+    # The gradient reaches the chosen layer alone.
+    weights = ms.ParameterTuple(layer.weight for layer in layers[::2])
+    slopes = ms.jit(lambda x, i: ms.grad(net, None, weights)(x, i))(x, Tensor(2, ms.int32))
+    assert not slopes[0].asnumpy().any() and slopes[1].asnumpy().any()
+
+
+def test_switches_choose_by_values_that_are_not_known():
+    @ms.jit
+    def chosen(x, index):
+        return ops.functional.switch_layer(index, [lambda v: v + 1, lambda v: v * 3])(x), ops.functional.switch(
+            x > 1, x, -x
+        )
+
+    assert [float(v) for v in chosen(Tensor(2.0), Tensor(1))] == [6, 2]
+    assert [float(v) for v in chosen(Tensor(0.5), Tensor(0))] == [1.5, -0.5]

@@ -209,10 +209,10 @@ def test_the_training_s_iterator_is_set_back_to_a_step(step):
     iterator = data.create_tuple_iterator(num_epochs=2, output_numpy=True)
     ds._set_training_dataset(iterator)
     assert ds._get_training_dataset() is iterator
-    whole = [int(row[0]) for _ in range(2) for row in iterator]
+    every = [int(row[0]) for _ in range(2) for row in iterator]
     ds._reset_training_dataset(step, 3)
     rest = [int(row[0]) for _ in range(2 - step // 3) for row in iterator]
-    assert rest == whole[step:] and sorted(whole[:3]) == sorted(expected[:3])
+    assert rest == every[step:] and sorted(every[:3]) == sorted(expected[:3])
     for wrong, words in ((6, "must be less than dataset_size . num_epochs"), (-1, "must be >= 0")):
         with pytest.raises(RuntimeError, match=f"Cannot reset the pipeline, reset step {words}"):
             ds._reset_training_dataset(wrong, 3)

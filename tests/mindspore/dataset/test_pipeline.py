@@ -63,7 +63,7 @@ def test_order_of_repeat_and_batch():
 
 def test_names_of_batches_need_a_function():
     assert numbers().batch(4, output_columns=["a", "b", "c"]).column_names == numbers().column_names
-    with pytest.raises(ValueError, match="'input_columns' can be specified only when 'per_batch_map' is set"):
+    with pytest.raises(ValueError, match="input_columns can be specified only when per_batch_map is set"):
         numbers().batch(4, input_columns=["x"], output_columns=["a"])
 
 

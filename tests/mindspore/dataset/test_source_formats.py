@@ -296,7 +296,7 @@ def test_files_of_records_are_shared_as_wholes(root):
 
     assert [shard(0), shard(1)] == [[-1, 0, 1], [2]]
     assert [shard(rank, 3, shard_equal_rows=True) for rank in range(3)] == [[-1, 0], [1, 2], [-1, 0]]
-    with pytest.raises(RuntimeError, match="got 2 and 3"):
+    with pytest.raises(RuntimeError, match="Got 2 and 3"):
         shard(0, 3)
     assert ds.TFRecordDataset(paths, num_shards=2, shard_id=0).batch(2).is_sharded()
     assert not ds.TFRecordDataset(paths).is_sharded()

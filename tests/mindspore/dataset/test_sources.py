@@ -105,7 +105,7 @@ def test_a_schema_says_names_and_types():
     assert column(ds.GeneratorDataset(lambda: iter(["a", "bcd"]), schema=words)) == ["a", "bcd"]
     with pytest.raises(RuntimeError, match="column 'word' must be"):
         column(ds.GeneratorDataset(lambda: iter([1]), schema=words))
-    with pytest.raises(ValueError, match="'schema' must not be combined"):
+    with pytest.raises(ValueError, match="'schema' excludes 'column_names' and 'column_types'"):
         ds.GeneratorDataset(Store(), ["x"], schema=schema)
     with pytest.raises(TypeError, match="Argument schema with value 3 is not of type"):
         ds.GeneratorDataset(Store(), schema=3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import source_files
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import audio, config, text, transforms, vision
@@ -20,7 +21,34 @@ def failing(value):
     raise KeyError("no such thing")
 
 
+def batched(*results):
+    return lambda: next(
+        ds.NumpySlicesDataset(([1], [2]), ["x", "y"])
+        .batch(1, per_batch_map=lambda x, y, info: results)
+        .create_dict_iterator()
+    )
+
+
 WORDS = [
+    (
+        lambda: transforms.Compose([1]),
+        TypeError,
+        "transforms[0] is neither a transforms op (TensorOperation) nor a callable pyfunc.",
+    ),
+    (lambda: transforms.RandomOrder([]), ValueError, "transforms list can not be empty."),
+    (lambda: transforms.TypeCast(), TypeError, "For 'TypeCast', missing a required argument: 'data_type'"),
+    (lambda: vision.ToType(output_type=1), TypeError, "missing a required argument: 'data_type'"),
+    (lambda: vision.Rescale(1, 2, 3), TypeError, "too many positional arguments"),
+    (lambda: text.Vocab().ids_to_tokens(2), RuntimeError, "Vocab hasn't been initialized yet"),
+    (lambda: text.Vocab().tokens_to_ids(["a"]), RuntimeError, "Vocab hasn't been initialized yet"),
+    (
+        lambda: vision.ToTensor()(IMAGE.astype(np.int64)),
+        RuntimeError,
+        "unsupported data type in [uint32, int64, uint64, string, bytes].",
+    ),
+    (through(vision.ToTensor(), IMAGE.astype(np.uint64)), RuntimeError, "Got uint64"),
+    (lambda: config.set_error_samples_mode(False), TypeError, "is not of type [<enum 'ErrorSamplesMode'>]"),
+    (batched({"a": 1}, [np.array(1)]), RuntimeError, "mismatched types returned from per_batch_map"),
     (
         lambda: ds.NumpySlicesDataset([1], num_parallel_workers=256),
         ValueError,
@@ -115,6 +143,42 @@ def test_a_row_of_a_file_names_the_file(tmp_path):
     with pytest.raises(
         RuntimeError, match=r"map operation: \[PyFunc\] failed\. The corresponding data file is: .*a\.txt"
     ):
+        next(data.create_dict_iterator(output_numpy=True))
+
+
+def test_a_dict_that_per_batch_map_returns_is_the_batch():
+    data = ds.NumpySlicesDataset(([1, 2], [3, 4]), ["x", "y"], shuffle=False).batch(
+        2, per_batch_map=lambda x, y, info: ({"sum": sum(x)}, {"sum": sum(y)})
+    )
+    (row,) = data.create_dict_iterator(output_numpy=True, num_epochs=1)
+    assert (int(row["x"]["sum"]), int(row["y"]["sum"])) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "words"),
+    [
+        (["none"], None, "Invalid columns_list, tfrecord file failed to find column name: none"),
+        (
+            None,
+            ("none", "int64", [1]),
+            "Feature name: none is required in schema but could not be found in tfrecord file.",
+        ),
+        (
+            None,
+            ("label", "int64", [7]),
+            "Column shape of label defined in schema does not match the shape actually load",
+        ),
+        (None, ("label", "string", None), "for feature name: label does not match the predefined type in schema"),
+    ],
+)
+def test_records_are_compared_with_what_is_asked_for(tmp_path, columns, schema, words):
+    source_files.tfrecord(tmp_path)
+    asked = None
+    if schema is not None:
+        asked = ds.Schema()
+        asked.add_column(*schema)
+    data = ds.TFRecordDataset(str(tmp_path / "a.tfrecord"), asked, columns)
+    with pytest.raises(RuntimeError, match=words):
         next(data.create_dict_iterator(output_numpy=True))
 
 

@@ -115,3 +115,15 @@ def test_arguments_that_do_not_fit_are_refused():
         nn.FractionalMaxPool2d(2, 5)(x)
     with pytest.raises(ValueError, match="at least 3 dimensions"):
         nn.TimeDistributed(nn.Dense(2, 2), 1)(x[0, 0])
+
+
+def test_directions_of_jvp_and_vjp_are_as_many_as_tensors():
+    x, net = Tensor([1.0, 2.0]), nn.ReLU()
+    for kind in (nn.Jvp, nn.Vjp):
+        for wrong in ((x, x), (x,)):
+            with pytest.raises(TypeError, match=f"For '{kind.__name__}', 'v' must be a Tensor for one"):
+                kind(net)(x, wrong)
+    with pytest.raises(TypeError, match="For 'Jvp', 'v' must be"):
+        nn.Jvp(lambda a, b: a + b)(x, x, x)
+    with pytest.raises(TypeError, match="For 'ParameterUpdate', 'param' must be a Parameter"):
+        nn.ParameterUpdate(x)

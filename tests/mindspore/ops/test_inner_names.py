@@ -69,3 +69,8 @@ def test_its_strategy_is_that_of_the_function():
     np.testing.assert_array_equal(net(a, a).asnumpy(), np.outer(a.asnumpy(), a.asnumpy()))
     assert net.program.planned.summary().axes == (("a", 2), ("b", 4))
     ms.reset_auto_parallel_context()
+
+
+def test_the_diagonal_has_its_place_in_the_constructor():
+    cube = Tensor(np.arange(24.0, dtype=np.float32).reshape(2, 3, 4))
+    assert np.array_equal(inner.Diagonal(1, -1, 2 - 1)(cube).asnumpy(), np.diagonal(cube.asnumpy(), 1, -1, 1))

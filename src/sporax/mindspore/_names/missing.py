@@ -52,8 +52,9 @@ _USES = (
 )
 """Special methods that are uses. Python looks them up on the class, so `__getattr__` would not catch them."""
 
-_OPERATOR = re.compile(r"\bops\.operations\.\w+\.[A-Z]\w*$")
-"""Paths of operators in MindSpore's inner modules; a name of `ops` itself that is missing is misspelt."""
+_OPERATOR = re.compile(r"\bops\.(operations\.\w+|auto_generate(\.\w+)?)\.[A-Z]\w*$")
+"""Paths of operators in MindSpore's inner modules, which programs also reach by the module, as in ``_grad_ops.TanhGrad()``;
+a name of `ops` itself that is missing is misspelt."""
 
 
 class Placeholder:
@@ -180,7 +181,7 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
 
     Returns:
         A module of `SUBMODULES`. Else a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__`
-        are), where the caller of `__getattr__` executes ``from module import name``.
+        are), where the caller of `__getattr__` executes ``from module import name``, or asks for an operator of an inner module.
 
     Raises:
         MissingNameError: the caller executes anything else; an AttributeError.
@@ -191,9 +192,11 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     # One frame up: the module's own `__getattr__` has called this function.
     importer = _importer(sys._getframe(1))
     is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError
-    if is_submodule or name.startswith("__") or importer is None:
+    if is_submodule or name.startswith("__") or (importer is None and not _OPERATOR.search(f"{module}.{name}")):
         raise MissingNameError(module, name, reason)
     message = _message(module, name, reason)
+    if importer is None:
+        return Placeholder(f"{module}.{name}", message)
     if _handles_errors(importer) or _is_own(importer):
         failed_import = SporaxImportError(message)
         failed_import.name = module

@@ -35,7 +35,7 @@ _PATHS_OF = {
     "sporax.mindspore.common.api": "graph graph.api common.jit_config",
     "sporax.mindspore.common.dtype": "_c_expression.typing",
     "sporax.mindspore.common.parameter": "nn.utils nn.utils.init",
-    "sporax.mindspore._c_expression": "_extends ops._primitive_cache ops._utils train._utils",
+    "sporax.mindspore._c_expression": "_extends _extends.parse ops._primitive_cache ops._utils train._utils",
     "sporax.mindspore.amp": "train.amp train.loss_scale_manager",
     "sporax.mindspore": """
         common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
@@ -59,14 +59,15 @@ _PATHS_OF = {
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
     "sporax.mindspore.ops.control.declared": """
-        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base
+        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base ops.signature
     """,
     "sporax.mindspore.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
     "sporax.mindspore.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.mindspore.ops.operations": """
         ops.deprecated ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
         ops.operations.debug_ops
-        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
+        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations._grad_ops
+        ops.operations._quant_ops ops.operations.linalg_ops
         ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
         ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
     """,

@@ -352,21 +352,34 @@ def not_in(value: Any, container: Any) -> Any:
 def item(container: Any, index: Any) -> Any:
     """``container[index]``; of a list or tuple also where the index is a tensor whose value is not known.
 
+    Of functions and Cells this gives a function: which of them is called is decided when the step runs.
+
     Raises:
         SporaxTypeError: its elements are not tensors or numbers of one type and shape.
     """
     if not isinstance(container, list | tuple) or not unknown(index):
         return container[index]
+    if container and all(map(callable, container)):
+        return partial(_one_of, tuple(container), index)
     elements = [wrap(to_array(member, None)) for member in container if isinstance(member, Tensor | bool | int | float)]
     # The elements are stacked, so they must be equal in shape and dtype.
     if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
         raise SporaxTypeError(
             f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
-            "be the index of tensors or numbers of one type and shape."
+            "be the index of functions, or of tensors or numbers of one type and shape."
         )
     place = jnp.reshape(index.array, ())
     # Negative indices count from the end, as in Python.
     return wrap(jnp.stack([element.array for element in elements])[jnp.where(place < 0, place + len(elements), place)])
+
+
+def _one_of(functions: tuple[Callable[..., Any], ...], index: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Calls the function of a number; numbers beyond the last count as the last."""
+    *others, call = (partial(function, *args, **kwargs) for function in functions)
+    for number in reversed(range(len(others))):
+        chosen = (index == number) | (index == number - len(functions))
+        call = partial(choose, chosen, others[number], call, 0)
+    return call()
 
 
 def number(kind: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,6 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _callbacks: DSCallback
     _json_pipelines: compare deserialize serialize show
     _nodes.batches: BatchInfo
-    _line_reader: LineReader
     _sources.arrays: Cifar10Dataset Cifar100Dataset FakeImageDataset PhotoTourDataset SemeionDataset STL10Dataset
         SVHNDataset USPSDataset
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
@@ -29,7 +28,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _sources.people: Caltech101Dataset CelebADataset Flowers102Dataset LFWDataset ManifestDataset
     _sources.records: PaddedDataset RandomDataset TFRecordDataset
     _sources.schema: Schema
-    _sources.text: CSVDataset TextFileDataset CLUEDataset
+    _sources.text: CSVDataset TextFileDataset CLUEDataset LineReader
     _sources.texts: AGNewsDataset AmazonReviewDataset CoNLL2000Dataset DBpediaDataset EnWik9Dataset IMDBDataset
         PennTreebankDataset SogouNewsDataset SQuADDataset SST2Dataset UDPOSDataset WikiTextDataset YahooAnswersDataset
         YelpReviewDataset

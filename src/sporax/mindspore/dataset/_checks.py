@@ -106,9 +106,7 @@ def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -
     """One of a few strings."""
     text = check_str(where, name, value)
     if text not in choices:
-        raise SporaxValueError(
-            f"For '{where}', Input {name} is not within the valid set of {list(choices)}. Got {text!r}."
-        )
+        raise SporaxValueError(f"For '{where}', Input {name} is not within the valid set of {[*choices]}. Got {text!r}")
     return text
 
 

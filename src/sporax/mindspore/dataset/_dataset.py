@@ -139,10 +139,10 @@ class Dataset(Recorded, Described):
         )
         # Checked in MindSpore's order, so that two mistakes give the same first error.
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
+        if per_batch_map is None and input_columns is not None:
+            raise SporaxValueError("For 'batch', input_columns can be specified only when per_batch_map is set.")
         inputs = self._columns("batch", input_columns, self._node.columns)
         outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
-        if per_batch_map is None and input_columns is not None:
-            raise SporaxValueError("For 'batch', 'input_columns' can be specified only when 'per_batch_map' is set.")
         if per_batch_map is None:  # as in MindSpore, names of results have no effect without it
             outputs = inputs
         if per_batch_map is not None and not callable(per_batch_map):
@@ -220,7 +220,7 @@ class Dataset(Recorded, Described):
             drop_remainder: leave out buckets that are not full at the end.
         """
         where = "bucket_batch_by_length"
-        names = self._columns(where, column_names, ())
+        names = self._columns(where, column_names, (), argument="column_names")
         if element_length_function is None and len(names) != 1:
             raise SporaxValueError(
                 f"For '{where}', several columns {list(names)} need 'element_length_function', but it is None."
@@ -325,9 +325,7 @@ class Dataset(Recorded, Described):
                 return row, bool(predicate(*(opened(row[name]) for name in names)))
             # The predicate runs in a worker thread, whose traceback says little.
             except Exception as error:
-                raise SporaxRuntimeError(
-                    f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
-                ) from error
+                raise SporaxRuntimeError(f"For 'filter', the predicate failed with {error!r}") from error
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
             # In order, since equal scripts must give equal rows whatever the number of threads.

@@ -65,15 +65,10 @@ def _get_training_dataset() -> RowIterator | None:
 
 
 def _reset_training_dataset(global_step: int, dataset_size: int) -> None:
-    """The training's iterator continues behind `global_step` steps, `dataset_size` of which are an epoch.
-
-    Raises:
-        SporaxRuntimeError: there is none, or it ends before.
-    """
-    iterator = _get_training_dataset()
-    if iterator is None:
+    """The training's iterator continues behind `global_step` steps, `dataset_size` of which are an epoch."""
+    if not _TRAINING:
         raise SporaxRuntimeError("For '_reset_training_dataset', Training dataset is not set.")
-    iterator._reset(global_step, dataset_size)
+    _TRAINING[0]._reset(global_step, dataset_size)
 
 
 class RowIterator(abc.ABC):

@@ -39,7 +39,16 @@ def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
     @functools.wraps(constructor)
     def record(self: Any, /, *arguments: Any, **options: Any) -> None:
         vars(self).setdefault("_given", {})[cls] = (arguments, options)
-        constructor(self, *arguments, **options)
+        try:
+            constructor(self, *arguments, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                # The call itself did not fit: in the words of `inspect`, which MindSpore asks.
+                try:
+                    inspect.signature(constructor).bind(self, *arguments, **options)
+                except TypeError as fault:
+                    raise SporaxTypeError(f"For '{cls.__name__}', {fault}.") from None
+            raise
 
     type.__setattr__(cls, "__init__", record)
 
@@ -85,10 +94,8 @@ class Operation(abc.ABC):
     makes_patches: bool = False
     """Whether its results are patches of one image."""
 
-    @property
-    def draws(self) -> bool:
-        """Whether results are random."""
-        return False
+    draws: bool = False
+    """Whether results are random."""
 
     @abc.abstractmethod
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -132,6 +139,19 @@ class Transform(Recorded, Operation):
     def name(self) -> str:
         """The name used in messages."""
         return type(self).__name__
+
+    def only(self, values: Values) -> Array:
+        """The value of the one column that the transform takes.
+
+        Raises:
+            SporaxRuntimeError: there are several.
+        """
+        if len(values) != 1:
+            raise SporaxRuntimeError(
+                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
+                f"input. Got {len(values)}; map each column by itself."
+            )
+        return values[0]
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values; returns one array, or a tuple of them."""
@@ -222,12 +242,7 @@ class OneToOne(Transform):
     """A transform of one column into one column."""
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
-                f"input. Got {len(values)}; map each column by itself."
-            )
-        return (self._one(values[0]),)
+        return (self._one(self.only(values)),)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         if len(columns) == 1:

@@ -22,6 +22,7 @@ from sporax.mindspore.dataset._checks import (
     INT32_MAX,
     check_bool,
     check_independent,
+    check_instance,
     check_int,
     check_str,
     type_error,
@@ -97,9 +98,7 @@ def _inherited_seed() -> int | None:
 class ErrorSamplesMode(enum.IntEnum):
     """What happens to a row whose `map` fails."""
 
-    RETURN = 0
-    REPLACE = 1
-    SKIP = 2
+    RETURN, REPLACE, SKIP = range(3)
 
 
 @dataclass(slots=True)
@@ -451,8 +450,7 @@ def set_error_samples_mode(error_samples_mode: ErrorSamplesMode) -> None:
     Raises:
         SporaxTypeError: not an ErrorSamplesMode.
     """
-    if not isinstance(error_samples_mode, ErrorSamplesMode):
-        raise type_error("set_error_samples_mode", "error_samples_mode", "ErrorSamplesMode", error_samples_mode)
+    check_instance("set_error_samples_mode", "error_samples_mode", error_samples_mode, ErrorSamplesMode)
     _settings.error_samples_mode = error_samples_mode
 
 

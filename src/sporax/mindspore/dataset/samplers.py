@@ -52,9 +52,7 @@ class BuiltinSampler:
         if not isinstance(sampler, BuiltinSampler):
             raise type_error("add_child", "sampler", "a sampler", sampler)
         if self.child_sampler is not None:
-            raise SporaxRuntimeError(
-                "For 'add_child', Cannot add child sampler, this sampler already has a child. Make another."
-            )
+            raise SporaxRuntimeError("For 'add_child', Cannot add child sampler, this sampler already has a child.")
         self.child_sampler = sampler
 
     def get_child(self) -> BuiltinSampler | None:
@@ -111,7 +109,7 @@ class SequentialSampler(BuiltinSampler):
         # `max`: an empty source has no valid start, but is no error of the sampler.
         if not 0 <= self.start_index < max(num_rows, 1):
             raise SporaxRuntimeError(
-                f"For 'SequentialSampler', 'start_index' must be in [0, {num_rows}), but got {self.start_index}."
+                f"For 'SequentialSampler', 'start_index' {self.start_index} is not in [0, {num_rows})."
             )
         return np.arange(self.start_index, num_rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import check_instance, check_int, check_probability, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
@@ -116,9 +116,7 @@ class OneHot(OneToOne):
         if not value.size:
             raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
-            raise SporaxRuntimeError(
-                f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
-            )
+            raise SporaxRuntimeError(f"For 'OneHot', labels must have the shape (), (n,) or (n, 1). Got {value.shape}.")
         # (n, 1) becomes (n,), which compares against all classes at once.
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):
@@ -159,12 +157,7 @@ class Fill(Elementwise):
 class Relational(enum.IntEnum):
     """How `Mask` compares."""
 
-    EQ = 0
-    NE = 1
-    GT = 2
-    GE = 3
-    LT = 4
-    LE = 5
+    EQ, NE, GT, GE, LT, LE = range(6)
 
 
 _COMPARE = {
@@ -262,9 +255,7 @@ class Slice(OneToOne):
                 value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
                 bad = next(i for i in np.atleast_1d(pick) if not -value.shape[dim] <= i < value.shape[dim])
-                raise SporaxRuntimeError(
-                    f"For 'Slice', Index {bad} is out of bounds. The shape is {value.shape}."
-                ) from error
+                raise SporaxRuntimeError(f"For 'Slice', Index {bad} is out of bounds. Shape: {value.shape}.") from error
         return value
 
     @staticmethod
@@ -284,9 +275,7 @@ class Concatenate(Transform):
 
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
         if check_int("Concatenate", "axis", axis) not in (0, -1):
-            raise SporaxValueError(
-                f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1, but got {axis}."
-            )
+            raise SporaxValueError(f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1: {axis}.")
         self.prepend = None if prepend is None else as_value(prepend)
         self.append = None if append is None else as_value(append)
         for name, part in (("prepend", self.prepend), ("append", self.append)):
@@ -311,10 +300,8 @@ class Duplicate(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For 'Duplicate', exactly one input column is accepted, but got {len(values)}.")
         # A copy: one column may be changed in place later.
-        return values[0], values[0].copy()
+        return self.only(values), values[0].copy()
 
 
 class Unique(Transform):
@@ -325,10 +312,8 @@ class Unique(Transform):
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
         # `reshape`, as newer numpy gives places in the shape of the input.
-        uniques, indices, counts = np.unique(values[0], return_inverse=True, return_counts=True)
+        uniques, indices, counts = np.unique(self.only(values), return_inverse=True, return_counts=True)
         return uniques, indices.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
 
@@ -339,15 +324,11 @@ class Compose(Transform):
         transforms: transforms or functions, applied one after the other.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return any(operation.draws for operation in self.operations)
-
     takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("Compose", transforms)
+        self.draws = any(operation.draws for operation in self.operations)
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
@@ -388,12 +369,7 @@ class RandomApply(Transform):
         prob: probability of applying them.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
         self.operations = _operation_list("RandomApply", transforms)
@@ -414,12 +390,7 @@ class RandomChoice(Transform):
         transforms: transforms or functions.
     """
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomChoice", transforms)
@@ -438,12 +409,7 @@ class RandomOrder(Transform):
 
     only_pillow = True
 
-    @property
-    def draws(self) -> bool:
-        """See Operation."""
-        return True
-
-    takes_boxes = True
+    draws = takes_boxes = True
 
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomOrder", transforms)
@@ -456,6 +422,12 @@ class RandomOrder(Transform):
         return values
 
 
-def _operation_list(where: str, transforms: object) -> tuple[Operation, ...]:
-    check_instance(where, "transforms", transforms, list)
+def _operation_list(where: str, transforms: Any) -> tuple[Operation, ...]:
+    check_instance(where, "transforms list", transforms, list)
+    if not transforms:
+        raise SporaxValueError(f"For '{where}', transforms list can not be empty.")
+    for i, transform in enumerate(transforms):
+        if not callable(transform):
+            fault = f"transforms[{i}] is neither a transforms op (TensorOperation) nor a callable pyfunc."
+            raise SporaxTypeError(f"For '{where}', {fault} Got {transform!r}.")
     return as_operations(where, transforms)

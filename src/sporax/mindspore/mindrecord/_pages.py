@@ -154,9 +154,7 @@ class MindPage:
         # Numbers are places in the list of `read_category_info`, as the user has seen it.
         names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
         if not isinstance(category_id, int) or not 0 <= category_id < len(names):
-            raise ParamValueError(
-                f"For 'MindPage', 'category_id' must be an int in [0, {len(names)}), but got {category_id!r}."
-            )
+            raise ParamValueError(f"For 'MindPage', 'category_id' must be int in [0, {len(names)}): {category_id!r}.")
         return self.read_at_page_by_name(names[category_id], page, num_row)
 
     def read_at_page_by_name(self, category_name: str, page: int, num_row: int) -> list[Row]:

@@ -30,9 +30,7 @@ def positive_int(layer: str, name: str, value: Any) -> int:
             f"For '{layer}', the '{name}' must be int, but got '{value}' with type '{type(value).__name__}'."
         )
     if value < 1:
-        raise SporaxValueError(
-            f"For '{layer}', the '{name}' must be int and must > 0, but got '{value}' with type 'int'."
-        )
+        raise SporaxValueError(f"For '{layer}', the '{name}' must be int and must > 0. Got '{value}' with type 'int'.")
     return value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, cast
 
 from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.mindspore.autograph.flow import item, unknown
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames
 
@@ -64,6 +65,8 @@ class _Sequence(_Container):
             if self._keeps_names:
                 return kind(OrderedDict((name, self._cells[name]) for name in names))
             return kind([self._cells[name] for name in names])
+        if unknown(index):
+            return item(tuple(self), index)
         return self._cells[self._key(index)]
 
     def __setitem__(self, index: int, cell: Cell) -> None:
@@ -90,9 +93,7 @@ class _Sequence(_Container):
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', {where} must be a Cell, but got {type(cell).__name__}."
-            )
+            raise SporaxTypeError(f"For '{type(self).__name__}', {where} must be a Cell. Got {type(cell).__name__}.")
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
@@ -232,9 +233,7 @@ class CellDict(_Shelf):
         if not isinstance(key, str):
             raise SporaxTypeError(f"For 'CellDict', a key must be a string, but got {type(key).__name__}.")
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
-            )
+            raise SporaxTypeError(f"For 'CellDict', the value of '{key}' must be a Cell. Got {type(cell).__name__}.")
         # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
 from sporax.mindspore._names.missing import missing_name
-from sporax.mindspore.common.parameter import ParameterTuple
+from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import GradOperation, value_and_grad
 from sporax.mindspore.nn._deferred_settings import late_setting
@@ -247,6 +247,7 @@ class ParameterUpdate(Cell):
 
     def __init__(self, param: Any) -> None:
         super().__init__(auto_prefix=False)
+        check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
         self._param = param
 
     def construct(self, x: Tensor) -> Tensor:
@@ -287,6 +288,7 @@ class Jvp(Cell):
     def construct(self, *args: Any) -> tuple[Any, Any]:
         """Inputs, then the direction: a Tensor for one input, a tuple for several."""
         *inputs, directions = args
+        _check_directions("Jvp", directions, len(inputs))
         return ops.jvp(self.fn, tuple(inputs), directions)
 
 
@@ -306,9 +308,16 @@ class Vjp(Cell):
         """Inputs, then the cotangent: a Tensor for one output, a tuple for several."""
         *inputs, cotangents = args
         outputs, backward = ops.vjp(self.fn, *inputs)
+        _check_directions("Vjp", cotangents, len(outputs) if isinstance(outputs, tuple) else 1)
         gradients = backward(*cotangents) if isinstance(cotangents, tuple) else backward(cotangents)
         # One input: its gradient by itself.
         return outputs, gradients if len(inputs) > 1 else gradients[0]
+
+
+def _check_directions(name: str, value: Any, count: int) -> None:
+    have = len(value) if isinstance(value, tuple) else 1
+    if have != count or isinstance(value, tuple) == (count == 1):
+        raise SporaxTypeError(f"For '{name}', 'v' must be a Tensor for one, or a tuple of {count}, but got {value!r}.")
 
 
 def _check_function(name: str, fn: Any) -> None:

@@ -20,7 +20,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
-from sporax.mindspore.ops.array import join_split, scatter, sorting
+from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.mindspore.ops.math import reduction
@@ -144,6 +144,12 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
 def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, ...]:
     """Parts of the size `split_size` along `dim`; the last may be smaller."""
     return join_split.split.kernel(input, split_size, dim)
+
+
+@operator("Diagonal(offset, dim1, dim2)", function="", classes=GENERATED)
+def _diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    """The diagonals in the plane of two dims, along a last dimension of their own."""
+    return rearrangement.diagonal.kernel(input, offset, dim1, dim2)
 
 
 @operator("TopkExt()", function="", classes=GENERATED, dims=Along("dim", -1))

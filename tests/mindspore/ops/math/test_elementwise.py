@@ -146,6 +146,8 @@ def test_clamp_takes_one_or_two_limits():
         check(lambda x, name=name: function(name)(x, -0.51, 1.01), lambda x: np.clip(x, -0.51, 1.01), numbers(2, 3))
         check(lambda x, name=name: function(name)(x, None, 0.51), lambda x: np.minimum(x, 0.51), numbers(2, 3))
     np.testing.assert_array_equal(ops.clamp(ms.Tensor([1, 5, 9]), 2.9, 7).asnumpy(), [2, 5, 7])
+    both = ms.jit(lambda x, low: ops.clip_by_value((x, x + 3), low, 8))(ms.Tensor([1.0, 7.0]), ms.Tensor(2.0))
+    assert [each.asnumpy().tolist() for each in both] == [[2, 7], [4, 8]]
 
 
 def test_addn_adds_all_its_inputs():

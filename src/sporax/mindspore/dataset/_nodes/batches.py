@@ -109,8 +109,12 @@ class PerBatchMap:
             raise SporaxRuntimeError.must(
                 "batch", "per_batch_map", f"return a tuple of {len(self.outputs)} columns {list(self.outputs)}", got
             )
+        if len({isinstance(result, dict) for result in results}) > 1:
+            kinds = [type(result).__name__ for result in results]
+            raise SporaxRuntimeError(f"For 'batch', mismatched types returned from per_batch_map: {kinds}.")
         results = {
-            name: _alone(collate(name, [as_value(item) for item in result]))
+            # A dict is the batch itself; other columns come row by row.
+            name: _alone(as_value(result) if isinstance(result, dict) else collate(name, list(map(as_value, result))))
             for name, result in zip(self.outputs, results, strict=True)
         }
         return {name: results[name] if name in results else _alone(collate(name, block[name])) for name in self.columns}
@@ -425,9 +429,7 @@ class _PickedBatches(Table):
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', 'collate_fn' failed with {type(error).__name__}: {error}"
-            ) from error
+            raise SporaxRuntimeError(f"For 'GeneratorDataset', 'collate_fn' failed with {error!r}") from error
         # One column may come without a tuple, as in MindSpore.
         values = results if isinstance(results, tuple) else (results,)
         if len(values) != len(block):

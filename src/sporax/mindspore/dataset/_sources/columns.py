@@ -139,10 +139,12 @@ class ArrayTable(Table):
 
     Args:
         columns: by name, equally long. Rows are copied out of them.
+        place: where they come from, for messages.
     """
 
-    def __init__(self, columns: Mapping[str, Stored]) -> None:
+    def __init__(self, columns: Mapping[str, Stored], place: str = "the source") -> None:
         self.columns = dict(columns)
+        self._place = place
         self.size = len(next(iter(columns.values())))
 
     def gather(self, indices: Indices) -> Block:
@@ -151,7 +153,7 @@ class ArrayTable(Table):
     def origin(self, index: int) -> str:
         # Only files can say where a row comes from.
         files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
-        return ", ".join(filter(None, files)) or f"number {index} of the source"
+        return ", ".join(filter(None, files)) or f"number {index} of {self._place}"
 
 
 def _rows_of(column: Stored, indices: Indices) -> Column:

@@ -23,6 +23,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -275,7 +276,7 @@ def _documentation(text: str | None, row: Format) -> str:
     return "\n".join([inspect.cleandoc(text or ""), "", "Args:", *lines, "", errors[1] + errors[2]])
 
 
-def opened(where: str, columns: Sequence[str], read: Callable[[], Rows]) -> Table:
+def opened(where: str, columns: Sequence[str], read: Callable[[], Rows], place: str = "the source") -> Table:
     """The table of a data set.
 
     Raises:
@@ -285,7 +286,7 @@ def opened(where: str, columns: Sequence[str], read: Callable[[], Rows]) -> Tabl
     if isinstance(rows, Table):
         return rows
     # Readers may give more columns than the task has.
-    table = ArrayTable({name: rows[name] for name in columns})
+    table = ArrayTable({name: rows[name] for name in columns}, place)
     if not table.size:
         raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
     return table
@@ -304,7 +305,9 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
-        table = functools.partial(opened, where, tuple(columns), read)
+        # Formats begin with their folder; a few make their rows.
+        place = next((str(value) for value in self._values[:1] if isinstance(value, Path)), "the source")
+        table = functools.partial(opened, where, tuple(columns), read, place)
         MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
 
 

@@ -82,9 +82,7 @@ def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     else:
         names = tuple(f"column_{i}" for i in range(len(parts)))
     if len(names) != len(parts):
-        raise SporaxValueError(
-            f"For '{where}', 'column_names' must name {len(parts)} column(s), but got {len(names)}: {list(names)}."
-        )
+        raise SporaxValueError(f"For '{where}', 'column_names' must have {len(parts)} names, but got {list(names)}.")
     columns = [_as_column(part) for part in parts]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1 or not lengths[0]:
@@ -157,9 +155,7 @@ class GeneratorDataset(MappableDataset):
         described = as_schema(where, schema)
         if described is not None:
             if column_names is not None or column_types is not None:
-                raise SporaxValueError(
-                    f"For '{where}', 'schema' must not be combined with 'column_names' or 'column_types'."
-                )
+                raise SporaxValueError(f"For '{where}', 'schema' excludes 'column_names' and 'column_types'.")
             column_names = [column.name for column in described.columns]
             column_types = [column.dtype for column in described.columns]
         if column_names is None:
@@ -363,7 +359,5 @@ def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] |
     if types is None:
         return None
     if not isinstance(types, (list, tuple)) or len(types) != len(names):
-        raise SporaxValueError(
-            f"For 'GeneratorDataset', 'column_types' must be a list of {len(names)} dtype(s), but got {types!r}."
-        )
+        raise SporaxValueError(f"For 'GeneratorDataset', 'column_types' must be {len(names)} dtypes. Got {types!r}.")
     return [_checks.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

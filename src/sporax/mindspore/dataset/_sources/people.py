@@ -79,9 +79,7 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
     rows = [row for path in lists for row in parse_lines(where, existing(where, path), _person) if row is not None]
     unknown = next((name for name, _ in rows if name not in numbers), None)
     if unknown is not None:
-        raise SporaxRuntimeError(
-            f"For '{where}', every person must be in lfw-names.txt, but {unknown!r} of {str(lists[0])!r} is not."
-        )
+        raise SporaxRuntimeError(f"For '{where}', {unknown!r} of {str(lists[0])!r} is not in lfw-names.txt.")
     # Images are counted from 1.
     faces = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
     return labelled_images(where, faces, decoded)

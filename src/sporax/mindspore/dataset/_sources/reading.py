@@ -70,9 +70,7 @@ def read_idx(where: str, path: Path, magic: int) -> Array:
         )
     first, *shape = struct.unpack(f">{1 + dims}I", content[:header])
     if first != magic:
-        raise SporaxRuntimeError(
-            f"For '{where}', the magic number of {str(path)!r} at offset 0 must be {magic}, but got {first}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', the magic number of {str(path)!r} must be {magic}, but got {first}.")
     have = len(content) - header
     # Bytes behind the data are ignored, as in MindSpore.
     if have < math.prod(shape) * dtype.itemsize:
@@ -160,7 +158,7 @@ def parse_csv(where: str, path: Path, width: int, delimiter: str = ",") -> list[
                 records.append(record)
     except csv.Error as error:
         raise SporaxRuntimeError(
-            f"For '{where}', the file {str(path)!r} is broken at line {reader.line_num}: {error}"
+            f"For '{where}', {str(path)!r} is broken at line {reader.line_num}: {error}"
         ) from error
     return records
 

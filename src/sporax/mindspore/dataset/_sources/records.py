@@ -94,8 +94,8 @@ def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
     # A rank without a file would have nothing to read.
     if len(paths) < count:
         raise SporaxRuntimeError(
-            f"For 'TFRecordDataset', there must be at least as many files as 'num_shards' unless 'shard_equal_rows' is set, but "
-            f"got {len(paths)} and {count}."
+            "For 'TFRecordDataset', numbers of tfrecord file should not less than num_shards unless 'shard_equal_rows' is set. "
+            f"Got {len(paths)} and {count}."
         )
     # In turn, so that files of growing size are shared evenly.
     return list(paths[rank::count])
@@ -123,9 +123,7 @@ def _columns_of(
             columns = dict.fromkeys(sorted(parse_example(content_of(first))))
     missing = [name for name in chosen or () if name not in columns]
     if missing:
-        raise SporaxValueError(
-            f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(columns)}."
-        )
+        raise SporaxValueError(f"For '{where}', 'columns_list' has {missing[0]!r}, but the schema {list(columns)}.")
     return {name: columns[name] for name in chosen or columns}
 
 
@@ -169,14 +167,26 @@ class RecordTable(Table):
 
 def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | None) -> Array:
     if name not in features:
-        raise ValueError(f"there is no feature {name!r}, but {sorted(features)}")
+        fault = f"Feature name: {name} is required in schema but could not be found in tfrecord file."
+        if column is None:
+            fault = f"Invalid columns_list, tfrecord file failed to find column name: {name}."
+        raise ValueError(f"{fault} There are {sorted(features)}")
     values = features[name]
+    if column is not None and column.kind == "string" and not isinstance(values, list):
+        fault = f"The data type loaded from the example for feature name: {name} does not match the predefined type in schema"
+        raise ValueError(f"{fault}: {values.dtype} and string")
     if isinstance(values, list):
         value = _of_bytes(values, column)
     else:
         # A schema may ask for another width than the file's int64 and float32.
         value = values if column is None else values.astype(column.dtype)
-    return value if column is None or column.shape is None else value.reshape(column.shape)
+    if column is None or column.shape is None:
+        return value
+    try:
+        return value.reshape(column.shape)
+    except ValueError as error:
+        fault = f"Column shape of {name} defined in schema does not match the shape actually load"
+        raise ValueError(f"{fault}: {error}") from error
 
 
 def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:

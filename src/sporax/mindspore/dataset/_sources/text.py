@@ -1,4 +1,4 @@
-"""Text files of the user: lines, and tables of comma-separated values.
+"""Text files of the user: lines, in any order too, and tables of comma-separated values.
 
 CLUE, the Chinese Language Understanding Evaluation: six tasks, each with its own columns.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +82,7 @@ def _header(path: Path, delimiter: str) -> tuple[str, ...]:
     with path.open(newline="", encoding="utf-8") as file:
         first = next(csv.reader(file, delimiter=delimiter), None)
     if not first:
-        raise SporaxRuntimeError(
-            f"For 'CSVDataset', {str(path)!r} must begin with a line of column names, but is empty."
-        )
+        raise SporaxRuntimeError(f"For 'CSVDataset', {path} must begin with a line of column names, but is empty.")
     return _checks.check_names("CSVDataset", "column_names", first)
 
 
@@ -245,3 +245,52 @@ class CLUEDataset(
 
     Columns, in alphabetical order, depend on the task: strings () str, numbers () uint32, lists of strings (n,) str.
     """
+
+
+class LineReader:
+    """Lines of a file (UTF-8) by number; memory holds only where they begin.
+
+    Args:
+        filename: the file.
+
+    Raises:
+        SporaxTypeError: `filename` is no string.
+        SporaxRuntimeError: there is no such file.
+    """
+
+    def __init__(self, filename: str) -> None:
+        self._file: BinaryIO | None = None
+        if not isinstance(filename, str):
+            raise SporaxTypeError(f"For 'LineReader', path: {filename} is not string.")
+        if not os.path.isfile(filename):
+            fault = "is not a regular file" if os.path.exists(filename) else "does not exist"
+            raise SporaxRuntimeError(f"For 'LineReader', The input file [{filename}] {fault}.")
+        self.filename = os.path.realpath(filename)
+        with open(self.filename, "rb") as file:
+            self.offsets = [0, *itertools.accumulate(map(len, file))][:-1]
+
+    def readline(self, line: int) -> str:
+        """A line without its end; the first is number 1."""
+        number = _checks.check_int("LineReader", "line", line, 1, len(self.offsets))
+        self._file = self._file or open(self.filename, "rb")  # noqa: SIM115 (`close` closes it)
+        self._file.seek(self.offsets[number - 1])
+        return self._file.readline().decode().rstrip("\r\n")
+
+    def len(self) -> int:
+        """The number of lines."""
+        return len(self.offsets)
+
+    def close(self) -> None:
+        """Close the file; the next `readline` opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __getitem__(self, line: int) -> str:
+        return self.readline(line)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __del__(self) -> None:
+        self.close()

@@ -100,7 +100,7 @@ class _Biquad(WaveTransform):
         return filtered(wave, self._b, self._a, clamp=True)
 
     def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
-        """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments."""
+        """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments; `_a` becomes that of most filters."""
         check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
         rate = int(sample_rate)
         if not rate or not -INT32_MAX - 1 <= rate <= INT32_MAX:
@@ -108,7 +108,9 @@ class _Biquad(WaveTransform):
         place = check_number(self.name, name, frequency)
         width = check_number(self.name, "Q", quality, 0, 1, open_low=True)
         angle = 2 * math.pi * place / rate
-        return angle, math.sin(angle) / (2 * width)
+        alpha = math.sin(angle) / (2 * width)
+        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
+        return angle, alpha
 
 
 class Biquad(_Biquad):
@@ -129,16 +131,14 @@ class AllpassBiquad(_Biquad):
     def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
         self._b = (1 - alpha, -2 * math.cos(angle), 1 + alpha)
-        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
 
 
 class BandrejectBiquad(_Biquad):
     """Takes frequencies around `central_freq` (hertz) away, over a width that `Q` in (0, 1] says."""
 
     def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707) -> None:
-        angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
+        angle, _ = self._angle(sample_rate, "central_freq", central_freq, Q)
         self._b = (1, -2 * math.cos(angle), 1)
-        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
 
 
 class BandpassBiquad(_Biquad):
@@ -149,27 +149,24 @@ class BandpassBiquad(_Biquad):
         skirt = check_bool(self.name, "const_skirt_gain", const_skirt_gain)
         peak = math.sin(angle) / 2 if skirt else alpha
         self._b = (peak, 0, -peak)
-        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
 
 
 class LowpassBiquad(_Biquad):
     """Leaves frequencies below `cutoff_freq` (hertz)."""
 
     def __init__(self, sample_rate: int, cutoff_freq: float, Q: float = 0.707) -> None:
-        angle, alpha = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
+        angle, _ = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
         rest = 1 - math.cos(angle)
         self._b = (rest / 2, rest, rest / 2)
-        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
 
 
 class HighpassBiquad(_Biquad):
     """Leaves frequencies above `cutoff_freq` (hertz)."""
 
     def __init__(self, sample_rate: int, cutoff_freq: float, Q: float = 0.707) -> None:
-        angle, alpha = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
+        angle, _ = self._angle(sample_rate, "cutoff_freq", cutoff_freq, Q)
         rest = 1 + math.cos(angle)
         self._b = (rest / 2, -rest, rest / 2)
-        self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
 
 
 class EqualizerBiquad(_Biquad):

@@ -238,9 +238,7 @@ class MelScale(WaveTransform):
         low = check_number(where, "f_min", f_min)
         high = check_int(where, "sample_rate", sample_rate, 0) // 2 if f_max is None else f_max
         if check_number(where, "f_max", high, 0) <= low:
-            raise SporaxValueError(
-                f"For '{where}', {where}: f_max should be greater than f_min, but got {high} and {f_min}."
-            )
+            raise SporaxValueError(f"For '{where}', {where}: f_max should be greater than f_min: {high} and {f_min}.")
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
         self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
 

@@ -6,10 +6,7 @@ import enum
 class BorderType(enum.StrEnum):
     """What padding holds."""
 
-    CONSTANT = "constant"
-    EDGE = "edge"
-    REFLECT = "reflect"
-    SYMMETRIC = "symmetric"
+    CONSTANT, EDGE, REFLECT, SYMMETRIC = "constant", "edge", "reflect", "symmetric"
 
 
 class FadeShape(enum.StrEnum):
@@ -25,51 +22,40 @@ class FadeShape(enum.StrEnum):
 class GainType(enum.StrEnum):
     """What the number of `Vol` means."""
 
-    AMPLITUDE = "amplitude"
-    POWER = "power"
-    DB = "db"
+    AMPLITUDE, POWER, DB = "amplitude", "power", "db"
 
 
 class MelType(enum.StrEnum):
     """The formula of the mel scale."""
 
-    HTK = "htk"
-    SLANEY = "slaney"
+    HTK, SLANEY = "htk", "slaney"
 
 
 class NormMode(enum.StrEnum):
     """How a cosine transform is normalized."""
 
-    ORTHO = "ortho"
-    NONE = "none"
+    ORTHO, NONE = "ortho", "none"
 
 
 class NormType(enum.StrEnum):
     """How filters of the mel scale are normalized."""
 
-    SLANEY = "slaney"
-    NONE = "none"
+    SLANEY, NONE = "slaney", "none"
 
 
 class ResampleMethod(enum.StrEnum):
     """The window of the filter that resamples."""
 
-    SINC_INTERPOLATION = "sinc_interpolation"
-    KAISER_WINDOW = "kaiser_window"
+    SINC_INTERPOLATION, KAISER_WINDOW = "sinc_interpolation", "kaiser_window"
 
 
 class ScaleType(enum.StrEnum):
     """What is turned into decibels."""
 
-    POWER = "power"
-    MAGNITUDE = "magnitude"
+    POWER, MAGNITUDE = "power", "magnitude"
 
 
 class WindowType(enum.StrEnum):
     """The window of a short-time Fourier transform."""
 
-    BARTLETT = "bartlett"
-    BLACKMAN = "blackman"
-    HAMMING = "hamming"
-    HANN = "hann"
-    KAISER = "kaiser"
+    BARTLETT, BLACKMAN, HAMMING, HANN, KAISER = "bartlett", "blackman", "hamming", "hann", "kaiser"

@@ -48,9 +48,7 @@ class Tokenizer(Transform):
         self._with_offsets = check_bool(self.name, "with_offsets", with_offsets)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
-        text = check_string(self.name, values[0])
+        text = check_string(self.name, self.only(values))
         # An empty text gives one empty piece, as in MindSpore.
         spans = list(self._spans(text)) or [(0, 0)]
         pieces = np.array([text[start:stop] for start, stop in spans])
@@ -256,9 +254,7 @@ class BasicTokenizer(Tokenizer):
         self._preserve = check_bool(self.name, "preserve_unused_token", preserve_unused_token)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
-        return self._tokenized(self._prepared(check_string(self.name, values[0])))
+        return self._tokenized(self._prepared(check_string(self.name, self.only(values))))
 
     def _tokenized(self, text: str) -> Values:
         return super().on_row((np.array(text),), np.random.default_rng(0))

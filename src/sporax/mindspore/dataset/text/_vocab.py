@@ -137,7 +137,7 @@ class Vocab:
             for name, value in zip(names, row, strict=True):
                 if value.dtype.kind != "U":
                     raise SporaxRuntimeError(
-                        f"For 'Vocab.from_dataset', column {name!r} must hold str, but has {value.dtype}."
+                        f"For 'Vocab.from_dataset', column {name!r} must be str, but is {value.dtype}."
                     )
                 counts.update(value.reshape(-1).tolist())
         if freq_range is not None and (not isinstance(freq_range, tuple) or len(freq_range) != 2):
@@ -151,12 +151,19 @@ class Vocab:
         limit = None if top_k is None else check_int("Vocab.from_dataset", "top_k", top_k, 1)
         return cls.from_list(selected[:limit], special_tokens, special_first)
 
+    def _check_filled(self, where: str) -> None:
+        if not self._ids:
+            raise SporaxRuntimeError(
+                f"For '{where}', Vocab hasn't been initialized yet: use one of its 'from_' methods."
+            )
+
     def vocab(self) -> dict[str, int]:
         """Word -> number."""
         return dict(self._ids)
 
     def tokens_to_ids(self, tokens: str | list[str]) -> int | list[int]:
         """The number of a word, or of several; -1 for a word that is not there."""
+        self._check_filled("tokens_to_ids")
         # Arrays of numpy strings become Python's, which the dictionary holds.
         items = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
         if isinstance(items, str):
@@ -167,6 +174,7 @@ class Vocab:
 
     def ids_to_tokens(self, ids: int | list[int]) -> str | list[str]:
         """The word of a number, or of several; "" for a number that is not there."""
+        self._check_filled("ids_to_tokens")
         items = ids.tolist() if isinstance(ids, np.ndarray) else ids
         if isinstance(items, (int, np.integer)):
             return self._words.get(check_int("ids_to_tokens", "ids", items, 0, INT32_MAX), "")
@@ -264,9 +272,7 @@ class Vectors:
         try:
             vector = np.array(texts, np.float32)
         except ValueError as error:
-            raise SporaxRuntimeError(
-                f"For '{cls.__name__}', numbers must follow the word in {where}: {error}."
-            ) from error
+            raise SporaxRuntimeError(f"For '{cls.__name__}', numbers must follow words in {where}: {error}.") from error
         if len(vector) != dim or not dim:
             raise SporaxRuntimeError(
                 f"For '{cls.__name__}', all vectors must have the same number of dimensions, but got dim {len(vector)} while "

@@ -30,11 +30,7 @@ from sporax.mindspore.dataset._rows import Array
 class NormalizeForm(enum.IntEnum):
     """Unicode normal forms."""
 
-    NONE = 0
-    NFC = 1
-    NFKC = 2
-    NFD = 3
-    NFKD = 4
+    NONE, NFC, NFKC, NFD, NFKD = range(5)
 
 
 class StringTransform(OneToOne):
@@ -252,9 +248,7 @@ class SlidingWindow(OneToOne):
     def __init__(self, width: int, axis: int = 0) -> None:
         self._width = check_int("SlidingWindow", "width", width, 1)
         if check_int("SlidingWindow", "axis", axis) not in (0, -1):
-            raise SporaxValueError(
-                f"For 'SlidingWindow', SlidingWindow: axis supports 0 or -1 only for now, but got {axis}."
-            )
+            raise SporaxValueError(f"For 'SlidingWindow', SlidingWindow: axis supports 0 or -1 only for now: {axis}.")
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1:

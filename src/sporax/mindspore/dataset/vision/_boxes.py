@@ -38,9 +38,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     check_image(where, image, (3,))
     # MindSpore's boxes are float32 and may carry more columns behind the four.
     if boxes.ndim != 2 or boxes.shape[1] < 4 or boxes.dtype != np.float32:
-        raise SporaxRuntimeError(
-            f"For '{where}', boxes must be (n, 4 or more) float32, but got {boxes.shape} {boxes.dtype}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', boxes must be (n, 4 or more) float32: {boxes.shape} {boxes.dtype}.")
     height, width = sides(image)
     x, y, wide, tall = boxes[:, :4].T
     bad = (boxes[:, :4] < 0).any(1) | (x + wide > width) | (y + tall > height)

@@ -355,9 +355,7 @@ class RandomPosterize(RandomTransform):
             )
         self._low, self._high = (check_int("RandomPosterize", "bits", limit, 1, 8) for limit in limits)
         if self._low > self._high:
-            raise SporaxValueError(
-                f"For 'RandomPosterize', bits should be in (min,max) format. Got (max,min): {bits!r}."
-            )
+            raise SporaxValueError(f"For 'RandomPosterize', bits should be in (min,max) format. Got (max,min): {bits}.")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> int:
         return int(rng.integers(self._low, self._high + 1))
@@ -378,9 +376,7 @@ class RandomSolarize(RandomTransform):
             raise type_error("RandomSolarize", "threshold", "(lowest, highest)", threshold)
         self._low, self._high = (check_int("RandomSolarize", "threshold", limit, 0, 255) for limit in threshold)
         if self._low > self._high:
-            raise SporaxValueError(
-                f"For 'RandomSolarize', threshold must be in min max format numbers, but got {threshold!r}."
-            )
+            raise SporaxValueError(f"For 'RandomSolarize', threshold must be in min max format numbers: {threshold!r}.")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
         if self._low == self._high:

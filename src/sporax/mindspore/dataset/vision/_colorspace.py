@@ -45,9 +45,7 @@ class Grayscale(OneToOne):
     def __init__(self, num_output_channels: int = 1) -> None:
         self._channels = check_int("Grayscale", "num_output_channels", num_output_channels)
         if self._channels not in (1, 3):
-            raise SporaxTypeError(
-                f"For 'Grayscale', the argument 'num_output_channels' must be 1 or 3, but got {num_output_channels}."
-            )
+            raise SporaxTypeError(f"For 'Grayscale', 'num_output_channels' must be 1 or 3. Got {num_output_channels}.")
 
     def _one(self, value: Array) -> Array:
         check_rgb("Grayscale", value)
@@ -235,9 +233,7 @@ class GaussianBlur(OneToOne):
         sizes = _pair("kernel_size", kernel_size)
         self._sizes = [check_int("GaussianBlur", "kernel_size", size, 1) for size in sizes]
         if any(size % 2 == 0 for size in self._sizes):
-            raise SporaxValueError(
-                f"For 'GaussianBlur', Input kernel_size is not an odd value, but got {kernel_size!r}."
-            )
+            raise SporaxValueError(f"For 'GaussianBlur', Input kernel_size is not an odd value. Got {kernel_size!r}.")
         defaults = [0.15 * size + 0.35 for size in self._sizes]
         widths = defaults if sigma is None else _pair("sigma", sigma)
         self._sigmas = [check_number("GaussianBlur", "sigma", width, 0) for width in widths]

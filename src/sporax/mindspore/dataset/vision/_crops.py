@@ -48,9 +48,7 @@ class FiveCrop(Transform):
         self._size = check_size(self.name, size)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(f"For '{self.name}', exactly one input column is accepted, but got {len(values)}.")
-        return self._parts(values[0])
+        return self._parts(self.only(values))
 
     def _parts(self, value: Array) -> Values:
         check_pixels(self.name, value)

@@ -196,9 +196,7 @@ def decode(content: bytes, where: str, row: int | None = None) -> Array:
             return np.array(image.convert("RGB"))
     # Pillow's limit against small files that claim huge sizes.
     except image_module.DecompressionBombError as error:
-        raise SporaxRuntimeError(
-            f"For '{where}', the image of {subject} claims more pixels than are decoded: {error}"
-        ) from error
+        raise SporaxRuntimeError(f"For '{where}', the image of {subject} has too many pixels: {error}") from error
     # All that Pillow's plugins raise for broken files.
     except (OSError, SyntaxError, ValueError, MemoryError, OverflowError) as error:
         reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
@@ -235,9 +233,7 @@ class Decode(OneToOne):
     def _pixels(value: Array, row: int | None = None) -> Array:
         # A file's bytes may also be one value of numpy's type for them.
         if value.dtype.kind != "S" and (value.ndim != 1 or value.dtype.kind in "UO"):
-            raise SporaxRuntimeError(
-                f"For 'Decode', the input must be a 1-D array of numbers, but got {value.shape} {value.dtype}."
-            )
+            raise SporaxRuntimeError(f"For 'Decode', the input must be 1-D numbers. Got {value.shape} {value.dtype}.")
         return decode(value.tobytes(), "Decode", row)
 
 

@@ -62,9 +62,7 @@ def _check_growth(where: str, what: str, pixels: Sequence[int], most: Sequence[i
         SporaxRuntimeError: more pixels in a direction than `most`.
     """
     if any(count > limit for count, limit in zip(pixels, most, strict=True)):
-        raise SporaxRuntimeError(
-            f"For '{where}', {what}: at most {most[0]} x {most[1]} pixels, but got {pixels[0]} x {pixels[1]}."
-        )
+        raise SporaxRuntimeError(f"For '{where}', {what}: at most {most[0]} x {most[1]}. Got {pixels[0]} x {pixels[1]}")
 
 
 def _most_border(value: Array) -> tuple[int, int]:

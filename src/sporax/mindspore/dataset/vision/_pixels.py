@@ -157,6 +157,7 @@ class ToTensor(OneToOne):
         return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self._dtype)
 
     def _one(self, value: Array) -> Array:
+        self._check(value)
         check_image("ToTensor", value)
         planes = value[None] if value.ndim == 2 else value.transpose(2, 0, 1)
         return self._scaled(planes)
@@ -164,7 +165,14 @@ class ToTensor(OneToOne):
     def _many(self, values: Array) -> Array | None:
         if values.ndim not in (3, 4):
             return None
+        self._check(values)
         return self._scaled(values[:, None] if values.ndim == 3 else values.transpose(0, 3, 1, 2))
+
+    @staticmethod
+    def _check(value: Array) -> None:
+        if value.dtype.name in ("uint32", "int64", "uint64") or value.dtype.kind in "US":
+            fault = "Input includes unsupported data type in [uint32, int64, uint64, string, bytes]."
+            raise SporaxRuntimeError(f"For 'ToTensor', ToTensor: {fault} Got {value.dtype}.")
 
     def _scaled(self, planes: Array) -> Array:
         # Times 1/255 in single precision, as MindSpore computes it; a division differs in the last bit.
@@ -212,11 +220,7 @@ class SlicePatches(Transform):
         self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        if len(values) != 1:
-            raise SporaxRuntimeError(
-                f"For 'SlicePatches', exactly one input column is accepted, but got {len(values)}."
-            )
-        image = values[0]
+        image = self.only(values)
         check_image("SlicePatches", image)
         height, width = self._side(image.shape[0], self._num_height), self._side(image.shape[1], self._num_width)
         # How much is missing to equal patches; negative with DROP, where nothing is padded.

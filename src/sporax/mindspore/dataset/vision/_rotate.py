@@ -172,9 +172,7 @@ class RandomRotation(RandomTransform):
         where = "RandomRotation"
         if isinstance(degrees, (list, tuple)):
             if len(degrees) != 2:
-                raise SporaxTypeError(
-                    f"For '{where}', If degrees is a sequence, the length must be 2, but got {degrees!r}."
-                )
+                raise SporaxTypeError(f"For '{where}', If degrees is a sequence, the length must be 2: {degrees!r}.")
             self._low, self._high = (check_number(where, "degrees", number) for number in degrees)
         else:
             self._high = check_number(where, "degrees", degrees, 0)
@@ -348,9 +346,7 @@ def _projection(start: Array, end: Array) -> Matrix:
     try:
         solution = np.linalg.solve(np.array(rows, np.float64), end.ravel())
     except np.linalg.LinAlgError as error:
-        raise SporaxValueError(
-            f"For 'Perspective', no three of four points may lie on a line, but got {start.tolist()}."
-        ) from error
+        raise SporaxValueError(f"For 'Perspective', three points lie on a line: {start.tolist()}.") from error
     return np.append(solution, 1.0).reshape(3, 3)
 
 

@@ -20,63 +20,38 @@ class Inter(enum.IntEnum):
 class Border(enum.StrEnum):
     """What padding holds: a constant, the edge pixel, or the image mirrored (without or with the edge pixel)."""
 
-    CONSTANT = "constant"
-    EDGE = "edge"
-    REFLECT = "reflect"
-    SYMMETRIC = "symmetric"
+    CONSTANT, EDGE, REFLECT, SYMMETRIC = "constant", "edge", "reflect", "symmetric"
 
 
 class SliceMode(enum.IntEnum):
     """What `SlicePatches` does with an image that does not divide evenly: pad it, or drop the rest."""
 
-    PAD = 0
-    DROP = 1
+    PAD, DROP = range(2)
 
 
 class ConvertMode(enum.IntEnum):
     """From which channels to which `ConvertColor` goes."""
 
-    COLOR_BGR2BGRA = 0
-    # RGB and BGR share a number where only alpha changes.
-    COLOR_RGB2RGBA = 0
-    COLOR_BGRA2BGR = 1
-    COLOR_RGBA2RGB = 1
-    COLOR_BGR2RGBA = 2
-    COLOR_RGB2BGRA = 2
-    COLOR_RGBA2BGR = 3
-    COLOR_BGRA2RGB = 3
-    COLOR_BGR2RGB = 4
-    COLOR_RGB2BGR = 4
-    COLOR_BGRA2RGBA = 5
-    COLOR_RGBA2BGRA = 5
-    COLOR_BGR2GRAY = 6
-    COLOR_RGB2GRAY = 7
-    COLOR_GRAY2BGR = 8
-    COLOR_GRAY2RGB = 8
-    COLOR_GRAY2BGRA = 9
-    COLOR_GRAY2RGBA = 9
-    COLOR_BGRA2GRAY = 10
-    COLOR_RGBA2GRAY = 11
+    COLOR_BGR2BGRA, COLOR_BGRA2BGR, COLOR_BGR2RGBA, COLOR_RGBA2BGR, COLOR_BGR2RGB, COLOR_BGRA2RGBA = range(6)
+    COLOR_BGR2GRAY, COLOR_RGB2GRAY, COLOR_GRAY2BGR, COLOR_GRAY2BGRA, COLOR_BGRA2GRAY, COLOR_RGBA2GRAY = range(6, 12)
+    # RGB and BGR share a number where only alpha changes, or where both do.
+    COLOR_RGB2RGBA, COLOR_RGBA2RGB, COLOR_RGB2BGRA, COLOR_BGRA2RGB, COLOR_RGB2BGR, COLOR_RGBA2BGRA = range(6)
+    COLOR_GRAY2RGB, COLOR_GRAY2RGBA = 8, 9
 
 
 class ImageBatchFormat(enum.IntEnum):
     """The layout of a batch of images."""
 
-    NHWC = 0
-    NCHW = 1
+    NHWC, NCHW = range(2)
 
 
 class ImageReadMode(enum.IntEnum):
     """How `read_image` gives an image: as it is in the file, gray, or in colour."""
 
-    UNCHANGED = 0
-    GRAYSCALE = 1
-    COLOR = 2
+    UNCHANGED, GRAYSCALE, COLOR = range(3)
 
 
 class AutoAugmentPolicy(enum.StrEnum):
     """The data that a policy of `AutoAugment` was found for."""
 
-    IMAGENET = "imagenet"
-    CIFAR10 = "cifar10"
-    SVHN = "svhn"
+    IMAGENET, CIFAR10, SVHN = "imagenet", "cifar10", "svhn"

@@ -1,7 +1,8 @@
 """`PrimitiveWithInfer`: operators that a class of the user declares.
 
 The class says shape and dtype of the results (`infer_shape` and `infer_dtype`, or `__infer__` for both) and how gradients pass
-(`get_bprop`, or `bprop_getters.register`). What it computes is its `__call__`, of which steps are made as of any function.
+(`get_bprop`, or `bprop_getters.register`). What it computes is its `__call__`, of which steps are made as of any function; a
+`__mindspore_signature__` is data that is not needed.
 
 Where that is missing, or raises NotImplementedError, steps can be planned and compiled, which needs shapes alone; running one
 raises. Method: in the step stands a callback (`jax.pure_callback`) with the declared results, and the call raises.
@@ -9,10 +10,11 @@ raises. Method: in the step stands a callback (`jax.pure_callback`) with the dec
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 
@@ -159,3 +161,33 @@ def prim_attr_register(fn: Callable[..., None]) -> Callable[..., None]:
         fn(self, *args, **kwargs)
 
     return init
+
+
+class sig_dtype(enum.IntEnum):  # noqa: N801  # MindSpore\'s name
+    """A group of arguments of one dtype."""
+
+    T, T1, T2, T3, T4, T5, T6, T7, T8, T9, T_EMPTY_DEFAULT_VALUE = range(11)
+
+
+class sig_rw(enum.IntEnum):  # noqa: N801  # MindSpore\'s name
+    """Whether an argument is written."""
+
+    RW_READ, RW_WRITE, RW_REF, RW_EMPTY_DEFAULT_VALUE = range(4)
+
+
+class sig_kind(enum.IntEnum):  # noqa: N801  # MindSpore\'s name
+    """How an argument is passed."""
+
+    KIND_POSITIONAL_KEYWORD, KIND_VAR_POSITIONAL, KIND_KEYWORD_ONLY, KIND_VAR_KEYWARD, KIND_EMPTY_DEFAULT_VALUE = range(
+        5
+    )
+
+
+class make_sig(NamedTuple):  # noqa: N801  # MindSpore\'s name
+    """An argument: its name, whether it is written, how it is passed, its default, and the group of its dtype."""
+
+    name: str = "var"
+    rw: Any = sig_rw.RW_READ
+    kind: Any = sig_kind.KIND_POSITIONAL_KEYWORD
+    default: Any = sig_kind.KIND_EMPTY_DEFAULT_VALUE
+    dtype: Any = sig_dtype.T_EMPTY_DEFAULT_VALUE

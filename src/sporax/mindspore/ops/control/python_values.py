@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.mindspore._names.missing import late
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import export
+
+# `autograph` stands on operators.
+_choose, _item = late("sporax.mindspore.autograph.flow:choose"), late("sporax.mindspore.autograph.flow:item")
 
 
 def make_range(*limits: int) -> tuple[int, ...]:
@@ -169,13 +173,13 @@ def broadcast_gradient_args(x_shape: Sequence[int], y_shape: Sequence[int]) -> t
 
 
 def switch(condition: Any, true_branch: Any, false_branch: Any) -> Any:
-    """One of two values by a bool or a Tensor of one element, whose value must be known."""
-    return true_branch if condition else false_branch
+    """One of two values by a bool or a Tensor of one element."""
+    return _choose(condition, lambda: true_branch, lambda: false_branch, 0)
 
 
 def switch_layer(index: Any, layers: Sequence[Any]) -> Any:
-    """One of several functions by its number, whose value must be known."""
-    return layers[int(index)]
+    """One of several functions by its number."""
+    return _item(layers, index)
 
 
 def array_to_scalar(x: Any) -> Any:

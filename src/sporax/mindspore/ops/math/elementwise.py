@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -367,12 +367,16 @@ def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) 
 
 @operator(function="clip_by_value")
 def clip_by_value(x: Array, clip_value_min: Operand | None = None, clip_value_max: Operand | None = None) -> Array:
-    """`x` limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
+    """`x`, or each of a tuple, limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
 
     Raises:
         SporaxValueError: both limits are None, or one cannot be broadcast.
     """
-    return _limited("clip_by_value", x, clip_value_min, clip_value_max, "'clip_value_min' and 'clip_value_max'")
+    names = "'clip_value_min' and 'clip_value_max'"
+    if isinstance(x, tuple):
+        each = tuple(_limited("clip_by_value", part, clip_value_min, clip_value_max, names) for part in x)
+        return cast(Array, each)
+    return _limited("clip_by_value", x, clip_value_min, clip_value_max, names)
 
 
 @operator("AddN", function="addn", dims=position_by_position)

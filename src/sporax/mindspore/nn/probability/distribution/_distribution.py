@@ -340,8 +340,8 @@ class Distribution(Cell):
         Raises:
             SporaxTypeError: `shape` is no tuple.
         """
-        check_type(self.name, "shape", shape, "a tuple", tuple)
         draw = self._formula("draw")
+        check_type(self.name, "shape", shape, "a tuple", tuple)
         parameters = self._resolved(args, kwargs)
         return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)
 
