@@ -145,7 +145,7 @@ def _make_directory(path: Any, arg_name: str = "path") -> str:
     return str(directory)
 
 
-def check_value_type(arg_name: str, arg_value: Any, valid_types: Any) -> None:
+def check_value_type(arg_name: str, arg_value: object, valid_types: object) -> None:
     """See that a value is of one of the types; a bool is no int.
 
     Raises:

@@ -54,7 +54,7 @@ def _typed(value: Any, kind: type, arg_name: Name, prim_name: Name) -> Any:
     return value
 
 
-def check_number(arg_name: str, arg_value: Any, value: Any, rel: int, prim_name: Name) -> Any:
+def check_number(arg_name: str, arg_value: object, value: object, rel: int, prim_name: Name) -> Any:
     """`arg_value`, which must be in the relation `rel` to `value`."""
     sign, holds = _RELATIONS[rel]
     if not holds(arg_value, value):
@@ -63,7 +63,7 @@ def check_number(arg_name: str, arg_value: Any, value: Any, rel: int, prim_name:
 
 
 def check(
-    arg_name: str, arg_value: Any, value_name: str, value: Any, rel: int = EQ, prim_name: Name = None,
+    arg_name: str, arg_value: object, value_name: str, value: object, rel: int = EQ, prim_name: Name = None,
     excp_cls: type[Exception] = SporaxValueError,
 ) -> Any:  # fmt: skip
     """`arg_value`, which must be in the relation `rel` to `value`, called `value_name`; or be in it (`IN`, a range)."""
@@ -90,12 +90,12 @@ def _related(kind: type, arg_value: Any, value: Any, rel: int, arg_name: Name, p
     return arg_value
 
 
-def check_int(arg_value: Any, value: int, rel: int, arg_name: Name = None, prim_name: Name = None) -> int:
+def check_int(arg_value: object, value: int, rel: int, arg_name: Name = None, prim_name: Name = None) -> int:
     """`arg_value`, which must be an int in the relation `rel` to `value`."""
     return int(_related(int, arg_value, value, rel, arg_name, prim_name))
 
 
-def check_float(arg_value: Any, value: float, rel: int, arg_name: Name = None, prim_name: Name = None) -> float:
+def check_float(arg_value: object, value: float, rel: int, arg_name: Name = None, prim_name: Name = None) -> float:
     """`arg_value`, which must be a float in the relation `rel` to `value`."""
     return float(_related(float, arg_value, value, rel, arg_name, prim_name))
 
@@ -134,12 +134,12 @@ check_non_negative_int_sequence = _for_sequences(check_non_negative_int, "check_
 check_positive_float_sequence = _for_sequences(check_positive_float, "check_positive_float_sequence")
 
 
-def check_equal_int(arg_value: Any, value: int, arg_name: Name = None, prim_name: Name = None) -> int:
+def check_equal_int(arg_value: object, value: int, arg_name: Name = None, prim_name: Name = None) -> int:
     """`arg_value`, which must be the int `value`."""
     return check_int(arg_value, value, EQ, arg_name, prim_name)
 
 
-def check_is_number(arg_value: Any, arg_type: type, arg_name: Name = None, prim_name: Name = None) -> Any:
+def check_is_number(arg_value: object, arg_type: type, arg_name: Name = None, prim_name: Name = None) -> Any:
     """`arg_value`, which must be a finite number of the type `arg_type`."""
     text = _the(arg_name, prim_name).replace("the '", "the type of '").replace("The '", "The type of '")
     if not isinstance(arg_value, arg_type) or (isinstance(arg_value, bool) and arg_type is not bool):
@@ -149,17 +149,17 @@ def check_is_number(arg_value: Any, arg_type: type, arg_name: Name = None, prim_
     return arg_value
 
 
-def check_is_int(arg_value: Any, arg_name: Name = None, prim_name: Name = None) -> int:
+def check_is_int(arg_value: object, arg_name: Name = None, prim_name: Name = None) -> int:
     """`arg_value`, which must be an int."""
     return int(check_is_number(arg_value, int, arg_name, prim_name))
 
 
-def check_is_float(arg_value: Any, arg_name: Name = None, prim_name: Name = None) -> float:
+def check_is_float(arg_value: object, arg_name: Name = None, prim_name: Name = None) -> float:
     """`arg_value`, which must be a float."""
     return float(check_is_number(arg_value, float, arg_name, prim_name))
 
 
-def check_bool(arg_value: Any, arg_name: Name = None, prim_name: Name = None) -> bool:
+def check_bool(arg_value: object, arg_name: Name = None, prim_name: Name = None) -> bool:
     """`arg_value`, which must be a bool."""
     if not isinstance(arg_value, bool):
         raise SporaxTypeError(f"{_the(arg_name, prim_name)} must be a bool, but got {type(arg_value).__name__}.")
@@ -167,7 +167,7 @@ def check_bool(arg_value: Any, arg_name: Name = None, prim_name: Name = None) ->
 
 
 def check_number_range(
-    arg_value: Any, lower_limit: Any, upper_limit: Any, rel: int, value_type: type, arg_name: Name = None,
+    arg_value: object, lower_limit: object, upper_limit: object, rel: int, value_type: type, arg_name: Name = None,
     prim_name: Name = None,
 ) -> Any:  # fmt: skip
     """`arg_value`, which must be of the type `value_type` and be in a range; `rel` says which ends belong to it."""
@@ -182,20 +182,20 @@ def check_number_range(
 
 
 def check_int_range(
-    arg_value: Any, lower_limit: int, upper_limit: int, rel: int, arg_name: Name = None, prim_name: Name = None
+    arg_value: object, lower_limit: int, upper_limit: int, rel: int, arg_name: Name = None, prim_name: Name = None
 ) -> int:
     """`arg_value`, which must be an int in a range."""
     return int(check_number_range(arg_value, lower_limit, upper_limit, rel, int, arg_name, prim_name))
 
 
 def check_float_range(
-    arg_value: Any, lower_limit: float, upper_limit: float, rel: int, arg_name: Name = None, prim_name: Name = None
+    arg_value: object, lower_limit: float, upper_limit: float, rel: int, arg_name: Name = None, prim_name: Name = None
 ) -> float:
     """`arg_value`, which must be a float in a range."""
     return float(check_number_range(arg_value, lower_limit, upper_limit, rel, float, arg_name, prim_name))
 
 
-def check_string(arg_value: Any, valid_values: Sequence[str], arg_name: Name = None, prim_name: Name = None) -> str:
+def check_string(arg_value: object, valid_values: Sequence[str], arg_name: Name = None, prim_name: Name = None) -> str:
     """`arg_value`, which must be one of the strings `valid_values`."""
     if not isinstance(arg_value, str) or arg_value not in valid_values:
         raise SporaxValueError(
@@ -213,14 +213,14 @@ def check_str_by_regular(target: str, reg: str | None = None, flag: int = re.ASC
     return True
 
 
-def check_file_name_by_regular(target: Any, reg: str | None = None, prim_name: Name = None) -> bool:
+def check_file_name_by_regular(target: object, reg: str | None = None, prim_name: Name = None) -> bool:
     """Whether `target` is a file name of letters, digits and ``@_-.:/\\``; True or an error."""
     if not isinstance(target, str):
         raise SporaxValueError(f"{_the('target', prim_name)} must be str, but got {type(target).__name__}.")
     return check_str_by_regular(target, reg or _FILE_NAME, re.ASCII, prim_name)
 
 
-def check_value_type(arg_name: str, arg_value: Any, valid_types: Any, prim_name: Name = None) -> Any:
+def check_value_type(arg_name: str, arg_value: object, valid_types: object, prim_name: Name = None) -> Any:
     """`arg_value`, which must be of one of the types; a bool counts as one where bool is named."""
     types = (
         tuple(valid_types)
@@ -237,14 +237,14 @@ def check_value_type(arg_name: str, arg_value: Any, valid_types: Any, prim_name:
     )
 
 
-def check_isinstance(arg_name: str, arg_value: Any, classes: Any) -> Any:
+def check_isinstance(arg_name: str, arg_value: object, classes: object) -> Any:
     """`arg_value`, which must be of one of the classes; ValueError where it is not, as in MindSpore."""
     if not isinstance(arg_value, classes):
         raise SporaxValueError(f"The parameter '{arg_name}' must be isinstance of {classes}, but got {arg_value}.")
     return arg_value
 
 
-def check_type_name(arg_name: str, arg_type: Any, valid_types: Any, prim_name: Name) -> Any:
+def check_type_name(arg_name: str, arg_type: object, valid_types: object, prim_name: Name) -> Any:
     """The dtype or type `arg_type`, which must be one of `valid_types`."""
     types = valid_types if isinstance(valid_types, (list, tuple, set, frozenset)) else [valid_types]
     if arg_type not in types:
@@ -255,7 +255,7 @@ def check_type_name(arg_name: str, arg_type: Any, valid_types: Any, prim_name: N
 
 
 def check_subclass(
-    arg_name: str, type_: Any, template_types: Any, prim_name: Name, addition_error_info: Name = None
+    arg_name: str, type_: object, template_types: object, prim_name: Name, addition_error_info: Name = None
 ) -> None:
     """See that the dtype `type_` is one of `template_types`, or the class a subclass of one."""
     types = template_types if isinstance(template_types, (list, tuple, set, frozenset)) else [template_types]
@@ -271,13 +271,13 @@ def check_subclass(
     )
 
 
-def check_tensor_dtype_valid(arg_name: str, arg_type: Any, valid_dtypes: Any, prim_name: Name) -> Any:
+def check_tensor_dtype_valid(arg_name: str, arg_type: object, valid_dtypes: object, prim_name: Name) -> Any:
     """The dtype of a tensor, which must be one of `valid_dtypes`."""
     check_subclass(arg_name, arg_type, valid_dtypes, prim_name)
     return arg_type
 
 
-def check_tensors_dtypes_same_and_valid(args: dict[str, Any], valid_dtypes: Any, prim_name: Name) -> None:
+def check_tensors_dtypes_same_and_valid(args: dict[str, Any], valid_dtypes: object, prim_name: Name) -> None:
     """See that the dtypes of several tensors are one of `valid_dtypes` and the same."""
     (first_name, first), *others = args.items()
     check_tensor_dtype_valid(first_name, first, valid_dtypes, prim_name)
@@ -300,14 +300,14 @@ def check_axis_in_range(axis: int, ndim: int) -> int:
 
 
 def check_element_type_of_iterable(
-    arg_name: str, arg_value: Iterable[Any], valid_types: Any, prim_name: Name = None
+    arg_name: str, arg_value: Iterable[Any], valid_types: object, prim_name: Name = None
 ) -> None:
     """See that every element has one of the types."""
     for index, value in enumerate(arg_value):
         check_value_type(f"{arg_name}[{index}]", value, valid_types, prim_name)
 
 
-def check_integer(arg_name: str, arg_value: Any, value: int, rel: int, prim_name: Name = None) -> int:
+def check_integer(arg_name: str, arg_value: object, value: int, rel: int, prim_name: Name = None) -> int:
     """`arg_value`, an int in the relation `rel` to `value`; MindSpore's order of arguments before 1.0."""
     return check_int(arg_value, value, rel, arg_name, prim_name)
 

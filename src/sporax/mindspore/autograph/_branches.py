@@ -197,7 +197,7 @@ def branch(
     return _joined(flag, one, two, scope, begin, where, in_round)
 
 
-def _checked(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
+def _checked(flag: object, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
     """The way that does not raise; the other's error is raised when the program runs."""
     # Both ways raise, so the error does not depend on the test.
     if one.raised is not None and two.raised is not None:

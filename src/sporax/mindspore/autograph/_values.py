@@ -200,7 +200,7 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether a static leaf may become an array."""
     return isinstance(value, bool | int | float | Parameter | np.generic)
 

@@ -110,5 +110,5 @@ def parts_of_call(name: str, values: Sequence[Any]) -> RankParts | None:
     return RankParts(name, values)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)

@@ -61,7 +61,7 @@ def set_recursion_limit(recursion_limit: int = 1000) -> None:
     sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
 
 
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether `obj` is a Tensor."""
     return isinstance(obj, Tensor)
 

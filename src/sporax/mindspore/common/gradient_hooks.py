@@ -133,7 +133,7 @@ def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandl
     return GradientHookHandle(hooks, hook_fn)
 
 
-def _check(hook: Any) -> None:
+def _check(hook: object) -> None:
     if not callable(hook):
         raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
 

@@ -130,7 +130,7 @@ def _find(frame: frames.Frame, cell: Any, args: tuple[Any, ...], kwargs: Mapping
     return made if made.end == frame.writes else None
 
 
-def _is_same(value: Any, other: Any) -> bool:
+def _is_same(value: object, other: object) -> bool:
     if value is other:
         return True
     if isinstance(value, Tensor) and isinstance(other, Tensor):

@@ -511,7 +511,7 @@ def _flag(what: str, value: bool) -> bool:
     return value
 
 
-def _checked_name(name: Any) -> str:
+def _checked_name(name: object) -> str:
     """`name`, or a numbered one for None and the empty string."""
     if name is not None and not isinstance(name, str):
         raise SporaxValueError(f"For 'Parameter', 'name' must be a string or None, but got {type(name).__name__}.")

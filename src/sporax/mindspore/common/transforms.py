@@ -284,7 +284,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     return tuple(value), False
 
 
-def _check_flags(**flags: Any) -> None:
+def _check_flags(**flags: object) -> None:
     for name, value in flags.items():
         check_type("grad", name, value, "a bool", bool)
 

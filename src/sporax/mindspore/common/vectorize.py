@@ -148,7 +148,7 @@ def _shaped(values: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _check_axes(what: str, axes: Any) -> None:
+def _check_axes(what: str, axes: object) -> None:
     if isinstance(axes, tuple):
         for axis in axes:
             _check_axes(what, axis)

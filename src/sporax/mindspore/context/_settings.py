@@ -138,7 +138,7 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
     return check
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 

@@ -70,7 +70,7 @@ def as_numpy(value: Array) -> Any:
     return convert_leaves(inner, np.asarray) if isinstance(inner, dict) else inner
 
 
-def is_pillow(value: Any) -> bool:
+def is_pillow(value: object) -> bool:
     """Whether this is a Pillow image; there are none before the program imported Pillow."""
     # Importing Pillow takes longer than reading many a pipeline, and another thread may be in the middle of it.
     kind = getattr(sys.modules.get("PIL.Image"), "Image", None)

@@ -45,7 +45,7 @@ from sporax.runtime.state import frames
 _PLAIN = (bool, int, float, str, type(None), DType)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
 

@@ -296,7 +296,7 @@ class Conv3d(_Convolution):
         return self._biased(self.conv3d(x, weight), bias)
 
 
-def checked_padding(layer: str, pad_mode: PadMode, padding: Any, spatial: int) -> tuple[PadMode, Any]:
+def checked_padding(layer: str, pad_mode: PadMode, padding: object, spatial: int) -> tuple[PadMode, Any]:
     """Both settings, if they fit together.
 
     Raises:

@@ -164,5 +164,5 @@ def _unwrapped(leaf: Any) -> Any:
     return leaf.array if isinstance(leaf, Tensor) else leaf
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic)

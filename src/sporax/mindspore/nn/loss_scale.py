@@ -203,7 +203,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         ops.cond(overflow, skip, update)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
 
 

@@ -399,7 +399,7 @@ class SyncBatchNorm(_BatchNorm):
         return Group("SyncBatchNorm", next((ranks for ranks in self.process_groups if rank in ranks), (rank,)))
 
 
-def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
+def _checked_groups(process_groups: object) -> tuple[tuple[int, ...], ...] | None:
     """`process_groups` of `SyncBatchNorm` as tuples."""
     if process_groups is None:
         return None

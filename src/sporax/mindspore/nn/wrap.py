@@ -314,12 +314,12 @@ class Vjp(Cell):
         return outputs, gradients if len(inputs) > 1 else gradients[0]
 
 
-def _check_directions(name: str, value: Any, count: int) -> None:
+def _check_directions(name: str, value: object, count: int) -> None:
     have = len(value) if isinstance(value, tuple) else 1
     if have != count or isinstance(value, tuple) == (count == 1):
         raise SporaxTypeError(f"For '{name}', 'v' must be a Tensor for one, or a tuple of {count}, but got {value!r}.")
 
 
-def _check_function(name: str, fn: Any) -> None:
+def _check_function(name: str, fn: object) -> None:
     if not callable(fn):
         raise SporaxTypeError(f"For '{name}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")

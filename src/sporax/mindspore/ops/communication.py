@@ -495,7 +495,7 @@ def _done(result: Tensor, async_op: bool, wait: bool = False) -> CommHandle | No
     return handle if async_op else None
 
 
-def _check_list(function: str, tensors: Any, count: int, like: Tensor | None) -> None:
+def _check_list(function: str, tensors: object, count: int, like: Tensor | None) -> None:
     if not isinstance(tensors, list | tuple) or any(not isinstance(tensor, Tensor) for tensor in tensors):
         raise SporaxTypeError(f"For '{function}', the list must hold Tensors, but got {type(tensors).__name__}.")
     if len(tensors) != count:

@@ -66,12 +66,12 @@ def _overload(
     setattr(Tensor, name, with_signature(method, signature.replace(parameters=[*parameters, *more, *last])))
 
 
-def _is_torch_reduction(*args: Any, **kwargs: Any) -> bool:
+def _is_torch_reduction(*args: object, **kwargs: object) -> bool:
     # Code that is compiled has MindSpore's own signature where no name decides: there ``x.max(0)`` is no pair.
     return _is_int(*args) and not kwargs and not frames.compiling()
 
 
-def _is_int(*args: Any, **_: Any) -> bool:
+def _is_int(*args: object, **_: object) -> bool:
     return bool(args) and isinstance(args[0], int) and not isinstance(args[0], bool)
 
 
@@ -207,7 +207,7 @@ def _converted(
     return self if target is None else self.astype(target)
 
 
-def _is_target(*args: Any, **_: Any) -> bool:
+def _is_target(*args: object, **_: object) -> bool:
     return bool(args) and (isinstance(args[0], Tensor) or args[0] in ("CPU", "GPU", "Ascend"))
 
 

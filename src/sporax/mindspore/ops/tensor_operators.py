@@ -46,7 +46,7 @@ _COMPARISONS = {
 _UNARY = {"neg": FUNCTIONS["neg"], "abs": FUNCTIONS["abs"], "invert": FUNCTIONS["logical_not"]}
 
 
-def _refuse(name: str, other: Any) -> None:
+def _refuse(name: str, other: object) -> None:
     # numpy arrays would be converted silently, again in every call.
     if isinstance(other, np.ndarray | str | dict | set) or other is None:
         raise SporaxTypeError.must(

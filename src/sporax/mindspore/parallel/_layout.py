@@ -111,7 +111,7 @@ class Layout:
         return len(names) - 1 - names.index(name)
 
 
-def _check_items(what: str, value: Any, container: type[list[Any]] | type[tuple[Any, ...]], item: type) -> None:
+def _check_items(what: str, value: object, container: type[list[Any]] | type[tuple[Any, ...]], item: type) -> None:
     if not isinstance(value, container):
         raise SporaxTypeError(f"For 'Layout', '{what}' must be a {container.__name__}, but got {type(value).__name__}.")
     for entry in value:

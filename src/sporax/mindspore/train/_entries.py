@@ -128,7 +128,7 @@ def _checked_item(item: tuple[Any, Any]) -> tuple[str, Any]:
     return name, value
 
 
-def _checked_element(element: Any) -> tuple[str, Any]:
+def _checked_element(element: object) -> tuple[str, Any]:
     if isinstance(element, Parameter):
         return element.name, element
     if isinstance(element, dict) and isinstance(element.get("name"), str) and isinstance(element.get("data"), Tensor):

@@ -256,7 +256,7 @@ def _same_dtype(dtype: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     return dtype == expected or dtype.kind == expected.kind == "U"
 
 
-def _is_value(item: Any) -> bool:
+def _is_value(item: object) -> bool:
     # Tensors by their method, without importing them.
     return isinstance(item, (int, float, complex, str, bytes, dict, np.ndarray, np.generic)) or hasattr(item, "asnumpy")
 

@@ -139,7 +139,7 @@ def _image(where: str, image: Any) -> Array:
     return value
 
 
-def _checked(where: str, name: str, value: Any, dims: tuple[int, ...]) -> Array:
+def _checked(where: str, name: str, value: object, dims: tuple[int, ...]) -> Array:
     if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
         raise type_error(where, name, "a numpy array or a Tensor", value)
     array = as_value(value)

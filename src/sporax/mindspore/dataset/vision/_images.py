@@ -72,7 +72,7 @@ def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
     return value[rows, columns] if value.ndim == 2 else value[..., rows, columns, :]
 
 
-def check_size(where: str, size: Any) -> tuple[int, int]:
+def check_size(where: str, size: object) -> tuple[int, int]:
     """(height, width) from one int (a square) or two."""
     if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
         raise SporaxTypeError(
@@ -91,7 +91,7 @@ def check_size(where: str, size: Any) -> tuple[int, int]:
     )
 
 
-def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
+def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one int, (left-and-right, top-and-bottom), or all four."""
     if isinstance(padding, bool) or not isinstance(padding, (int, list, tuple)):
         raise type_error(where, "padding", "an int or a list of 2 or 4", padding)
@@ -108,7 +108,7 @@ def check_padding(where: str, padding: Any) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def check_fill(where: str, fill_value: Any) -> tuple[int, ...]:
+def check_fill(where: str, fill_value: object) -> tuple[int, ...]:
     """One fill value, or one per channel of an RGB image."""
     values = fill_value if isinstance(fill_value, (list, tuple)) else [fill_value]
     if len(values) not in (1, 3):
@@ -187,7 +187,7 @@ class Sometimes(RandomTransform):
         return self._transform._one(value) if choice else value
 
 
-def check_degrees(where: str, degrees: Any) -> tuple[float, float]:
+def check_degrees(where: str, degrees: object) -> tuple[float, float]:
     """(smallest, largest) of two numbers >= 0."""
     if not isinstance(degrees, (list, tuple)) or len(degrees) != 2:
         raise SporaxTypeError(
@@ -199,7 +199,7 @@ def check_degrees(where: str, degrees: Any) -> tuple[float, float]:
     return low, high
 
 
-def check_interval(where: str, name: str, value: Any, low: float) -> tuple[float, float]:
+def check_interval(where: str, name: str, value: object, low: float) -> tuple[float, float]:
     """Two increasing numbers >= low."""
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise type_error(where, name, f"{tuple}, {list}", value)

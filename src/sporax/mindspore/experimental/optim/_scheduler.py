@@ -143,12 +143,12 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
     return list(value)
 
 
-def check_optimizer(name: str, optimizer: Any) -> None:
+def check_optimizer(name: str, optimizer: object) -> None:
     """Raise unless it has groups with rates that may be set."""
     check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
-def check_integer(name: str, what: str, value: Any) -> None:
+def check_integer(name: str, what: str, value: object) -> None:
     """Raise unless `value` is an int."""
     check_type(name, what, value, "an int", int, takes_bool=False)
 

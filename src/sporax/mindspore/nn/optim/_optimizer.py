@@ -557,7 +557,7 @@ def _decay_at(decay: Any, step: jax.Array) -> Any:
     return decay(wrap(step)).array if isinstance(decay, Cell) else decay
 
 
-def is_zero(decay: Any) -> bool:
+def is_zero(decay: object) -> bool:
     """Whether weight decay is off for good, so that its arithmetic can be left out."""
     return isinstance(decay, float) and decay == 0.0
 

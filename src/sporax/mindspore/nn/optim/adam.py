@@ -223,7 +223,7 @@ class AdamWeightDecay(Optimizer):
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 
 
-def check_betas(name: str, beta1: Any, beta2: Any, eps: Any) -> None:
+def check_betas(name: str, beta1: object, beta2: object, eps: object) -> None:
     """Raise unless both decay rates are floats in (0, 1) and eps is positive."""
     argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
     argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")

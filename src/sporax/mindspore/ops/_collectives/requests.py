@@ -126,7 +126,7 @@ def exchange(operations: Sequence[P2POp]) -> list[Tensor | None]:
     return [wrap(next(arrived)) if operation.op == "irecv" else None for operation in operations]
 
 
-def check_operations(function: str, operations: Any) -> list[P2POp]:
+def check_operations(function: str, operations: object) -> list[P2POp]:
     """Check the argument of `batch_isend_irecv`.
 
     Raises:

@@ -92,7 +92,7 @@ MARKS: dict[str, Check] = {
 """Those that something reads."""
 
 
-def check_mark(operator: str, mark: str, value: Any) -> None:
+def check_mark(operator: str, mark: str, value: object) -> None:
     """Check a mark of an operator; one that nothing reads is told.
 
     Raises:
@@ -264,7 +264,7 @@ def _readable(entry: Any) -> Any:
     return entry.__layout__() if isinstance(entry, HasLayout) else entry
 
 
-def _is_tensor(leaf: Any) -> bool:
+def _is_tensor(leaf: object) -> bool:
     return isinstance(leaf, Tensor)
 
 

@@ -211,7 +211,7 @@ def _elements_fit(values: Any, elements: tuple[Any, ...]) -> bool:
     return not elements or (len(values) == len(elements) and all(map(fits, values, elements)))
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return isinstance(value, jax.Array)
 
 

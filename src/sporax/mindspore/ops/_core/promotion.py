@@ -59,7 +59,7 @@ def inexact(array: Any) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.float32)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Python numbers reach a kernel as such, or as weakly typed tracers."""
     return isinstance(value, bool | int | float | complex) or bool(getattr(value, "weak_type", False))
 

@@ -269,7 +269,7 @@ def numel(input: Any) -> int:
 
 
 @operator(function="is_tensor", composed=True)
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether `obj` is a Tensor."""
     return isinstance(obj, Tensor)
 

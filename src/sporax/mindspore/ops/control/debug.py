@@ -105,7 +105,7 @@ export(tensordump)
 
 
 @operator("CheckNumerics()", function="", composed=True)
-def _check_numerics(x: Any) -> Any:
+def _check_numerics(x: object) -> Any:
     """The tensor itself, if all its elements are finite.
 
     The values must be known, so this cannot be part of a compiled step.

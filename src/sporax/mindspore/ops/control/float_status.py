@@ -41,7 +41,7 @@ class StatusTensor(Tensor):
     watched: tuple[Tensor, ...]
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether `value` is a Tensor; for `jax.tree.leaves`."""
     return isinstance(value, Tensor)
 

@@ -178,7 +178,7 @@ def _truth(value: Any) -> bool | None:
     return bool(value) if _is_known(value) else None
 
 
-def _is_known(value: Any) -> bool:
+def _is_known(value: object) -> bool:
     """Whether the value can be looked at now; that of a gradient's tracer outside compiled steps can."""
     return trace_constants.known(value.array if isinstance(value, Tensor) else value) is not None
 
@@ -273,11 +273,11 @@ def _scanned_now(loop_func: Callable[[Any, Any], Any], carry: Any, rows: Any, ro
     return carry, jax.tree.map(lambda *leaves: wrap(jnp.stack([e.array for e in leaves])), *outputs, is_leaf=_is_tensor)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
 
 
-def _check_functions(name: str, **functions: Any) -> None:
+def _check_functions(name: str, **functions: object) -> None:
     for what, function in functions.items():
         if not callable(function):
             raise SporaxTypeError(f"For '{name}', '{what}' must be a function, but got {type(function).__name__}.")

@@ -48,7 +48,7 @@ def tuple_reversed(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(reversed(values))
 
 
-def is_(x: Any, y: Any) -> bool:
+def is_(x: object, y: object) -> bool:
     """Whether both are the same object."""
     return x is y
 
@@ -146,7 +146,7 @@ def not_in_dict(key: Any, values: dict[Any, Any]) -> bool:
     return key not in values
 
 
-def is_not(x: Any, y: Any) -> bool:
+def is_not(x: object, y: object) -> bool:
     """Whether both are different objects."""
     return x is not y
 

@@ -86,7 +86,7 @@ def _resampled(x: Array, matrices: list[Any]) -> Array:
     return result
 
 
-def checked_size(name: str, size: Any, dims: int) -> tuple[int, ...]:
+def checked_size(name: str, size: object, dims: int) -> tuple[int, ...]:
     """A size for each dim, from one for all.
 
     Raises:

@@ -136,12 +136,12 @@ def _of_stack(entry: Any, dims: int) -> Any:
     return (1, *entry) if isinstance(entry, tuple) and len(entry) == dims else entry
 
 
-def _is_entry(value: Any) -> bool:
+def _is_entry(value: object) -> bool:
     """Whether something is the entry of one Tensor: a tuple or a Layout, and no number of slices."""
     return isinstance(value, tuple) or hasattr(value, "tensor_map") or hasattr(value, "to_dict")
 
 
-def _is_nested(entry: Any) -> bool:
+def _is_nested(entry: object) -> bool:
     return isinstance(entry, tuple) and any(map(_is_entry, entry))
 
 
@@ -273,6 +273,8 @@ class GroupedMatmulV4(_Grouped):
         return results if output_dtype is None else tuple(result.astype(output_dtype) for result in results)
 
 
-def _refuse_quantized(name: str, scale: Any, offset: Any, antiquant_scale: Any, antiquant_offset: Any) -> None:
+def _refuse_quantized(
+    name: str, scale: object, offset: object, antiquant_scale: object, antiquant_offset: object
+) -> None:
     check.only(name, scale=(scale, None), offset=(offset, None))
     check.only(name, antiquant_scale=(antiquant_scale, None), antiquant_offset=(antiquant_offset, None))

@@ -266,12 +266,12 @@ def _is(kind: Any, value: Any) -> bool:
 
 
 @operator(function="is_complex", method="is_complex", composed=True)
-def is_complex(input: Any) -> bool:
+def is_complex(input: object) -> bool:
     """Whether the dtype is complex."""
     return _is(np.complexfloating, input)
 
 
 @operator(function="is_floating_point", method="is_floating_point", composed=True)
-def is_floating_point(input: Any) -> bool:
+def is_floating_point(input: object) -> bool:
     """Whether the dtype is floating point."""
     return _is(jnp.floating, input)

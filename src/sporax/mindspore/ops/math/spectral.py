@@ -141,7 +141,7 @@ _shifted("fftshift", jnp.fft.fftshift, "The frequency 0 moved to the middle alon
 _shifted("ifftshift", jnp.fft.ifftshift, "What `fftshift` moved, moved back.")
 
 
-def _checked_count(name: str, n: Any) -> int:
+def _checked_count(name: str, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise SporaxValueError(f"For '{name}', 'n' must be an int >= 1, but got {n!r}.")
     return n

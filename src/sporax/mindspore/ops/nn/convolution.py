@@ -238,7 +238,7 @@ for _dims in (1, 2, 3):
     _functional(_dims)
 
 
-def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, kernel_size: Any, mode: int) -> None:
+def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, kernel_size: object, mode: int) -> None:
     check.one_of(name, mode, (1,), "mode")
     size = per_dim(name, "kernel_size", kernel_size, weight.ndim - 2)
     if (channels, *weight.shape[2:]) != (out_channel, *size):

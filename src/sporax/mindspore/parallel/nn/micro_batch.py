@@ -195,7 +195,7 @@ class MicroBatchInterleaved(MicroBatched):
         self.interleave_num = interleave_num
 
 
-def _check_network(name: str, network: Any) -> None:
+def _check_network(name: str, network: object) -> None:
     check_type(name, "network", network, "a Cell", Cell)
 
 

@@ -175,7 +175,7 @@ def _orbax_store(directory: str, keep: int, in_background: bool, timeout_seconds
     return OrbaxStore(directory, keep, in_background, timeout_seconds)
 
 
-def check_resume(resume: Any, callbacks: list[Callback], asked: bool) -> bool:
+def check_resume(resume: object, callbacks: list[Callback], asked: bool) -> bool:
     """`resume` of `Model.train`.
 
     Args:

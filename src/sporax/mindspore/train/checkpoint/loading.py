@@ -153,7 +153,7 @@ def load_distributed_checkpoint(
     return _parameters(source, region_of) if return_param_dict else None
 
 
-def _check_network(network: Any) -> None:
+def _check_network(network: object) -> None:
     if network is not None and not isinstance(network, Cell):
         raise SporaxValueError(f"For '{_DISTRIBUTED}', 'network' must be a Cell, but got {type(network).__name__}.")
 

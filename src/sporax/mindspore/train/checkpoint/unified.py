@@ -104,7 +104,7 @@ def _check_complete(num_ranks: int, paths: dict[int, Path]) -> None:
         )
 
 
-def _check_split(split: Any) -> tuple[int | None, int | None]:
+def _check_split(split: object) -> tuple[int | None, int | None]:
     if not isinstance(split, tuple | list) or len(split) not in (0, 2):
         raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be () or (n, m), but got {split!r}.")
     if not split:
