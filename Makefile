@@ -53,6 +53,7 @@ soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against
 	$(BIN)/python tools/soak_network.py --cases 200 || test $$? -eq 2  # 2: no machines can be had here (root, Linux)
 	$(BIN)/python tools/soak_steps.py --runs 100
 	$(BIN)/python tools/soak_collectives.py --runs 2000
+	$(BIN)/python tools/soak_memory.py --cases 200 || test $$? -eq 1  # 1: fewer than 95 % are predicted within 10 %
 	$(BIN)/python -m pytest -n auto -m "hypothesis and not soak" --hypothesis-profile random
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 

@@ -88,11 +88,7 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
 
 
 def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
-    """The finished plan of a search, or a known one, that is predicted to need at most `limit` bytes.
-
-    Raises:
-        PlanTooLargeError: none was found.
-    """
+    """The finished plan of a search, or a known one, that is predicted to need at most `limit` bytes, or `PlanTooLargeError`."""
     try:
         found = _found_within(request, options, model, limit)
     except PlanTooLargeError:
@@ -106,11 +102,7 @@ def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostM
 
 
 def _found_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
-    """The finished plan of a search that is predicted to need at most `limit` bytes.
-
-    Raises:
-        PlanTooLargeError: none was found.
-    """
+    """The finished plan of a search that is predicted to need at most `limit` bytes, or `PlanTooLargeError`."""
     reject_infeasible_limit(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
     allowed, needed = limit, peak_bytes(result)
@@ -198,12 +190,7 @@ def received(request: PlanRequest, text: str) -> PlanResult:
 
 
 def remembered(request: PlanRequest, text: str) -> PlanResult:
-    """The result that an earlier run has found for an equal request; what it warned of, this one warns of.
-
-    Args:
-        request: what is asked for.
-        text: `PlanResult.to_json` of that run.
-    """
+    """As `received`, of an earlier run with an equal request; what it warned of, this one warns of."""
     _warn_of_ignored(request.settings)
     return received(request, text)
 

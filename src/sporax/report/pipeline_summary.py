@@ -14,7 +14,7 @@ from sporax.planner.pipeline.simulate import Outcome
 from sporax.report.render.pipeline_timeline import svg, times_of
 from sporax.report.render.templates import template
 from sporax.report.view.plan_view import Headline, TimePart
-from sporax.report.view.tables import headline_table, parts_section
+from sporax.report.view.tables import headline_table, time_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,9 @@ class PipelineSummary:
             *([self.reason] if self.reason else []),
             *self.notes,
         ]
-        facts = headline_table(self.headline)
         lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())]
-        tables = [facts, parts_section(self.parts, "s"), stages, *([self._comparison()] if self.others else [])]
-        for table in tables:
+        tables = [headline_table(self.headline), time_section(self.parts, "s"), stages]
+        for table in [*tables, self._comparison()] if self.others else tables:
             lines += [*table_lines(table, page_width()), ""] if table.rows else []
         best = f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."
         return "\n".join([*lines, best] if self.others else lines[:-1])

@@ -286,3 +286,11 @@ def test_inputs_by_name_and_the_sensitivity_by_name_have_gradients_as_others_do(
         assert values(found) == ([6, 8], [12, 16], [15, 20])
         found = ms.grad(Net(), (0, 1, 2), sens_param=True)(*call(Y), v=X, **by_name)
         assert values(found) == ([6, 8], [12, 16], [15, 20])
+
+
+def test_what_is_no_tensor_is_its_own_constant(mode):
+    x = Tensor([2.0])
+    assert ops.stop_gradient(None) is None
+    assert ops.StopGradient()((3, "a")) == (3, "a")
+    gradient = ms.grad(lambda x: (ops.stop_gradient((x, [x]))[1][0] * x).sum())(x)
+    assert gradient.asnumpy().tolist() == [2.0]

@@ -307,6 +307,20 @@ def test_gradients_of_short_floats_are_combined_in_float32_unless_told_otherwise
     assert f"tensor<32x32x{expected}>" in reduced_types(step, ms.bfloat16)
 
 
+def test_gradients_of_weights_that_are_cast_are_scattered():
+    """They are combined before they get longer, and by then a device needs its own shard alone."""
+
+    def cast():
+        return Net(None).to_float(ms.bfloat16)
+
+    expected = run(make_step(cast))
+    step = make_step(cast, dataset_strategy="data_parallel", **SHARDED)
+    weights = [row for row in plan_of(step).summary().operators if row.name == "cast" and row.phase == "backward"]
+    assert {entry.kind for row in weights for entry in row.collectives} == {"reduce_scatter"}
+    assert counts(step)["reduce-scatter"] >= len(weights) > 1
+    np.testing.assert_allclose(run(step), expected, rtol=1e-2)
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_all_to_all_is_used_where_it_is_allowed(allowed):
     class Turning(nn.Cell):
@@ -358,6 +372,23 @@ def test_operators_may_be_cut_against_their_rules_by_layouts():
     actual = ms.jit(softmax)(x)
     np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-6)
     assert actual.array.addressable_shards[0].data.shape == (8, 4)
+
+
+GRID = Layout((2, 4), ("a", "b"))
+
+
+@pytest.mark.parametrize("entry", [(1, 4), GRID("None", "b")], ids=["numbers", "layouts"])
+@pytest.mark.parametrize("operator", [ops.Concat, ops.Stack, ops.AddN])
+def test_a_list_of_tensors_may_have_one_entry_with_those_of_its_tensors(operator, entry):
+    pair = Tensor(X), Tensor(X + 1)
+    expected = operator()(pair).asnumpy()
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    nested = operator().shard(((entry, entry),))
+    result = ms.jit(lambda first, second: nested((first, second)))(*pair)
+    np.testing.assert_array_equal(result.asnumpy(), expected)
+    assert result.array.addressable_shards[0].data.size == expected.size // 4
+    with pytest.raises(SporaxRuntimeError, match="one entry for each of the 2 tensors"):
+        ms.jit(lambda first, second: operator().shard(((entry,) * 3,))((first, second)))(*pair)
 
 
 class Products(nn.Cell):

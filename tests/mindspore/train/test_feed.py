@@ -181,6 +181,18 @@ def test_a_data_set_class_gives_the_rows_of_one_rank(sink: bool, strategy: str, 
     np.testing.assert_allclose(trained(rows), network.weight.asnumpy(), rtol=1e-6)
 
 
+def test_a_model_is_built_for_the_rows_that_it_trains_with():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    init()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+    network, data = Scaled(16), Wide()
+    model = ms.Model(network, optimizer=nn.SGD(network.trainable_params(), 1.0))
+    model.build(data)
+    assert (data.number, data.resets) == (0, 1)
+    layout = model.infer_train_layout(Wide())
+    assert "weight" in layout
+
+
 def test_evaluation_reads_a_data_set_class_once():
     init()
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")

@@ -95,11 +95,11 @@ def test_merged_collectives_share_their_start_until_they_are_full():
 
 def test_a_redistribution_tells_its_moves():
     moves = (Move(MoveKind.SLICE, (0,), -1, 0), Move(MoveKind.ALL_GATHER, (1,), 1, local_bytes=48))
-    way = Redistribution(placement("- 1"), placement("0 -"), (8, 4), (4, 8), (8, 4), moves, 1.0)
+    way = Redistribution(placement("- 1"), placement("0 -"), (4, 8), (8, 4), moves, 1.0)
     assert way.moves[1].sent_bytes(3) == 2 * 48
     assert [move.collective for move in way.moves] == ["", "all_gather"]
     assert str(way) == "[-, 1] → [0, -]: slice(0, dim 0); all_gather(1, dim 1)"
-    nothing = Redistribution(placement("0 -"), placement("0 -"), (4, 8), (4, 8), (4, 8), (), 0.0)
+    nothing = Redistribution(placement("0 -"), placement("0 -"), (4, 8), (4, 8), (), 0.0)
     assert str(nothing).endswith("nothing to do")
 
 

@@ -11,6 +11,8 @@ from sporax.ir.placement import prime_mesh
 from sporax.planner.pins.strategies import batch_parallel, placements_for, result_placement
 
 MESH = prime_mesh(DeviceMatrix((8,)))
+ATTENTION = [(8, 4, 16)] * 3 + [(8,)]
+PAGED = [(4, 1, 32), (6, 2, 4, 8), (6, 2, 4, 8), (4, 3), (4,)]
 GRID, SMALL, TURNED = DeviceMatrix((2, 4)), DeviceMatrix((2, 2)), DeviceMatrix((4, 2))
 
 
@@ -41,6 +43,10 @@ def batched(name, shapes, **attributes):
         ("ReLU", [(16, 8)], ((1, 2),), {}, "- 0"),
         ("BiasAdd", [(16, 8, 4, 4), (8,)], ((4, 2, 1, 1), (2,)), {"data_format": "NCHW"}, "01 2 - - | 2"),
         ("ResizeNearestNeighbor", [(2, 2, 8, 8)], ((1, 1, 2, 4),), {}, "- - 0 12"),
+        ("_paged_attention", PAGED, ((2, 1, 4), (1, 1, 4, 1), (1, 1, 4, 1), (2, 1), (2,)), {"head_num": 4},
+         "0 - 12 | - - 12 - | - - 12 - | 0 - | 0"),
+        ("_infer_attention", ATTENTION, (((2, 1, 4),) * 3 + ((2,),)), {"present": ("key_lengths",)}, "0 - 12 | 0 - 12 | 0 - 12 | 0"),
+        ("_infer_attention", ATTENTION, (((2, 1, 4),) * 3 + ((1,),)), {"present": ("key_lengths",)}, "0 - 12 | 0 - 12 | 0 - 12 | -"),
         ("PReLU", [(16, 8), (1,)], ((2, 4), (1,)), {}, "0 12 | -"),
         ("LayerNorm", [(8, 4, 8), (4, 8), (4, 8)], ((2, 4, 1), (4, 1), (4, 1)), {"begin_norm_axis": 2}, "0 12 - | 12 - | 12 -"),
         ("Conv2D", [(8, 4, 8, 8), (4, 4, 3, 3)], ((2, 2, 1, 1), (2, 2, 1, 1)), {"pad_mode": "same"}, "0 1 - - | 2 1 - -"),

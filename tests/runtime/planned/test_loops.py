@@ -15,6 +15,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 import sporax
 from sporax.ir.hardware import load_profile
+from sporax.planner import peak_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910", "own")
 MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")
@@ -161,3 +163,46 @@ def test_eight_devices_compute_what_one_does(program):
     planned = sporax.plan(function, *args, devices=8, hardware="h100", fixed={1: (8, 1)})
     got, expected = planned.function()(*jax.device_put(tuple(args), planned.in_shardings)), function(*args)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6), got, expected)
+
+
+def rounds(body):
+    return lambda c, *data: lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, body(s[1], *data)), (0, c))[1]
+
+
+CARRIES = {
+    "elementwise": rounds(lambda c: jnp.tanh(c * 0.5)),
+    "with another": rounds(lambda c, w: c + w),
+    "product": rounds(lambda c: c @ c),
+    "roll": rounds(lambda c: jnp.roll(c, 1, 0)),
+    "reduced": rounds(lambda c: c - c.sum(0)),
+    "scanned": lambda c, w: lax.scan(lambda c, _: (c * 0.9 + w, None), c, None, length=5)[0],
+    "gradients": lambda w, x: lax.scan(lambda g, x: (g + jax.grad(lambda w: (x @ w).sum())(w), None), w * 0, x)[0],
+}
+"""What a loop does with what it carries."""
+
+
+@pytest.mark.parametrize("kind", CARRIES)
+def test_memory_of_what_a_loop_carries_is_that_of_the_compiled_program(kind):
+    """Updated in place where the compiler can, next to the old value where it cannot; copied where others read the old value."""
+    step, carry = CARRIES[kind], jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    more = [jax.ShapeDtypeStruct((4, 64, 64), jnp.float32) if kind == "gradients" else carry]
+    arguments = [carry] if kind in ("elementwise", "product", "roll", "reduced") else [carry, *more]
+    ways = {
+        "not donated": (step, ()),
+        "donated": (step, (0,)),
+        "made before": (lambda c, *data: step(c * 2, *data), ()),
+    }
+    for name, (function, donated) in ways.items():
+        planned = sporax.plan(function, *arguments, devices=1, donate_argnums=donated)
+        compiled = device_bytes(planned.jitted(donated).lower(*arguments).compile())
+        assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.025), name
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_memory_of_what_is_handed_out_as_it_came_in(donated):
+    state = {"frozen": jax.ShapeDtypeStruct((64, 64), jnp.float32), "tuned": jax.ShapeDtypeStruct((64,), jnp.float32)}
+    planned = sporax.plan(
+        lambda s, x: ({**s, "tuned": s["tuned"] * x}, x), state, 2.0, devices=1, donate_argnums=donated
+    )
+    compiled = device_bytes(planned.jitted(donated).lower(state, 2.0).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.01)

@@ -53,7 +53,7 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
     """Bring one rank's slice from the plan's source to its target.
 
     Args:
-        x: the slice, of shape `plan.local_source`.
+        x: the slice, as the source shards the tensor.
         plan: what to do.
         axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
 

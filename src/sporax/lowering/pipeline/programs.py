@@ -207,20 +207,14 @@ class _Maker:
     def _backward_programs(self, sums: Sequence[int]) -> tuple[ChunkProgram, ChunkProgram, ChunkProgram]:
         """The backward pass as one program, and in two: of activations, and of weights."""
         name = self.chunk.name
-        sent = [
-            tensor
-            for tensor, phase in self.chunk.sent.items()
-            if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD
-        ]
+        entries = self.chunk.sent.items()
+        sent = [tensor for tensor, phase in entries if phase is Phase.BACKWARD and self._phase(tensor) is phase]
         backward = self._program(f"{name}_backward", Phase.BACKWARD, self._sent(sent), sums)
         of_weights = self._weight_operators(sent, sums)
         weights = self._program(f"{name}_weights", Phase.BACKWARD, [], sums, of_weights.__contains__)
         # What the backward pass of activations makes and that of weights reads: stored between the two.
-        handed = [
-            (slot, place)
-            for slot, place in weights.inputs
-            if slot.kind == "kept" and not self._is_there_forward(slot.number)
-        ]
+        stored = [entry for entry in weights.inputs if entry[0].kind == "kept"]
+        handed = [entry for entry in stored if not self._is_there_forward(entry[0].number)]
         outputs = [*self._sent(sent), *handed]
         inputs = self._program(f"{name}_inputs", Phase.BACKWARD, outputs, [], lambda number: number not in of_weights)
         return backward, inputs, weights
@@ -254,8 +248,7 @@ class _Maker:
 
     def _update(self, level: int, later: Sequence[ChunkProgram]) -> ChunkProgram:
         chunk = self.chunk
-        outputs: list[tuple[Slot, Placement]] = []
-        outputs += self._results(lambda tensor: not self._is_forward(tensor) and self._level_of(tensor) == level)
+        outputs = self._results(lambda tensor: not self._is_forward(tensor) and self._level_of(tensor) == level)
         for tensor, phase in chunk.sent.items():
             if phase is Phase.UPDATE and self._level_of(tensor) == level:
                 outputs.append((Slot("sent", tensor), self.current[tensor].complete()))
@@ -436,14 +429,10 @@ class _Maker:
 
     def _tensor(self, slot: Slot) -> int:
         """The tensor that a slot is filled with."""
-        if slot.kind == "variable":
-            return self.chunk.updates[slot.number]
-        if slot.kind == "result":
-            return self.chunk.results[slot.number]
         if slot.kind == "carry":
-            # LITERAL is -1, so numbers below it are free to stand for "the carry's old or new value".
-            return -2 - slot.number  # resolved by the phase, see `_operators`
-        return slot.number
+            return -2 - slot.number  # LITERAL is -1: below it are a carry's old or new value, resolved in `_operators`
+        tables = {"variable": self.chunk.updates, "result": self.chunk.results}
+        return tables.get(slot.kind, {slot.number: slot.number})[slot.number]
 
     def _operators(
         self, numbers: list[int], phase: Phase, belongs: Callable[[int], bool]

@@ -1,7 +1,7 @@
 """Mixed precision: `mindspore.amp`.
 
-`_precision` decides which Cells compute in half precision; `_scalers` keeps small gradients from vanishing there;
-`_training` builds a whole training step of both.
+`_precision` decides which Cells compute in half precision, and builds a whole training step; `_scalers` keeps small
+gradients from vanishing there.
 """
 
 from sporax.mindspore._names.doors import door
@@ -10,10 +10,9 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _precision: auto_mixed_precision custom_mixed_precision get_black_list get_white_list
+    _precision: auto_mixed_precision custom_mixed_precision get_black_list get_white_list build_train_network
     _scalers: DynamicLossScaleManager DynamicLossScaler FixedLossScaleManager LossScaleManager LossScaler
         StaticLossScaler all_finite
-    _training: build_train_network
     """,
 )
 

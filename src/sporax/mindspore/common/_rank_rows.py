@@ -9,7 +9,6 @@ each process; means over the batch stay what they are.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from sporax.runtime import world
 from sporax.runtime.process.dry_run import say
 
 
-def of_all_ranks(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+def of_all_ranks(columns: tuple[object, ...]) -> tuple[object, ...]:
     """Inputs of a step with the rows of all ranks that the process feeds; those without rows are for all."""
     config = snapshot()
     feeds_all = config.in_global_view and config.dataset_strategy == "data_parallel" and world.num_feeders() == 1
@@ -37,7 +36,7 @@ def _tell(count: int) -> None:
     )
 
 
-def _repeated(column: Any, count: int) -> Any:
+def _repeated(column: object, count: int) -> object:
     if not getattr(column, "ndim", 0):
         return column
     rows = np.concatenate([column.asnumpy() if isinstance(column, Tensor) else column] * count)

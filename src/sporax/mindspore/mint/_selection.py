@@ -23,7 +23,7 @@ from sporax.mindspore.mint._registry import offer
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import MINT, Array, operator
-from sporax.mindspore.ops._core.signatures import renamed
+from sporax.mindspore.ops._core.parameters import renamed
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:

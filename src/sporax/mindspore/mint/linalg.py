@@ -2,7 +2,7 @@
 
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.ops._core.signatures import renamed
+from sporax.mindspore.ops._core.parameters import renamed
 
 inv = ops.inverse
 norm = ops.norm

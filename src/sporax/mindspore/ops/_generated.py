@@ -19,13 +19,13 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
 from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.mindspore.ops.math import reduction
-from sporax.mindspore.ops.nn import activation, convolution
-from sporax.mindspore.ops.nn.convolution import Setting
+from sporax.mindspore.ops.nn import activation
+from sporax.mindspore.ops.nn.convolution import Setting, _biased, _convolved, conv_transpose2d
 
 GENERATED: dict[str, type[Any]] = {
     "GroupedMatmul": GroupedMatmul,
@@ -196,9 +196,6 @@ def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array
     return input[(*(slice(None),) * where, slice(start, end, step))]
 
 
-# ------------------------------------------------------------------------------------------------------------ matrices
-
-
 def _diagonals(call: Call, shapes: Shapes) -> Dims:
     rank = len(shapes[0])
     return Dims((numbered(rank, along(call, "axis1", 1, rank) | along(call, "axis2", 0, rank)),))
@@ -212,17 +209,13 @@ def _trace_v2(input: Array, offset: int = 0, axis1: int = 1, axis2: int = 0, dty
 
 
 def _batches(call: Call, shapes: Shapes) -> Dims:
-    """Matrices and what they are applied to are whole, their batches are sharded alike."""
+    """Matrices and what they are applied to are whole, their batches are sharded equally."""
     return Dims(tuple(numbered(len(shape), range(len(shapes[0]) - 2, len(shape))) for shape in shapes))
 
 
 @operator("SolveTriangular()", function="", classes=GENERATED, dims=_batches)
 def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, unit_diagonal: bool = False) -> Array:
-    """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read.
-
-    Raises:
-        SporaxValueError: `trans` is none of these.
-    """
+    """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read."""
     check.one_of("SolveTriangular", trans, (0, 1, 2), "trans")
     columns = b[..., None] if b.ndim == a.ndim - 1 else b
     result = jax.lax.linalg.triangular_solve(
@@ -237,14 +230,11 @@ def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, u
     return result.reshape(b.shape)
 
 
-# ---------------------------------------------------------------------------------------------------------------- images
-
-
 def _channels(call: Call, shapes: Shapes) -> Dims:
     """Images and kernels are whole; channels are sharded where one group has all."""
-    whole = "!" if call.get("groups", 1) != 1 else ""
+    mark = "!" if call.get("groups", 1) != 1 else ""
     spatial = len(shapes[0]) - 2
-    first, second = f"in{whole}", f"out{whole}"
+    first, second = f"in{mark}", f"out{mark}"
     kernel = (first, second) if call.get("transposed", False) else (second, first)
     images, kernels = (numbered(spatial, range(spatial), letter) for letter in "xk")
     return Dims((("n", first, *images), (*kernel, *kernels), *[(second,)] * (len(shapes) - 2)))
@@ -264,12 +254,8 @@ def _convolution(
 ) -> Array:
     """`conv2d` of images (or `conv1d`, `conv3d`, by the rank), with `padding` cells around; or `conv_transpose2d`."""
     if transposed:
-        up = convolution.conv_transpose2d.kernel
-        return up(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return OPERATORS[f"conv{weight.ndim - 2}d"].kernel(input, weight, bias, stride, "pad", padding, dilation, groups)
-
-
-# -------------------------------------------------------------------------------------------------------- cosine transforms
+        return conv_transpose2d.kernel(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _biased(_convolved("Convolution", input, weight, stride, "pad", padding, dilation, groups), bias)
 
 
 def _cosine(name: str, over_all: bool) -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
-from sporax.mindspore.ops._core.signatures import renamed
+from sporax.mindspore.ops._core.parameters import renamed
 from sporax.mindspore.ops.linalg import decompositions
 from sporax.mindspore.ops.math import reduction
 

@@ -6,12 +6,11 @@ take at the call what a public function takes, in the same order, are doors to i
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.mindspore._names.missing import answer_missing_names
+from sporax.mindspore._names.missing import answer_missing_names, resolved
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Composition, class_form
 from sporax.mindspore.ops._generated import GENERATED
 
@@ -69,7 +68,7 @@ DOORS = {
 def _door(name: str, functions: Mapping[str, Callable[..., Any]], function: str) -> type[Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if function not in functions:  # those of `mint` are there once its package is
-            importlib.import_module("sporax.mindspore.mint")
+            resolved("sporax.mindspore.mint:__name__")
         called = functions[function]
         # By name: what the primitive takes by position, the function may take by keyword alone.
         return called(**dict(zip(inspect.signature(called).parameters, args, strict=False)), **kwargs)

@@ -43,24 +43,31 @@ get_cost_model_context = context.get_cost_model_context
 reset_cost_model_context = context.reset_cost_model_context
 
 
-def _get_parallel_mode() -> str:
-    """The parallel mode."""
-    return str(get_auto_parallel_context("parallel_mode"))
+_get_parallel_mode, _get_pipeline_stages, _get_full_batch = (
+    functools.partial(get_auto_parallel_context, key) for key in ("parallel_mode", "pipeline_stages", "full_batch")
+)
+_get_gradients_mean, _get_parameter_broadcast, _get_enable_parallel_optimizer = (
+    functools.partial(get_auto_parallel_context, key)
+    for key in ("gradients_mean", "parameter_broadcast", "enable_parallel_optimizer")
+)
+_get_multi_subgraphs, _get_algo_single_loop, _get_rp_matmul_mem_coef = (
+    functools.partial(get_cost_model_context, key)
+    for key in ("is_multi_subgraphs", "dp_algo_single_loop", "rp_matmul_mem_coef")
+)
 
 
-def _is_in_auto_parallel_mode() -> bool:
-    """Whether steps are sharded by a plan."""
-    return _get_parallel_mode() in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+def _has_mode(*modes: str) -> bool:
+    return _get_parallel_mode() in modes
 
 
-def _is_in_data_parallel_mode() -> bool:
-    """Whether the mode is data parallel."""
-    return _get_parallel_mode() == ParallelMode.DATA_PARALLEL
+_is_in_auto_parallel_mode = functools.partial(_has_mode, ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+_is_in_data_parallel_mode = functools.partial(_has_mode, ParallelMode.DATA_PARALLEL)
+_is_in_hybrid_parallel_mode = functools.partial(_has_mode, ParallelMode.HYBRID_PARALLEL)
 
 
-def _is_in_hybrid_parallel_mode() -> bool:
-    """Whether the mode is hybrid parallel."""
-    return _get_parallel_mode() == ParallelMode.HYBRID_PARALLEL
+def _is_parallel_mode() -> bool:
+    """Whether there is any parallel mode."""
+    return not _has_mode(ParallelMode.STAND_ALONE)
 
 
 def _is_sharding_propagation() -> bool:
@@ -77,43 +84,13 @@ def _get_device_num() -> int:
 
 def _get_stage_device_num() -> int:
     """The number of devices of one pipeline stage."""
-    return _get_device_num() // _get_pipeline_stages()
+    return _get_device_num() // int(_get_pipeline_stages())
 
 
 def _get_global_rank() -> int:
     """This rank: as set, else that in the job that was joined, else 0."""
     setting = int(get_auto_parallel_context("global_rank"))
     return get_rank() if setting == 0 and GlobalComm.INITED else setting
-
-
-def _get_pipeline_stages() -> int:
-    """The number of pipeline stages."""
-    return int(get_auto_parallel_context("pipeline_stages"))
-
-
-def _get_full_batch() -> bool:
-    """Whether every rank is fed the whole batch."""
-    return bool(get_auto_parallel_context("full_batch"))
-
-
-def _get_gradients_mean() -> bool:
-    """Whether gradients of ranks are averaged, not summed."""
-    return bool(get_auto_parallel_context("gradients_mean"))
-
-
-def _get_parameter_broadcast() -> bool:
-    """Whether data-parallel ranks start with rank 0's Parameters."""
-    return bool(get_auto_parallel_context("parameter_broadcast"))
-
-
-def _get_enable_parallel_optimizer() -> bool:
-    """Whether optimizer state is sharded over data-parallel ranks."""
-    return bool(get_auto_parallel_context("enable_parallel_optimizer"))
-
-
-def _is_parallel_mode() -> bool:
-    """Whether there is any parallel mode."""
-    return _get_parallel_mode() != ParallelMode.STAND_ALONE
 
 
 def _reset_op_id() -> None:
@@ -129,43 +106,21 @@ def _has_role(*names: str) -> bool:
     return _is_ps_mode() and os.environ.get("MS_ROLE") in names
 
 
-def _is_role_worker() -> bool:
-    """Whether this process is a worker of a parameter-server job."""
-    return _has_role("MS_WORKER")
-
-
-def _is_role_pserver() -> bool:
-    """Whether this process is a server of a parameter-server job."""
-    return _has_role("MS_PSERVER", "MS_SERVER")
-
-
-def _is_role_sched() -> bool:
-    """Whether this process is the scheduler of a parameter-server job."""
-    return _has_role("MS_SCHED")
+_is_role_worker = functools.partial(_has_role, "MS_WORKER")
+_is_role_pserver = functools.partial(_has_role, "MS_PSERVER", "MS_SERVER")
+_is_role_sched = functools.partial(_has_role, "MS_SCHED")
 
 
 def _set_multi_subgraphs(multi_subgraph: bool = True) -> None:
     set_cost_model_context(is_multi_subgraphs=multi_subgraph)
 
 
-def _get_multi_subgraphs() -> bool:
-    return bool(get_cost_model_context("is_multi_subgraphs"))
-
-
 def _set_algo_single_loop(single_loop: bool = True) -> None:
     set_cost_model_context(dp_algo_single_loop=single_loop)
 
 
-def _get_algo_single_loop() -> bool:
-    return bool(get_cost_model_context("dp_algo_single_loop"))
-
-
 def _set_rp_matmul_mem_coef(coef: float) -> None:
     set_cost_model_context(rp_matmul_mem_coef=float(coef))
-
-
-def _get_rp_matmul_mem_coef() -> float:
-    return float(get_cost_model_context("rp_matmul_mem_coef"))
 
 
 # MindSpore's names of the world group on its backends; "" stands for it, too.
@@ -238,13 +193,8 @@ class AutoParallelContext:
         chosen = context.get_auto_parallel_context("comm_fusion")[kind]
         return int(chosen["config"]) if chosen["mode"] == "size" else 64
 
-    def allgather_fusion_threshold_mb(self) -> int:
-        """As `fusion_threshold_mb`, for weights that are gathered."""
-        return self.fusion_threshold_mb("allgather")
-
-    def reducescatter_fusion_threshold_mb(self) -> int:
-        """As `fusion_threshold_mb`, for gradients that are scattered."""
-        return self.fusion_threshold_mb("reducescatter")
+    allgather_fusion_threshold_mb = functools.partialmethod(fusion_threshold_mb, "allgather")
+    reducescatter_fusion_threshold_mb = functools.partialmethod(fusion_threshold_mb, "reducescatter")
 
     def reset(self) -> None:
         """Same as `reset_auto_parallel_context`."""

@@ -298,16 +298,22 @@ def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> 
         raise SporaxValueError(f"For '{where}', 'sink_size' must be -1 or positive, but got {sink_size}.")
 
 
-def first_batch(where: str, dataset: Any) -> Batch:
-    """The first batch of a dataset.
+def first_batch(where: str, dataset: Any, trains: bool = True) -> Batch:
+    """The first batch of a dataset, which begins again afterwards; as a step of training takes it, or of evaluation.
 
     Raises:
         SporaxTypeError: no dataset.
         SporaxValueError: it is empty.
     """
     check_dataset(where, dataset)
-    for batch in dataset.create_tuple_iterator(num_epochs=1):
-        return tuple(batch)
+    feed = Feed(dataset, trains=trains)
+    try:
+        for batch in feed.epoch():
+            return batch
+    finally:
+        feed.close()
+        if feed._reset is not None:
+            feed._reset()
     raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
 
 

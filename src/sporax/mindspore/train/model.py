@@ -474,7 +474,7 @@ class Model:
                 # Programs differ by the mode: Dropout and the statistics of BatchNorm.
                 network.set_train(training)
                 with self._parallel_settings():
-                    network.compile(*first_batch("Model.build", dataset))
+                    network.compile(*first_batch("Model.build", dataset, training))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
         """How the Parameters of the training step are sharded over devices. The step is planned, not run.

@@ -250,15 +250,14 @@ class Redistribution:
 
     Attributes:
         source, target: the placements.
-        local_source, local_target: shapes of one rank's slice before and after.
-        factored: the local shape that the moves start from: `local_source` with dimensions split.
+        local_target: shape of one rank's slice afterwards.
+        factored: the local shape that the moves start from, with dimensions split.
         moves: what to do, in order.
         seconds: predicted time of all moves.
     """
 
     source: Placement
     target: Placement
-    local_source: Shape
     local_target: Shape
     factored: Shape
     moves: tuple[Move, ...]

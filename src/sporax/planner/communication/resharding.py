@@ -57,8 +57,8 @@ def redistribute(
         >>> print(redistribute((8, 8), 4, Placement(((1,), ())), Placement(((), (1,))), mesh))
         [1, -] → [-, 1]: all_to_all(1, 0→1)
     """
-    local_source, local_target = source.local_shape(shape, mesh), target.local_shape(shape, mesh)
+    before, after = source.local_shape(shape, mesh), target.local_shape(shape, mesh)
     # Nothing has to be sent of a tensor without elements either.
     if source == target or 0 in shape:
-        return Redistribution(source, target, local_source, local_target, local_source, (), 0.0)
+        return Redistribution(source, target, after, before, (), 0.0)
     return find_moves(shape, itemsize, source, target, mesh, alltoall, costs)

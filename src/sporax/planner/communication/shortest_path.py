@@ -23,8 +23,7 @@ from sporax.planner.communication.factored_shape import FactoredShape, State, fa
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 
 MAX_STATES = 500
-"""Placements that are visited before the search prefers those that look closer to the target. The number of placements grows
-exponentially with the units."""
+"""Placements that are visited before the search prefers those that look closer to the target. They grow exponentially."""
 
 
 class _UnitMove(NamedTuple):
@@ -58,33 +57,21 @@ def find_moves(
         math.gcd(size, devices) if new or everywhere else 1
         for size, new in zip(task.shape, task.goal.dims, strict=True)
     )
-    possible = _steps(task.sizes, tuple(forms), task.goal, alltoall, everywhere)
-    num_bytes = math.prod(task.shape) * itemsize
-    search = _Search(task, possible, num_bytes, mesh, costs, (source.reduction, target.reduction))
-    moves = tuple(itertools.starmap(search.move, search.merged(search.found())))
-    return Redistribution(
-        source,
-        target,
-        source.local_shape(shape, mesh),
-        target.local_shape(shape, mesh),
-        task.local_shape(task.start),
-        moves,
-        sum(move.seconds for move in moves),
+    possible, reductions = (
+        _steps(task.sizes, tuple(forms), task.goal, alltoall, everywhere),
+        (source.reduction, target.reduction),
     )
+    search = _Search(task, possible, math.prod(task.shape) * itemsize, mesh, costs, reductions)
+    moves = tuple(itertools.starmap(search.move, search.merged(search.found())))
+    seconds, slices = sum(move.seconds for move in moves), task.local_shape(task.start)
+    return Redistribution(source, target, target.local_shape(shape, mesh), slices, moves, seconds)
 
 
 @functools.lru_cache(maxsize=65536)
 def least_seconds(
     task: FactoredShape, num_bytes: int, reduction: str, mesh: DeviceMatrix, alltoall: bool, costs: LinkCosts
 ) -> float:
-    """Seconds of the moves that `find_moves` finds. Remembered: tensors with `comparable` tasks of as many bytes share it.
-
-    Args:
-        task: what `comparable` makes of the redistribution.
-        num_bytes: bytes of the task's tensor, before its units shard it.
-        reduction: how the parts of the source combine, if there are any.
-        mesh, alltoall, costs: as in `find_moves`.
-    """
+    """Seconds that `find_moves` finds for a `comparable` task of a tensor of so many bytes, before the task's units shard it."""
     possible = _steps(task.sizes, task.shape, task.goal, alltoall, False)
     search = _Search(task, possible, num_bytes, mesh, costs, (reduction, reduction))
     steps = search.merged(search.found())

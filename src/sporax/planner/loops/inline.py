@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
+from sporax.ir.graph import Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.loops.graph_writer import Control, Part, Reader, Writer
@@ -102,29 +103,29 @@ class Span:
 def spans(graph: OperatorGraph) -> Iterator[Span]:
     """The loops of a graph in which they are written out, those that run once left out."""
     operators = graph.operators
-    position = 0
-    while position < len(operators):
-        # Behind a loop are the operators that take its results; before these, all that runs more often is inside.
-        start, times = position, operators[position].times
-        while (
-            position < len(operators)
-            and operators[position].name in (STACK, CARRY)
-            and operators[position].times == times
-        ):
-            position += 1
-        first = start
-        while position > start and first and operators[first - 1].times > times:
+    edges = enumerate(number for number, operator in enumerate(operators) if operator.name in (STACK, CARRY))
+    # Behind a loop are the operators that take its results; before these, all that runs more often is inside.
+    for (_, times), group in groupby(edges, lambda edge: (edge[1] - edge[0], operators[edge[1]].times)):
+        behind = [number for _, number in group]
+        first = behind[0]
+        while first and operators[first - 1].times > times:
             first -= 1
-        if first < start:
-            inside = operators[first].times
-            enter = [
-                number
-                for number in range(first, start)
-                if operators[number].name in (SLICE, ARGUMENT) and operators[number].times == inside
-            ]
-            leave = [number for number in range(start, position) if operators[number].name == STACK]
-            yield Span(first, start - 1, tuple(enter), tuple(leave))
-        position = max(position, start + 1)
+        if first < behind[0]:
+            yield _span(operators, first, behind)
+
+
+def _span(operators: Sequence[Operator], first: int, behind: Sequence[int]) -> Span:
+    """The loop from `first` to those behind it. What is carried is another value in every round, and is not read by all."""
+    carried = {operators[number].operands[0] for number in behind}
+    enter = [
+        number
+        for number in range(first, behind[0])
+        if operators[number].times == operators[first].times
+        and operators[number].name in (SLICE, ARGUMENT)
+        and carried.isdisjoint(operators[number].results)
+    ]
+    leave = (number for number in behind if operators[number].name == STACK)
+    return Span(first, behind[0] - 1, tuple(enter), tuple(leave))
 
 
 # --------------------------------------------------------------------------------------------------------------- plans

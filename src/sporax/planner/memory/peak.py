@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -31,7 +32,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.loops.inline import inline_loops, spans
-from sporax.planner.memory.backend import Backend, Kernel, replaced_by, results_of
+from sporax.planner.memory.backend import Backend, Kernel, Kind, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
     Allocation,
     HeapBuffer,
@@ -42,6 +43,7 @@ from sporax.planner.memory.buffer_assignment import (
 )
 from sporax.planner.memory.plain import PLAIN, Plain
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
+from sporax.planner.rules.loop_rules import CARRY
 
 
 def backend_of(platform: str) -> Backend:
@@ -288,8 +290,10 @@ class _LiveRanges:
 
     def _ticks(self) -> tuple[dict[int, int], dict[int, int]]:
         begin, end = dict.fromkeys(self.inputs, -1), dict.fromkeys(self.inputs, -1)
+        reduced: set[int] = set()
         for number, kernel in enumerate(self.kernels):
-            for array in kernel.reads:
+            reduced |= kernel.reads if kernel.roots[0].kind is Kind.REDUCTION else set()
+            for array in kernel.reads - self._updated(kernel, begin, end, reduced):
                 # The last reader's tick stays, because kernels are in order.
                 end[array] = _TICKS * number
             for array in kernel.writes:
@@ -300,6 +304,16 @@ class _LiveRanges:
         # Arguments that are replaced die with their last reader; all others belong to the caller.
         end.update((array, self._last) for array in self.inputs if array not in self.replaced)
         return begin, end
+
+    def _updated(self, kernel: Kernel, begin: Mapping[int, int], end: Mapping[int, int], reduced: Set[int]) -> Set[int]:
+        """The old value of a carry, if the last kernel that reads it writes the new one over it, element by element."""
+        operator = self.timeline.events[kernel.roots[0].event].operator
+        if operator is None or operator.name != CARRY or len(kernel.roots[0].reads) < 2:
+            return frozenset()
+        old, new = kernel.roots[0].reads
+        # What is reduced in the same round is not written over: CPUs make one kernel of a reduction and what reads it.
+        is_over = begin[new] == end[old] > 0 and old not in reduced and self.kernels[end[old] // _TICKS].overwrites
+        return frozenset([old] if is_over else [])
 
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
         """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
@@ -433,9 +447,9 @@ class _LiveRanges:
         return frozenset([*self.inputs, *self.results])
 
     @cached_property
-    def replaced_results(self) -> frozenset[int]:
-        """What takes an argument's place."""
-        return frozenset(self.replaced.values())
+    def held(self) -> Set[int]:
+        """Arrays with a buffer all the time; a result that replaces an argument is in the argument's, which is counted."""
+        return {*self.results} - {*self.replaced.values()} | {*self.inputs}
 
     @cached_property
     def held_bytes(self) -> int:
@@ -449,7 +463,7 @@ class _LiveRanges:
 
     def values_at(self, time: int) -> list[tuple[Value, int]]:
         """What is in memory at a tick, each with its bytes; arguments and results have their buffers all the time."""
-        held = (entry.array for entry in self.arrays if self._is_held(entry.array))
+        held = (entry.array for entry in self.arrays if entry.array in self.held)
         shared = (span.array for _, spans in self._groups for span in spans if span.begin <= time <= span.end)
         names = {**self._copied_values(), **self.names}
         return [(names[array], self.sizes[array]) for array in (*held, *shared) if array in names]
@@ -481,14 +495,14 @@ class _LiveRanges:
     def _held(self) -> NDArray[np.int64]:
         """[1, `_USES`] bytes of arguments and results."""
         held = np.zeros((1, len(_USES)), np.int64)
+        # What is handed out twice, or as it came in, is copied, unless it is in an argument's place.
+        copies = Counter([*self.results, *self.inputs])
+        copies.subtract([*copies, *(array for array in self.replaced.values() if array in self.held)])
+        held[0, _USES.index(Use.TRANSIENTS)] = sum(self.sizes[array] * count for array, count in copies.items())
         for array in self.arrays:
-            if self._is_held(array.array):
+            if array.array in self.held:
                 held[0, _USES.index(array.use)] += self.sizes[array.array]
         return held
-
-    def _is_held(self, array: int) -> bool:
-        """Whether it has a buffer all the time; a result that replaces an argument is in the argument's, which is counted."""
-        return array in self.own and array not in self.replaced_results
 
     def _height(self) -> int:
         """Bytes of the shared memory, gaps included."""

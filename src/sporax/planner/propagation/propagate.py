@@ -93,6 +93,7 @@ class _Propagation:
     update_from: int = 0
     pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
     gradient_terms: dict[int, int] = field(default_factory=dict)
+    converted: dict[int, int] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
@@ -135,10 +136,21 @@ class _Propagation:
             mark = operator.mark
             if isinstance(mark, GradientMark):
                 self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
+                parameters = [by_name.get(name, LITERAL) for name in mark.parameters]
+                self.converted.update(zip(operator.results, parameters, strict=True))
                 self.update_from = number + 1
+        self._find_converted()
         self.stored = self.graph.parameters_with_storage(self.trainable.values())
         if self.policy.scatters_gradient_terms:
             self.gradient_terms = gradient_terms(self.graph)
+
+    def _find_converted(self) -> None:
+        """Note what becomes the gradient of a parameter by conversions alone."""
+        for operator in reversed(self.graph.operators):
+            for old, new in zip(operator.operands, operator.results, strict=False):
+                hands_on = new in self.converted and len(self.consumers.get(old, ())) == 1
+                if hands_on and operator.name in ("convert_element_type", *IDENTITIES):
+                    self.converted[old] = self.converted[new]
 
     # ------------------------------------------------------------------------------------------------- one operator
 
@@ -288,7 +300,8 @@ class _Propagation:
 
     def _combine(self, tensor: int, number: int) -> Placement:
         """Have the parts of a tensor combined for all readers; where it is then."""
-        complete = self.placement_of[tensor].complete()
+        # Of a gradient that is converted next, a device needs the shard of the parameter that it stores.
+        complete = self.storage_of.get(self.converted.get(tensor, LITERAL), self.placement_of[tensor].complete())
         if self._may_combine(tensor, number):
             self.reshardings[tensor] = Resharding(complete, "combined")
             self.placement_of[tensor] = complete

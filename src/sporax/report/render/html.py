@@ -39,7 +39,9 @@ def page(view: PlanView) -> str:
         warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in view.warnings),
         headline=_titled(headline_section(view)),
         script=template("plan.js").template,
-        totals="".join(map(_titled, (time_section(view), totals_section(view), search_section(view)))),
+        totals="".join(
+            map(_titled, (time_section(view.parts, view.headline.unit), totals_section(view), search_section(view)))
+        ),
         costliest=_titled(costliest_section(view)),
         notes=_titled(notes_section(view)),
         operators=operators_picture(*folded_graph(view.operators, view.arrows, unit), unit),

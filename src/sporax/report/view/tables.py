@@ -40,7 +40,7 @@ def sections(view: PlanView) -> tuple[Section, ...]:
     listed = (row for row in view.operators if row.name and row.path and _is_listed(row, view))
     prefix = common_prefix([row.path for row in listed if not row.path.startswith(PREFIX)])
     tables = [
-        time_section(view),
+        time_section(view.parts, view.headline.unit),
         costliest_section(view, prefix),
         *(folded_section(_operators(view, phase, title, prefix)) for phase, title in _PHASES.items()),
         folded_section(tensors_section(view)),
@@ -113,13 +113,8 @@ def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
     ]
 
 
-def time_section(view: PlanView) -> Section:
-    """Where the time of a step goes; without rows where no cost is known."""
-    return parts_section(view.parts, view.headline.unit)
-
-
-def parts_section(parts: Sequence[TimePart], unit: str) -> Section:
-    """Parts of the time of a step, with what of them programs hide."""
+def time_section(parts: Sequence[TimePart], unit: str) -> Section:
+    """Where the time of a step goes, with what of it programs hide; without rows where no cost is known."""
     total = sum(part.seconds for part in parts)
     rows = tuple(
         (

@@ -20,7 +20,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
 from sporax.lowering.pipeline.programs import ChunkProgram, Slot
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.model import CostModel, local_bytes
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pipeline.generators import SCHEDULES, generate
@@ -122,9 +122,8 @@ def _time_parts(pipeline: PlannedPipeline, model: CostModel, outcome: Outcome) -
                 for (_, name), seconds in cost.parts.items():
                     part = "update" if program in updates and name not in cost.collectives else name
                     totals[part] = totals.get(part, 0.0) + seconds * (1 if program in updates else num_micro)
-    return tuple(
-        TimePart(name, totals[name]) for name in sorted(totals, key=lambda name: -totals[name]) if totals[name] > 0
-    )
+    ordered = sorted(totals.items(), key=lambda entry: -entry[1])
+    return tuple(TimePart(*entry) for entry in ordered if entry[1] > 0)
 
 
 def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcome | None:
@@ -146,16 +145,11 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     mesh, tensors = chunk.plan.mesh, chunk.chunk.step.graph.tensors
 
     def size(program: ChunkProgram, entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
-        return float(
-            sum(
-                replace(
-                    tensors[slot.number], shape=Placement(place.dims).local_shape(tensors[slot.number].shape, mesh)
-                ).num_bytes
-                # As a dict: a slot that is listed twice is stored once.
-                for slot, place in dict(entries).items()
-                if slot.kind in kinds and slot not in program.on_host
-            )
-        )
+        # As a dict: a slot that is listed twice is stored once.
+        stored = {
+            slot: place for slot, place in dict(entries).items() if slot.kind in kinds and slot not in program.on_host
+        }
+        return float(sum(local_bytes(tensors[slot.number], place, mesh) for slot, place in stored.items()))
 
     def seconds(program: ChunkProgram) -> float:
         return 0.0 if program.is_empty else cost_of(program.step.graph, program.plan, model).seconds
@@ -163,25 +157,20 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     # What the backward pass reads stays in memory from the forward pass on.
     saved = size(programs.backward, programs.backward.inputs, "kept", "received", "micro")
     update = sum(map(seconds, programs.updates))
+    by_kind = {
+        TaskKind.FORWARD: programs.forward,
+        TaskKind.BACKWARD: programs.backward,
+        TaskKind.BACKWARD_INPUT: programs.inputs,
+        TaskKind.BACKWARD_WEIGHT: programs.weights,
+    }
+    # Updates run one after another, so the largest counts.
+    working = {TaskKind.UPDATE: max(_working_bytes(update, backend) for update in programs.updates)}
     return ChunkCosts(
-        {
-            TaskKind.FORWARD: seconds(programs.forward),
-            TaskKind.BACKWARD: seconds(programs.backward),
-            TaskKind.BACKWARD_INPUT: seconds(programs.inputs),
-            TaskKind.BACKWARD_WEIGHT: seconds(programs.weights),
-            TaskKind.UPDATE: update,
-        },
+        {kind: seconds(program) for kind, program in by_kind.items()} | {TaskKind.UPDATE: update},
         saved_bytes=saved,
         weight_bytes=size(programs.weights, programs.weights.inputs, "kept", "received", "micro"),
         sent_bytes=size(programs.forward, programs.forward.outputs, "sent"),
-        working_bytes={
-            TaskKind.FORWARD: _working_bytes(programs.forward, backend),
-            TaskKind.BACKWARD: _working_bytes(programs.backward, backend),
-            TaskKind.BACKWARD_INPUT: _working_bytes(programs.inputs, backend),
-            TaskKind.BACKWARD_WEIGHT: _working_bytes(programs.weights, backend),
-            # Updates run one after another, so the largest counts.
-            TaskKind.UPDATE: max(_working_bytes(update, backend) for update in programs.updates),
-        },
+        working_bytes={kind: _working_bytes(program, backend) for kind, program in by_kind.items()} | working,
     )
 
 
@@ -192,15 +181,10 @@ def _held_bytes(chunk: PlannedChunk, on_host: Collection[int]) -> float:
     for entry, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
         if entry.tensor in chunk.chunk.arguments and chunk.chunk.arguments[entry.tensor] not in on_host:
             # State and weights are there all the time; inputs of one micro batch are counted by their tasks.
-            spec = graph.tensors[entry.tensor]
-            total += replace(spec, shape=place.local_shape(spec.shape, mesh)).num_bytes
+            total += local_bytes(graph.tensors[entry.tensor], place, mesh)
     prepare = chunk.programs.prepare
-    for slot, place in prepare.outputs:
-        if slot in prepare.on_host:
-            continue
-        spec = graph.tensors[slot.number]
-        total += replace(spec, shape=Placement(place.dims).local_shape(spec.shape, mesh)).num_bytes
-    return float(total)
+    stored = [(slot, place) for slot, place in prepare.outputs if slot not in prepare.on_host]
+    return float(total + sum(local_bytes(graph.tensors[slot.number], place, mesh) for slot, place in stored))
 
 
 def _working_bytes(program: ChunkProgram, backend: Backend) -> float:
@@ -216,10 +200,9 @@ def _working_bytes(program: ChunkProgram, backend: Backend) -> float:
     new = [place for place, replaces in enumerate(replacing) if not replaces]
     memory = memory_of(graph, plan, backend=backend)
     last = sum(
-        replace(spec, shape=place.local_shape(spec.shape, plan.mesh)).num_bytes
+        local_bytes(graph.tensors[tensor], place, plan.mesh)
         for tensor, place, replaces in zip(graph.outputs, plan.outputs, replacing, strict=True)
         if replaces and tensor != LITERAL
-        for spec in (graph.tensors[tensor],)
     )
     without = memory_of(
         replace(graph, outputs=tuple(graph.outputs[place] for place in new)),

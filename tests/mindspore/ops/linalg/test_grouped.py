@@ -128,10 +128,35 @@ def test_strategies_of_lists_shard_the_matrices(strategy, settings):
     np.testing.assert_allclose(net(x, ends).asnumpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("_semi_auto")
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("strategy", [((1, 1), (1, 4)), ((1, 4), (4, 1)), ((2, 1), (1, 1))])
+def test_products_of_their_own_have_a_strategy_each(strategy, transpose_b):
+    rows, matrices = strategy
+    x, weight = RANDOM.randn(2, 4, 8).astype(np.float32), RANDOM.randn(2, 8, 16).astype(np.float32)
+    given = (rows,) * 2, ((matrices[::-1] if transpose_b else matrices),) * 2, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, ()
+    grouped = GroupedMatmul(0, -1, transpose_b=transpose_b).shard(given)
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            values = weight.swapaxes(1, 2) if transpose_b else weight
+            self.weights = [ms.Parameter(value, name=f"weight{at}") for at, value in enumerate(values)]
+
+        def construct(self, first, second):
+            return grouped([first, second], self.weights)
+
+    net = Net()
+    planned = ms.parallel.plan_of(net, *tensors(*x))
+    slices = {row.name: row.slice_shape for row in planned.summary().tensors}
+    cut = tuple(size // parts for size, parts in zip(weight.shape[1:], matrices, strict=True))
+    assert slices["weight1"] == (cut[::-1] if transpose_b else cut)
+    for actual, expected in zip(net(*tensors(*x)), x @ weight, strict=True):
+        np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_strategies_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="must be equal for all Tensors of a list"):
         GroupedMatmul(3, 0).shard((((1, 2),), ((2, 4), (4, 2))))
     with pytest.raises(ValueError, match="must have one nested entry behind 'x' and 'weight'"):
         GroupedMatmul(3, 0).shard((((1, 2),), ((1, 2, 4),), ((1, 4),), ((1, 4),)))
-    with pytest.raises(RuntimeError, match="a strategy is offered with 'group_type' 0"):
-        GroupedMatmul().shard((((1, 2),), ((2, 4),)))(tensors(X), tensors(WEIGHT[0]))

@@ -110,6 +110,26 @@ def test_attention_through_tables_is_attention_to_whole_sequences(mode, random, 
     np.testing.assert_allclose(shifted.asnumpy().reshape(query.shape)[0], with_shift, atol=1e-5)
 
 
+def test_attention_is_sharded_by_heads(random):
+    held = [Parameter(Tensor(random.randn(BLOCKS, BLOCK_SIZE, HEADS, SIZE).astype(np.float32)), name) for name in "kv"]
+    query = Tensor(random.randn(2, 1, 4 * SIZE).astype(np.float32))
+    others = Tensor(TABLES, ms.int32), Tensor(LENGTHS, ms.int32)
+
+    def attended(*strategy):
+        attention = ops.PagedAttention(4, 0.5, HEADS)
+        attention.shard(strategy) if strategy else None
+        return ms.jit(lambda query: attention(query, *held, *others))(query)
+
+    alone, cache = attended().asnumpy(), (1, 1, 2, 1)
+    init()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", dataset_strategy="full_batch")
+    result = attended((2, 1, 2), cache, cache, (2, 1), (2,))
+    np.testing.assert_allclose(result.asnumpy(), alone, atol=1e-6)
+    with pytest.raises(RuntimeError, match="must stay whole"):
+        attended((2, 1, 2), cache, cache, (2, 2), (2,))
+
+
 def test_a_sequence_without_keys_gives_zeros(random):
     key_cache, value_cache = caches()
     query = Tensor(random.randn(1, HEADS, SIZE).astype(np.float32))

@@ -79,8 +79,8 @@ FASTER = LinkCosts(axis_alpha=(1e-6, 1e-6, 1e-6), axis_beta=(1e-11, 1e-11, 1e-11
 
 
 def everywhere(spec):
-    whole = list(placements_of(spec.shape, CUBE, ((0,), (1,), (2,))))
-    return [*whole, *(Placement(((), *rest), axes) for axes, *rest in (entry.dims for entry in whole) if axes)]
+    complete = list(placements_of(spec.shape, CUBE, ((0,), (1,), (2,))))
+    return [*complete, *(Placement(((), *rest), axes) for axes, *rest in (entry.dims for entry in complete) if axes)]
 
 
 def num_searches(links, specs):

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._nodes.node import Node, Select
+from sporax.mindspore.dataset._nodes.node import Node, RowByRow, Select
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, row_of
 from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table, rows_of
@@ -138,7 +138,7 @@ class OnePatch(Select):
         return Select(_Together(self.parent), taken).build(run)
 
 
-class _Together(Node):
+class _Together(RowByRow):
     """A step of which the passes for all patches share one reading."""
 
     def __init__(self, parent: Node) -> None:
@@ -146,9 +146,6 @@ class _Together(Node):
 
     def build(self, run: Pass) -> Stream:
         return self.parent.build(run) if run.readings is None else run.readings.stream(self.parent, run)
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class Readings:
@@ -212,7 +209,7 @@ class _Divided:
         return map(copy.deepcopy, self._left.pop(0))
 
 
-class AllPatches(Node):
+class AllPatches(RowByRow):
     """A pipeline for each patch, their columns put together where a step shards them into as many slices.
 
     Args:
@@ -237,9 +234,6 @@ class AllPatches(Node):
                 _row_of_all(rows, self.columns, self._num_slices) for rows in zip(*map(rows_of, streams), strict=True)
             )
         )
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class _Joined(Table):

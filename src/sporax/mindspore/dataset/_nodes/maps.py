@@ -20,7 +20,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events
-from sporax.mindspore.dataset._nodes.node import Node, Select, Source, flow_workers, replaced_columns
+from sporax.mindspore.dataset._nodes.node import Node, RowByRow, Select, Source, flow_workers, replaced_columns
 from sporax.mindspore.dataset._operations import (
     Operation,
     PythonFunction,
@@ -130,7 +130,7 @@ def healthy(
         yield {name: value.copy() for name, value in row.items()}
 
 
-class Map(Node):
+class Map(RowByRow):
     """Operations on some columns.
 
     Args:
@@ -188,9 +188,6 @@ class Map(Node):
             return Flow(lambda: apply(rows_of(stream)))
         events = self.events
         return Flow(lambda: events.around(rows_of(stream), apply))
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
     def runs_python(self) -> bool:
         return any(map(is_python, self.operations))

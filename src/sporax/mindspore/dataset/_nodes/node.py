@@ -108,6 +108,13 @@ class Node(abc.ABC):
         return False
 
 
+class RowByRow(Node):
+    """A step that gives a row for each row of the step before."""
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
 class Source(Node):
     """Rows of a random-access store, chosen by a sampler.
 
@@ -216,7 +223,7 @@ class FlowSource(Node):
         return super()._count() if self._size is None else self._size()
 
 
-class Shuffle(Node):
+class Shuffle(RowByRow):
     """Rows through a shuffle buffer; with `fixed`, the same way each pass and on all ranks."""
 
     def __init__(self, parent: Node, buffer_size: int, fixed: bool = False) -> None:
@@ -231,9 +238,6 @@ class Shuffle(Node):
         if isinstance(stream, Table) and stream.size < ENDLESS:
             return Reordered(stream, buffer_order(stream.size, self.buffer_size, drawn.shuffler(self.depth)))
         return Flow(lambda: shuffled(rows_of(stream), self.buffer_size, drawn.shuffler(self.depth)))
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class Repeat(Node):
@@ -279,7 +283,7 @@ class Limit(Node):
         return min(max(self.parent.num_rows() - self.skip, 0), self.take)
 
 
-class Select(Node):
+class Select(RowByRow):
     """Columns chosen, put in order and renamed; `names` maps the old name to the new one."""
 
     def __init__(self, parent: Node, names: dict[str, str]) -> None:
@@ -291,9 +295,6 @@ class Select(Node):
         if isinstance(stream, Table):
             return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self.names.items()})
         return Flow(lambda: ({new: row[old] for old, new in self.names.items()} for row in stream.rows()))
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 class Rewritten(Node):
@@ -331,7 +332,7 @@ class Rewritten(Node):
         return True
 
 
-class SyncWait(Node):
+class SyncWait(RowByRow):
     """Rows that wait at a gate."""
 
     def __init__(self, parent: Node, gate: Gate) -> None:
@@ -341,9 +342,6 @@ class SyncWait(Node):
     def build(self, run: Pass) -> Stream:
         stream = self.parent.build(run)
         return Flow(lambda: self.gate.passing(rows_of(stream)))
-
-    def _count(self) -> int:
-        return self.parent.num_rows()
 
 
 def flow_workers(step: Node, workers: int | None, processes: bool) -> FlowWorkers:

@@ -8,8 +8,7 @@ _HOMES = homes_in(
     """
     _tokenizers: PythonTokenizer RegexTokenizer UnicodeCharTokenizer UnicodeScriptTokenizer WhitespaceTokenizer
         WordpieceTokenizer BasicTokenizer BertTokenizer
-    _vectors: CharNGram FastText GloVe ToVectors Vectors to_bytes to_str
-    _vocab: Lookup Vocab
+    _vocab: Lookup Vocab CharNGram FastText GloVe ToVectors Vectors to_bytes to_str
     _words: AddToken CaseFold FilterWikipediaXML Ngram NormalizeForm NormalizeUTF8 RegexReplace SlidingWindow ToNumber
         Truncate TruncateSequencePair
     """,

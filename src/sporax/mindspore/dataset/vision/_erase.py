@@ -193,9 +193,9 @@ class MixUp(Transform):
         SporaxRuntimeError: (when applied) a batch of another size, or labels that are not one-hot.
     """
 
-    only_pillow = True
-
     draws = True
+
+    only_pillow = True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
         self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, INT32_MAX)

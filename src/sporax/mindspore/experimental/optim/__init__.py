@@ -12,8 +12,8 @@ _HOMES = {
     **homes_in(
         __name__,
         """
-        _adam: Adam Adamax AdamW NAdam RAdam
-        _scaled: Adadelta Adagrad RMSprop ASGD SGD Rprop
+        _adam: Adam Adamax AdamW NAdam RAdam SGD
+        _scaled: Adadelta Adagrad ASGD RMSprop Rprop
         """,
     ),
 }

@@ -1,7 +1,8 @@
-"""Adam and its relatives: moments of the gradient, corrected for their start at zero."""
+"""Adam and its relatives, moments of the gradient corrected for their start at zero; SGD, which is that of `mint` as well."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.experimental.optim._scaled import CountingOptimizer, scalar_slot
 from sporax.mindspore.mint.optim import _optimizers as mint
-from sporax.mindspore.mint.optim._optimizer import Array, GroupStep
+from sporax.mindspore.mint.optim._optimizer import Array, GroupStep, filled_like
 from sporax.mindspore.mint.optim._optimizers import bias_correction
 
 _NESTEROV_BASE = 0.96
@@ -199,3 +200,44 @@ class RAdam(CountingOptimizer):
         rectified = jnp.sqrt((safe - 4) * (safe - 2) * limit / ((limit - 4) * (limit - 2) * safe))
         scale = jnp.where(is_scaled, rectified * jnp.sqrt(rest) / (jnp.sqrt(second) + at.group["eps"]), 1.0)
         return parameter - at.rate * first / bias_correction(beta1, at.shared) * scale, first, second
+
+
+class SGD(mint.SGD):
+    """Gradient descent with optional momentum; see `mint.optim.SGD`.
+
+    Its state has MindSpore's names for it: ``accum`` is the velocity, ``stat`` is 1 until the first step.
+
+    Args: as `mint.optim.SGD`.
+    """
+
+    slots = ("accum", "stat")
+    is_strict = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize)
+
+    def start_counting(self) -> None:
+        """``stat`` tells whether a Parameter was moved before."""
+
+    def prepare(self) -> None:
+        """Nothing is shared."""
+
+    def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
+        """Zeros; ones for ``stat``."""
+        return filled_like(parameter, f"{slot}.{parameter.name}", 1.0 if slot == "stat" else 0.0)
+
+    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
+        velocity, is_new = slots
+        moved, velocity = super().step(replace(at, shared=is_new), gradient, parameter, velocity)
+        # Without momentum MindSpore's `stat` never changes.
+        return moved, velocity, jnp.zeros_like(is_new) if at.group["momentum"] else is_new

@@ -9,8 +9,8 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__.rpartition(".")[0],
     """
-    _cycles: CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR
-    _factors: ConstantLR ExponentialLR LambdaLR LinearLR MultiplicativeLR MultiStepLR PolynomialLR StepLR
+    _factors: ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR ExponentialLR LambdaLR LinearLR
+        MultiplicativeLR MultiStepLR PolynomialLR StepLR
     _scheduler: LRScheduler ReduceLROnPlateau SequentialLR
     """,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ __all__ = ["Bijector", "PowerTransform", "Exp", "ScalarAffine", "Softplus", "Gum
 answer_missing_names(__name__)
 
 _FUNCTIONS = ("forward", "inverse", "forward_log_jacobian", "inverse_log_jacobian")
+
+
+def parameter(attribute: str, doc: str) -> Any:
+    """The property that gives a parameter of a bijector or a distribution, where `attribute` holds it."""
+    return property(attrgetter(attribute), doc=doc)
 
 
 class Bijector(Cell):
@@ -170,10 +176,7 @@ class PowerTransform(Bijector):
         if (self._power.asnumpy() < 0).any():
             raise SporaxValueError("Power must be greater than or equal to zero.")
 
-    @property
-    def power(self) -> Tensor:
-        """The power."""
-        return self._power
+    power = parameter("_power", "The power.")
 
     def _powers(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Where the power is 0; the power, and 1 in its place there."""
@@ -218,15 +221,8 @@ class ScalarAffine(Bijector):
         super().__init__(True, name=name, param={"param_dict": {"scale": scale, "shift": shift}})
         self._scale, self._shift = self._add_parameter(scale, "scale"), self._add_parameter(shift, "shift")
 
-    @property
-    def scale(self) -> Tensor:
-        """The slope."""
-        return self._scale
-
-    @property
-    def shift(self) -> Tensor:
-        """The value at 0."""
-        return self._shift
+    scale = parameter("_scale", "The slope.")
+    shift = parameter("_shift", "The value at 0.")
 
     def _forward(self, x: Tensor) -> Tensor:
         return ops.cast(self._scale, x.dtype) * x + ops.cast(self._shift, x.dtype)
@@ -253,10 +249,7 @@ class Softplus(Bijector):
         super().__init__(name=name, param={"param_dict": {"sharpness": sharpness}})
         self._sharpness = self._add_parameter(sharpness, "sharpness")
 
-    @property
-    def sharpness(self) -> Tensor:
-        """How closely it follows the larger of x and 0."""
-        return self._sharpness
+    sharpness = parameter("_sharpness", "How closely it follows the larger of x and 0.")
 
     def _scaled(self, value: Tensor) -> tuple[Tensor, Tensor]:
         sharpness = ops.cast(self._sharpness, value.dtype)
@@ -295,15 +288,8 @@ class GumbelCDF(Bijector):
         if not (self._scale.asnumpy() > 0).all():
             raise SporaxValueError("scale must be greater than zero.")
 
-    @property
-    def loc(self) -> Tensor:
-        """The place."""
-        return self._loc
-
-    @property
-    def scale(self) -> Tensor:
-        """The width."""
-        return self._scale
+    loc = parameter("_loc", "The place.")
+    scale = parameter("_scale", "The width.")
 
     def _standard(self, x: Tensor) -> tuple[Tensor, Tensor]:
         scale = ops.cast(self._scale, x.dtype)

@@ -10,6 +10,7 @@ there, with a warning.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -123,8 +124,8 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
     check_type(name, what, strategy, "a tuple", tuple)
     form = "tuple"
     for entry in strategy:
-        # By attributes and not by type: Layouts are of a layer above.
-        if hasattr(entry, "tensor_map") or hasattr(entry, "to_dict"):
+        # A list of tensors may have one entry, a tuple of those of its tensors.
+        if all(map(_is_layout, entry if isinstance(entry, tuple) and entry else (entry,))):
             form = "layout"
         elif not isinstance(entry, tuple):
             raise SporaxTypeError(
@@ -134,6 +135,11 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
         elif any(not isinstance(slices, int | tuple) or isinstance(slices, bool) for slices in entry):
             raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")
     return form
+
+
+def _is_layout(entry: object) -> bool:
+    # By attributes and not by type: Layouts are of a layer above.
+    return hasattr(entry, "tensor_map") or hasattr(entry, "to_dict")
 
 
 class _Surroundings(threading.local):
@@ -249,7 +255,13 @@ def readable_strategy(strategy: Any) -> Shardings | None:
     """A strategy as a plan reads it: tuples of ints, or the values behind the user's Layouts."""
     if strategy is None:
         return None
-    return tuple(entry.__layout__() if isinstance(entry, HasLayout) else entry for entry in strategy)
+    return tuple(map(_readable, strategy))
+
+
+def _readable(entry: Any) -> Any:
+    if isinstance(entry, tuple):
+        return tuple(map(_readable, entry))
+    return entry.__layout__() if isinstance(entry, HasLayout) else entry
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -275,6 +287,7 @@ def _of_tensors(
     operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
+    strategy = tuple(itertools.chain.from_iterable(map(_entries, strategy, (*args, *strategy))))
     leaves = [
         (place, leaf)
         for place, arg in (*enumerate(args), *kwargs.items())
@@ -288,6 +301,14 @@ def _of_tensors(
             return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor or entry)
     # A strategy of another length may speak of tensors only; the planner's message is the better one.
     return strategy
+
+
+def _entries(entry: Any, arg: Any) -> tuple[Any, ...]:
+    """The entry of an argument; those of its tensors where it is a list that has one for each."""
+    if not isinstance(entry, tuple) or not isinstance(arg, tuple | list) or len(entry) != len(arg):
+        return (entry,)
+    listed = bool(arg) and all(map(_is_tensor, arg)) and not any(isinstance(number, int) for number in entry)
+    return entry if listed else (entry,)
 
 
 def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,18 @@ from sporax.mindspore.common import _integer_gradients, gradient_hooks
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.marking import between_marks
-from sporax.mindspore.ops._core.parameters import Array, ClassForm, Operand, Parameters, known_ints, static
+from sporax.mindspore.ops._core.parameters import (
+    Array,
+    ClassForm,
+    Operand,
+    Parameters,
+    add_method,
+    known_ints,
+    renamed,
+    static,
+    with_parameters,
+)
 from sporax.mindspore.ops._core.primitive import Primitive
-from sporax.mindspore.ops._core.signatures import add_method, renamed, with_parameters
 from sporax.mindspore.runtime import _streams
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note

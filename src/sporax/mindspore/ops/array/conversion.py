@@ -204,8 +204,16 @@ def _virtual_dataset(*args: Array) -> tuple[Array, ...]:
     return args
 
 
-@operator("StopGradient", function="stop_gradient", dims=FOLLOWS)
-def stop_gradient(value: Array) -> Array:
+@operator("StopGradient()", function="stop_gradient", composed=True)
+def stop_gradient(value: Any) -> Any:
+    """The values of Tensors, also of those in tuples and lists, as constants for differentiation; the rest as it is."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(stop_gradient, value))
+    return _constant(value) if isinstance(value, Tensor) else value
+
+
+@operator(function="", dims=FOLLOWS)
+def _constant(value: Array) -> Array:
     """The values, as a constant for differentiation."""
     if jnp.issubdtype(value.dtype, jnp.inexact):
         return jax.lax.stop_gradient(value)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Self
 
 import jax
@@ -16,6 +17,7 @@ from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.marking import next_operator
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Primitive, operator
 
 _APART, _BY_ROWS = -1, 0
@@ -88,12 +90,7 @@ class _Grouped(Primitive):
         biases = None if bias is None else _listed(self.name, "bias", bias)
         check.one_of(self.name, split_item, (0, 1, *_ONE_RESULT), "split_item")
         if group_type == _APART:
-            if self.attrs.get("in_strategy") is not None:
-                raise SporaxNotImplementedError(
-                    f"For '{self.name}', a strategy is offered with 'group_type' 0, where all groups are one product, but it is "
-                    "-1. Shard products of their own with ops.MatMul."
-                )
-            return _apart(self.name, x, weight, biases, split_item)
+            return _apart(self.name, x, weight, biases, split_item, self.attrs.get("in_strategy"))
         check.only(self.name, group_type=(group_type, _BY_ROWS))
         if len(x) != 1 or split_item not in _ONE_RESULT or group_list is None:
             raise SporaxValueError(
@@ -166,14 +163,20 @@ def _turned(name: str, entry: Any, transposed: bool) -> Any:
     return (*entry[:-2], entry[-1], entry[-2])
 
 
-def _apart(name: str, x: list[Tensor], weight: list[Tensor], bias: list[Tensor] | None, split_item: int) -> Any:
-    """Each Tensor of `x` times its own matrix."""
+def _apart(
+    name: str, x: list[Tensor], weight: list[Tensor], bias: list[Tensor] | None, split_item: int, strategy: Any
+) -> Any:
+    """Each Tensor of `x` times its own matrix; `strategy` is that of a stack of the matrices."""
     if split_item in _ONE_RESULT or len(x) != len(weight) or (bias is not None and len(bias) != len(x)):
         raise SporaxValueError(
             f"For '{name}', 'group_type' -1 needs as many Tensors in 'weight' (and 'bias') as in 'x' and 'split_item' 0 or 1, "
             f"but got {len(x)}, {len(weight)} and {split_item}."
         )
-    products = [tensor.matmul(matrix) for tensor, matrix in zip(x, weight, strict=True)]
+    products = []
+    for tensor, matrix in zip(x, weight, strict=True):
+        entries = strategy and (strategy[0], strategy[1][1:] if isinstance(strategy[1], tuple) else strategy[1])
+        with next_operator(entries, None) if entries else nullcontext():
+            products.append(tensor.matmul(matrix))
     return tuple(products if bias is None else [one + other for one, other in zip(products, bias, strict=True)])
 
 

@@ -173,7 +173,7 @@ def _square_sum_all(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _of_rows(call: Call, shapes: Shapes) -> Dims:
-    """Batches are sharded alike, rows of both inputs by themselves; vectors are whole."""
+    """Batches are sharded equally, rows of both inputs by themselves; vectors are whole."""
     named = zip(shapes, "pr", strict=True)
     return Dims(tuple((*numbered(len(shape) - 2, letter="b"), rows, "m!") for shape, rows in named))
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
+from sporax.ir.operation import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds
@@ -42,9 +43,18 @@ _LAYOUTS = {
 _SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
 """Inputs that are masks or shifts of the scores; all others are whole on every device."""
 
+_LENGTHS = ("query_lengths", "key_lengths")
+
 _SCORES = ("b", "n", "s", "k!")
 _COMPRESSED = (2, 3, 4)
 """Modes in which the values of a mask are not read."""
+
+
+def _of_other(name: str, shape: Shape, entry: object) -> Names:
+    """Lengths may be sharded as their sequences are, if their entry says so; all others are whole."""
+    if name in _LENGTHS and isinstance(entry, tuple) and max(entry, default=1) > 1:
+        return ("b",)
+    return numbered(len(shape), range(len(shape)), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +77,9 @@ class AttentionDims:
             return None
         key = self._of_keys(call, query)
         of_scores = _SHAPED_AS_SCORES[:2] if call.get("sparse_mode") in _COMPRESSED else _SHAPED_AS_SCORES
+        entries_of = dict(zip(further, (call.in_strategy or ())[3:], strict=False))
         named = [
-            self._of_scores(len(shape)) if name in of_scores else numbered(len(shape), range(len(shape)), name)
+            self._of_scores(len(shape)) if name in of_scores else _of_other(name, shape, entries_of.get(name))
             for name, shape in zip(further, shapes[3:], strict=True)
         ]
         inputs = (query, key, key, *named)

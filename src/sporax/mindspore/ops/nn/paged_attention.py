@@ -24,7 +24,7 @@ from sporax.mindspore.ops.nn.inference_attention import _attend
 
 
 def _cache_dims(call: Call, shapes: Shapes) -> Dims:
-    """Heads are sharded alike; a strategy has entries for all that `ReshapeAndCache` takes."""
+    """Heads are sharded equally; a strategy has entries for all that `ReshapeAndCache` takes."""
     cache, rows, slots = shapes
     heads = -2 if len(rows) > 2 and rows[-1] != math.prod(cache[2:]) else -1
     of_rows = tuple("heads" if dim == len(rows) + heads else f"r{dim}!" for dim in range(len(rows)))
@@ -79,7 +79,17 @@ class ReshapeAndCache(Primitive):
         return key
 
 
-@operator(function="")
+def _paged_dims(call: Call, shapes: Shapes) -> Dims:
+    """Heads are sharded equally, and so are sequences; blocks are whole."""
+    query, cache = shapes[:2]
+    heads = len(query) - (2 if len(query) > 2 and query[-2] == call.get("head_num") else 1)
+    of_query = tuple({0: "b", heads: "heads"}.get(dim, f"q{dim}!") for dim in range(len(query)))
+    of_cache = tuple("heads" if dim == 2 else f"c{dim}!" for dim in range(len(cache)))
+    shifts = [numbered(len(shape), range(len(shape)), "s") for shape in shapes[5:]]
+    return Dims((of_query, of_cache, of_cache, ("b", "t!"), ("b",), *shifts))
+
+
+@operator(function="", dims=_paged_dims)
 def _paged_attention(
     query: Array,
     key_cache: Array,

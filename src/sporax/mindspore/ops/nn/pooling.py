@@ -22,7 +22,7 @@ from sporax.mindspore.ops.nn.window_dims import POOLING
 Window = int | tuple[int, ...]
 
 
-def _with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
+def with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
     """Padding enlarged behind so that a last, partial window fits, unless it would start in the padding."""
     grown = []
     for size, reach, step, (low, high) in zip(sizes, window, stride, around, strict=True):
@@ -42,19 +42,19 @@ def _summed(x: Array, window: Any, stride: Any, around: Edges) -> Array:
     return jax.lax.reduce_window(x, zero, jax.lax.add, lead + tuple(window), lead + tuple(stride), padding)
 
 
-def _fits(name: str, result: Array, x: Array, window: Any) -> Array:
-    if 0 in result.shape[2:]:
+def fits(name: str, result: Array, x: Array, window: tuple[int, ...]) -> Array:
+    """`result`, unless XLA made it empty: where a window does not fit."""
+    if 0 in result.shape[-len(window) :]:
         raise SporaxValueError(f"For '{name}', the window {window} does not fit into 'x' of shape {x.shape}.")
     return result
 
 
-def _mean(
+def mean_of_windows(
     name: str, x: Array, window: Any, stride: Any, around: Edges, ceil: bool, include_pad: bool, divisor: int | None
 ) -> Array:
     """Means of windows; the divisor is `divisor`, or the number of cells, with or without the padding."""
-    check.floating(name, x=x)
-    grown = _with_ceil(x.shape[-len(window) :], window, stride, around) if ceil else around
-    total = _fits(name, _summed(x, window, stride, grown), x, window)
+    grown = with_ceil(x.shape[-len(window) :], window, stride, around) if ceil else around
+    total = fits(name, _summed(x, window, stride, grown), x, window)
     # A given divisor counts whatever the windows hold.
     if divisor:
         return total / divisor
@@ -76,7 +76,7 @@ def _maxima(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: A
     dims = len(window)
     sizes = x.shape[-dims:]
     reach = tuple((size - 1) * wide + 1 for size, wide in zip(window, gap, strict=True))
-    grown = _with_ceil(sizes, reach, stride, around) if ceil else around
+    grown = with_ceil(sizes, reach, stride, around) if ceil else around
     # Positions of every window's cells in the flattened input, which are known while compiling.
     lead = x.ndim - dims
     cell_positions, inside = np.zeros((1,) * 2 * dims, np.int64), np.ones((1,) * 2 * dims, bool)
@@ -117,8 +117,9 @@ def _avg_pool(dims: int) -> None:
         x: Array, kernel_size: Any, stride: Any, padding: Any, ceil: bool, include: bool, divisor: Any
     ) -> Array:
         check.rank(name, (dims + 1, dims + 2), x=x)
+        check.floating(name, x=x)
         window, step = per_dim(name, "kernel_size", kernel_size, dims), per_dim(name, "stride", stride, dims)
-        return _mean(name, x, window, step, edges(name, padding, dims), ceil, include, divisor)
+        return mean_of_windows(name, x, window, step, edges(name, padding, dims), ceil, include, divisor)
 
     def flat(
         input_x: Array,
@@ -205,9 +206,10 @@ def _avg_pool3d(
 ) -> Array:
     """Means over windows of volumes (n, c, d, h, w)."""
     check.rank("AvgPool3D", 5, x=x)
+    check.floating("AvgPool3D", x=x)
     window, step = per_dim("AvgPool3D", "kernel_size", kernel_size, 3), per_dim("AvgPool3D", "strides", strides, 3)
     around = resolved_edges("AvgPool3D", pad_mode, pad, x.shape[2:], window, step)
-    return _mean("AvgPool3D", x, window, step, around, ceil_mode, count_include_pad, divisor_override)
+    return mean_of_windows("AvgPool3D", x, window, step, around, ceil_mode, count_include_pad, divisor_override)
 
 
 def _lp_pool(dims: int) -> None:
@@ -220,8 +222,8 @@ def _lp_pool(dims: int) -> None:
         window = per_dim(name, "kernel_size", kernel_size, dims)
         step = window if stride is None else per_dim(name, "stride", stride, dims)
         around = _nothing(dims)
-        grown = _with_ceil(x.shape[-dims:], window, step, around) if ceil_mode else around
-        total = _fits(name, _summed(x**norm_type, window, step, grown), x, window)
+        grown = with_ceil(x.shape[-dims:], window, step, around) if ceil_mode else around
+        total = fits(name, _summed(x**norm_type, window, step, grown), x, window)
         # The root's slope at 0 is infinite; a 1 in its place keeps the gradient finite.
         positive = jnp.where(total == 0, jnp.ones((), total.dtype), total)
         return jnp.where(total == 0, jnp.zeros((), total.dtype), jnp.power(positive, 1 / norm_type))

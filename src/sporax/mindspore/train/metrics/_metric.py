@@ -111,6 +111,27 @@ class Metric(metaclass=ABCMeta):
             )
 
 
+class MeanMetric(Metric):
+    """Base of metrics that are a sum divided by a count; `update` adds to `_sum` and `_total`."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sum = 0.0
+        self._total = 0
+
+    def eval(self) -> float:
+        """The sum divided by the count.
+
+        Raises:
+            SporaxRuntimeError: nothing was counted.
+        """
+        self._check_seen(self._total)
+        return self._sum / self._total
+
+
 def rearrange_inputs(func: Callable[..., None]) -> Callable[..., None]:
     """Decorator for `update` that makes `Metric.set_indexes` choose its inputs."""
 

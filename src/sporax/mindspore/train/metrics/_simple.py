@@ -10,19 +10,11 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_integer, check_text
 from sporax.mindspore.train.metrics._classes import ClassificationMetric
-from sporax.mindspore.train.metrics._metric import Metric, labels_of, rearrange_inputs
+from sporax.mindspore.train.metrics._metric import MeanMetric, Metric, labels_of, rearrange_inputs
 
 
-class Loss(Metric):
+class Loss(MeanMetric):
     """Mean of the losses of all batches, each counted once whatever its size."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sum = 0.0
-        self._count = 0
 
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
@@ -36,19 +28,10 @@ class Loss(Metric):
             raise SporaxValueError(f"For 'Loss.update', the loss must have at most 1 dimension, but got {loss.ndim}.")
         # The mean also of a loss per sample.
         self._sum += float(loss.mean())
-        self._count += 1
-
-    def eval(self) -> float:
-        """The mean.
-
-        Raises:
-            SporaxRuntimeError: no batch was seen.
-        """
-        self._check_seen(self._count)
-        return self._sum / self._count
+        self._total += 1
 
 
-class Accuracy(ClassificationMetric):
+class Accuracy(ClassificationMetric, MeanMetric):
     """Share of samples that are predicted rightly.
 
     Args:
@@ -61,9 +44,8 @@ class Accuracy(ClassificationMetric):
 
     def clear(self) -> None:
         """Forget everything."""
-        super().clear()
-        self._correct = 0
-        self._total = 0
+        ClassificationMetric.clear(self)
+        MeanMetric.clear(self)
 
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
@@ -78,20 +60,11 @@ class Accuracy(ClassificationMetric):
         else:
             # A sample is right if all of its labels are.
             right = (y_pred == y).all(axis=1)
-        self._correct += int(right.sum())
+        self._sum += int(right.sum())
         self._total += right.size
 
-    def eval(self) -> float:
-        """The share.
 
-        Raises:
-            SporaxRuntimeError: no sample was seen.
-        """
-        self._check_seen(self._total)
-        return self._correct / self._total
-
-
-class TopKCategoricalAccuracy(Metric):
+class TopKCategoricalAccuracy(MeanMetric):
     """Share of samples whose class is among the `k` with the highest scores.
 
     Args:
@@ -107,11 +80,6 @@ class TopKCategoricalAccuracy(Metric):
         self.k = k
         self.clear()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._correct = 0
-        self._total = 0
-
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
         """Take scores ``[N, C]`` and classes ``[N]`` (or one-hot) of one batch."""
@@ -119,17 +87,8 @@ class TopKCategoricalAccuracy(Metric):
         labels = labels_of(y_pred, y).reshape(-1, 1)
         # Sorting the negated scores puts the best first.
         best = np.argsort(-y_pred, axis=1)[:, : self.k]
-        self._correct += int((best == labels).sum())
+        self._sum += int((best == labels).sum())
         self._total += len(labels)
-
-    def eval(self) -> float:
-        """The share.
-
-        Raises:
-            SporaxRuntimeError: no sample was seen.
-        """
-        self._check_seen(self._total)
-        return self._correct / self._total
 
 
 class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
@@ -146,16 +105,8 @@ class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
         super().__init__(5)
 
 
-class _Distance(Metric):
-    """Sum over all elements of a distance, divided by the number of samples."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sum = 0.0
-        self._total = 0
+class _Distance(MeanMetric):
+    """Sum over all elements of a distance, divided by the number of samples, as in MindSpore."""
 
     def _distance(self, difference: Any) -> Any:
         raise NotImplementedError
@@ -173,15 +124,6 @@ class _Distance(Metric):
         self._sum += float(self._distance(y.reshape(y_pred.shape) - y_pred).sum())
         self._total += y.shape[0]
 
-    def eval(self) -> float:
-        """Sum over elements, divided by the number of samples, as in MindSpore.
-
-        Raises:
-            SporaxRuntimeError: no sample was seen.
-        """
-        self._check_seen(self._total)
-        return self._sum / self._total
-
 
 class MAE(_Distance):
     """Absolute error: summed over all elements, divided by the number of samples."""
@@ -197,7 +139,7 @@ class MSE(_Distance):
         return np.square(difference)
 
 
-class Perplexity(Metric):
+class Perplexity(MeanMetric):
     """exp of the mean negative log-probability of the true classes.
 
     Args:
@@ -212,11 +154,6 @@ class Perplexity(Metric):
             check_integer("Perplexity", "ignore_label", ignore_label)
         self.ignore_label = ignore_label
         self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sum = 0.0
-        self._count = 0
 
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
@@ -240,7 +177,7 @@ class Perplexity(Metric):
         chosen = rows[np.arange(classes.size), classes]
         # The lower bound keeps log(0) finite; MindSpore uses the same number.
         self._sum -= float(np.log(np.maximum(1e-10, chosen)).sum())
-        self._count += classes.size
+        self._total += classes.size
 
     def eval(self) -> float:
         """The perplexity.
@@ -248,8 +185,7 @@ class Perplexity(Metric):
         Raises:
             SporaxRuntimeError: no label was counted.
         """
-        self._check_seen(self._count)
-        return math.exp(self._sum / self._count)
+        return math.exp(super().eval())
 
 
 class CosineSimilarity(Metric):

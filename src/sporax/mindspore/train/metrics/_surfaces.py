@@ -14,12 +14,12 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
-from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
+from sporax.mindspore.train.metrics._metric import Array, MeanMetric, Metric, rearrange_inputs
 
 _DISTANCES = ("euclidean", "chessboard", "taxicab")
 
 
-class Dice(Metric):
+class Dice(MeanMetric):
     """Twice what two regions share, over what both have; summed over batches, divided by the number of samples.
 
     Args:
@@ -35,11 +35,6 @@ class Dice(Metric):
             raise SporaxValueError(f"For 'Dice', 'smooth' must be positive, but got {smooth}.")
         self.smooth = smooth
         self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sum = 0.0
-        self._total = 0
 
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
@@ -57,15 +52,6 @@ class Dice(Metric):
         both = float(first @ first + second @ second)
         self._sum += 2 * float(first @ second) / (both + self.smooth)
         self._total += y.shape[0]
-
-    def eval(self) -> float:
-        """The coefficient.
-
-        Raises:
-            SporaxRuntimeError: no sample was seen.
-        """
-        self._check_seen(self._total)
-        return self._sum / self._total
 
 
 class _SurfaceMetric(Metric):

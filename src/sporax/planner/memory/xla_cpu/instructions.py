@@ -33,7 +33,7 @@ from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import CARRY, RULES, SLICE
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, RULES, SLICE
 
 MAYBE_VIEWS = frozenset(
     [
@@ -111,6 +111,8 @@ class Instructions:
         """Arrays in half precision."""
         self._widened: dict[int, int] = {}
         """Their copies in float32."""
+        ends = (operator.operands for operator in timeline.graph.operators if operator.name == CARRY)
+        self._carried = {old for old, new, *_ in ends if old != new}
         self._outputs = {value for value in timeline.outputs if value[0] != LITERAL}
         for value in timeline.inputs:
             self._array_of(value, narrow=True)
@@ -227,6 +229,9 @@ class Instructions:
         family = "" if operator.bodies else entry_for(name).family
         if name == BARRIER:
             self._barrier(event, operator)
+        elif name == ARGUMENT and operator.results[0] in self._carried:
+            # A loop updates what it carries, so it has a buffer of its own: a copy, unless nothing reads the old value again.
+            self._add(Kind.KERNEL, self._read(event), [self._array_of(event.writes[0], narrow=True)], in_place=True)
         elif self._is_view(event, operator):
             self._view(event, operator)
         # With a literal operand it is no call of a library.

@@ -35,14 +35,7 @@ _Question = tuple[Shape, Placement, Placement]
 
 
 class ReshardingCosts:
-    """Remembers costs of moves on one mesh.
-
-    Args:
-        mesh: the mesh.
-        links: costs of communication on it.
-        alltoall: whether all-to-all and permute may be used.
-        approximate: take the straight way for an answer.
-    """
+    """Remembers costs of moves on one mesh, by all-to-all and permute if `alltoall`; if `approximate`, of straight ways."""
 
     def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, approximate: bool = False) -> None:
         self.mesh, self.links, self.alltoall, self.approximate = mesh, links, alltoall, approximate

@@ -209,7 +209,7 @@ def neighborhood_order(core: Core, start: int, size: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class BoundedChoice:
     """A choice on a core, a cost that none is below, and how it was found."""
 
     positions: Ints
@@ -227,13 +227,13 @@ def decide(
     largest_table: int = LARGEST_TABLE,
     most_joins: int = MOST_JOINS,
     epsilon: float = 0.0,
-) -> Decision:
+) -> BoundedChoice:
     """What is to be chosen on a core without memory rows."""
     # `None` means that a table would be too large: networks like chains are never that, others may be.
     exact = eliminate(core, largest_table)
     if exact is not None:
         positions, largest = exact
-        return Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
+        return BoundedChoice(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
     labels = ByLabels(most_joins)
     outcome = solve_exactly(core, budget, gap=epsilon, rounds=labels)
     best, bound = outcome.positions, outcome.bound
@@ -242,4 +242,4 @@ def decide(
         suggested, below = bounded(core)
         bound = max(bound, below)
         best = suggested if best is None else min(best, suggested, key=core.cost)
-    return Decision(best, bound, {"method": labels.method, **labels.statistics()})
+    return BoundedChoice(best, bound, {"method": labels.method, **labels.statistics()})

@@ -13,6 +13,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive
 
 Pair = tuple[Tensor, Tensor]
@@ -168,15 +169,8 @@ class Uniform(Distribution):
             if not (lower < upper).all():
                 raise SporaxValueError(f"For '{name}', 'low' must be less than 'high', but got {low} and {high}.")
 
-    @property
-    def low(self) -> Tensor | None:
-        """The lower bound."""
-        return self._low
-
-    @property
-    def high(self) -> Tensor | None:
-        """The upper bound."""
-        return self._high
+    low = parameter("_low", "The lower bound.")
+    high = parameter("_high", "The upper bound.")
 
     def _mean(self, low: Tensor, high: Tensor) -> Tensor:
         return (low + high) / 2.0
@@ -219,10 +213,7 @@ class Exponential(Distribution):
         self._rate = self._add_parameter(rate, "rate")
         check_positive(self._rate, "rate")
 
-    @property
-    def rate(self) -> Tensor | None:
-        """One over the mean."""
-        return self._rate
+    rate = parameter("_rate", "One over the mean.")
 
     def _mean(self, rate: Tensor) -> Tensor:
         return 1.0 / rate
@@ -280,15 +271,8 @@ class Gamma(Distribution):
         check_positive(self._concentration, "concentration")
         check_positive(self._rate, "rate")
 
-    @property
-    def concentration(self) -> Tensor | None:
-        """The shape of the distribution."""
-        return self._concentration
-
-    @property
-    def rate(self) -> Tensor | None:
-        """One over the scale."""
-        return self._rate
+    concentration = parameter("_concentration", "The shape of the distribution.")
+    rate = parameter("_rate", "One over the scale.")
 
     def _mean(self, concentration: Tensor, rate: Tensor) -> Tensor:
         return concentration / rate
@@ -348,15 +332,8 @@ class Beta(Distribution):
         check_positive(self._concentration1, "concentration1")
         check_positive(self._concentration0, "concentration0")
 
-    @property
-    def concentration1(self) -> Tensor | None:
-        """The concentration of ones."""
-        return self._concentration1
-
-    @property
-    def concentration0(self) -> Tensor | None:
-        """The concentration of zeros."""
-        return self._concentration0
+    concentration1 = parameter("_concentration1", "The concentration of ones.")
+    concentration0 = parameter("_concentration0", "The concentration of zeros.")
 
     def _mean(self, ones: Tensor, zeros: Tensor) -> Tensor:
         return ones / (ones + zeros)
@@ -403,15 +380,8 @@ class _LocScale(Distribution):
         self._loc, self._scale = self._add_parameter(loc, "loc"), self._add_parameter(scale, "scale")
         check_positive(self._scale, "scale")
 
-    @property
-    def loc(self) -> Tensor | None:
-        """The place."""
-        return self._loc
-
-    @property
-    def scale(self) -> Tensor | None:
-        """The width."""
-        return self._scale
+    loc = parameter("_loc", "The place.")
+    scale = parameter("_scale", "The width.")
 
 
 class Cauchy(_LocScale):
@@ -501,6 +471,6 @@ class Logistic(_LocScale):
 
 
 def _no_numbers(name: str, **parameters: Any) -> None:
-    for parameter, value in parameters.items():
+    for argument, value in parameters.items():
         if isinstance(value, float) or (name == "Gamma" and isinstance(value, int)):
-            raise SporaxTypeError(f"For '{name}', '{parameter}' must not be a scalar, but got {value}.")
+            raise SporaxTypeError(f"For '{name}', '{argument}' must not be a scalar, but got {value}.")

@@ -13,6 +13,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive, check_probabilities
 
 
@@ -36,10 +37,7 @@ class _OfProbability(Distribution):
     def _check(self) -> None:
         check_probabilities(self._probs)
 
-    @property
-    def probs(self) -> Tensor | None:
-        """The probability."""
-        return self._probs
+    probs = parameter("_probs", "The probability.")
 
 
 class Bernoulli(_OfProbability):
@@ -216,10 +214,7 @@ class Poisson(Distribution):
         self._rate = self._add_parameter(rate, "rate")
         check_positive(self._rate, "rate")
 
-    @property
-    def rate(self) -> Tensor | None:
-        """The expected number."""
-        return self._rate
+    rate = parameter("_rate", "The expected number.")
 
     def _mean(self, rate: Tensor) -> Tensor:
         return rate

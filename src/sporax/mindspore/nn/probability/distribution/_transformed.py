@@ -12,7 +12,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.nn.probability.bijector import Bijector, Exp, GumbelCDF, Invert
+from sporax.mindspore.nn.probability.bijector import Bijector, Exp, GumbelCDF, Invert, parameter
 from sporax.mindspore.nn.probability.distribution._continuous import Normal, Uniform
 from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive
 
@@ -113,19 +113,12 @@ class Gumbel(TransformedDistribution):
         self._broadcast_shape = function.batch_shape
 
     def _own(self, value: Any, name: str) -> Tensor:
-        parameter = super()._add_parameter(value, name)
-        assert parameter is not None
-        return parameter
+        added = super()._add_parameter(value, name)
+        assert added is not None
+        return added
 
-    @property
-    def loc(self) -> Tensor:
-        """The place."""
-        return self._loc
-
-    @property
-    def scale(self) -> Tensor:
-        """The width."""
-        return self._scale
+    loc = parameter("_loc", "The place.")
+    scale = parameter("_scale", "The width.")
 
     def _check_param_type(self, *args: Any) -> Any:
         return ()
@@ -191,15 +184,8 @@ class LogNormal(TransformedDistribution):
         self._loc, self._scale = self._add_parameter(loc, "loc"), self._add_parameter(scale, "scale")
         check_positive(self._scale, "Standard deviation")
 
-    @property
-    def loc(self) -> Tensor | None:
-        """Mean of the logarithm."""
-        return self._loc
-
-    @property
-    def scale(self) -> Tensor | None:
-        """Standard deviation of the logarithm."""
-        return self._scale
+    loc = parameter("_loc", "Mean of the logarithm.")
+    scale = parameter("_scale", "Standard deviation of the logarithm.")
 
     def _default(self, name: str) -> Tensor | None:
         return Distribution._default(self, name)

@@ -1,0 +1,139 @@
+"""Random training steps, planned for eight CPU devices: predicted memory of a device next to that of the compiled program.
+
+A step is drawn from the seed and its number alone: layers one by one, in a scan or a loop, with or without gradient, donated or
+not, in float32 or half precision. Plans are those of the searches; nothing is run. Counted are steps above 1 MB; the aim is that
+95 % of them are predicted within 10 %.
+
+Run: python tools/soak_memory.py [--seed 0] [--first 0] [--cases 200] [--only TEXT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("SPORAX_NO_CACHE", "1")
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+import sporax
+from sporax.planner import peak_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
+
+WITHIN, SHARE, LEAST_BYTES = 0.10, 0.95, 1_000_000
+MODES = ("dynamic", "recursive", "propagation")
+Layer = Callable[[Any, Any], Any]
+
+
+def attention(x: Any, w: Any) -> Any:
+    """One head; rows are 8 sequences."""
+    rows = (x @ w).reshape(8, -1, x.shape[-1])
+    return (jax.nn.softmax(rows @ rows.swapaxes(1, 2)) @ rows).reshape(x.shape)
+
+
+LAYERS: dict[str, Layer] = {
+    "tanh": lambda x, w: jnp.tanh(x @ w),
+    "gelu": lambda x, w: x + jax.nn.gelu(x @ w),
+    "norm": lambda x, w: ((x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)) @ w,
+    "gated": lambda x, w: (x @ w) * jax.nn.sigmoid(x @ w.T),
+    "softmax": lambda x, w: jax.nn.softmax(x @ w),
+    "attention": attention,
+}
+HOW: dict[str, Callable[[Layer], Layer]] = {
+    "each": lambda layer: lambda x, ws: [x := layer(x, w) for w in ws][-1],
+    "scan": lambda layer: lambda x, ws: lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0],
+    "remat": lambda layer: lambda x, ws: lax.scan(jax.checkpoint(lambda x, w: (layer(x, w), None)), x, ws)[0],
+    "fori": lambda layer: lambda x, ws: lax.fori_loop(0, 4, lambda i, x: layer(x, ws[0]), x),
+}
+
+
+def drawn(seed: int, number: int) -> tuple[str, Callable[..., Any], list[Any], dict[str, Any]]:
+    """What is planned: a text, the step, shapes of weights, state and data, and options of the plan."""
+    draw = random.Random(f"memory {seed} {number}")
+    layer, how, kind = (
+        draw.choice([*LAYERS]),
+        draw.choice([*HOW]),
+        draw.choice(["sgd", "momentum", "sum", "loop", "none"]),
+    )
+    dtype = draw.choices(["float32", "bfloat16", "float16"], [6, 3, 1])[0]
+    count, rows, width = draw.choice([2, 3, 4]), draw.choice([256, 1024, 4096]), draw.choice([128, 256, 512])
+    donated, mode, batch = draw.choice([(), (0, 1)]), draw.choice(MODES), draw.random() < 0.5
+    network = HOW[how](LAYERS[layer])
+
+    def loss(ws: Any, x: Any) -> Any:
+        return (network(x, ws).astype(jnp.float32) ** 2).mean()
+
+    def update(ws: Any, state: Any, x: Any) -> tuple[Any, Any]:
+        gradient = jax.grad(loss)(ws, x)
+        state = (0.9 * state + gradient).astype(state.dtype) if kind == "momentum" else state
+        return (ws - 0.1 * (state if kind == "momentum" else gradient)).astype(ws.dtype), state
+
+    def summed(ws: Any, state: Any, x: Any) -> tuple[Any, Any]:
+        """Gradients of four micro batches are added up."""
+        parts = x.reshape(4, -1, x.shape[-1])
+        total = lax.scan(lambda g, part: (g + jax.grad(loss)(ws, part), None), jnp.zeros_like(ws), parts)[0]
+        return (ws - 0.1 * total).astype(ws.dtype), state
+
+    def looped(ws: Any, state: Any, x: Any) -> tuple[Any, Any]:
+        """Several steps at once: weights are what the loop carries."""
+        return lax.fori_loop(0, 3, lambda i, c: update(*c, x), (ws, state))
+
+    steps = {
+        "sgd": update,
+        "momentum": update,
+        "sum": summed,
+        "loop": looped,
+        "none": lambda ws, state, x: network(x, ws) * state[0, 0, 0],
+    }
+    donated = () if kind == "none" else donated
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in [(count, width, width)] * 2 + [(rows, width)]]
+    text = f"{number}: {layer} {how} {kind} {dtype} {count}x{rows}x{width}{' donated' * bool(donated)} {mode}{' batch' * batch}"
+    fixed = {2: (4, 1)} if batch and layer == "attention" else {2: (8, 1)} if batch else {}
+    return text, steps[kind], shapes, {"mode": mode, "donate_argnums": donated, "fixed": fixed}
+
+
+def compared(number: int, seed: int) -> tuple[str, int, int]:
+    """A text, predicted and compiled bytes."""
+    text, step, shapes, options = drawn(seed, number)
+    planned = sporax.plan(step, *shapes, devices=8, hardware="cpu", memory=None, **options)
+    placed = [
+        jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=where)
+        for shape, where in zip(shapes, planned.in_shardings, strict=True)
+    ]
+    executable = planned.jitted(options["donate_argnums"]).lower(*placed).compile()
+    return text, peak_bytes(planned.result), device_bytes(executable)
+
+
+def main() -> int:
+    """Print every step that is off, and the share of those that are not; 1 where they are too few."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other steps (0)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first step (0)")
+    parser.add_argument("--cases", type=int, default=200, help="how many (200)")
+    parser.add_argument("--only", default="", help="steps whose description has this text")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    counted = off = 0
+    for number in range(options.first, options.first + options.cases):
+        if options.only not in drawn(options.seed, number)[0]:
+            continue
+        text, predicted, compiled = compared(number, options.seed)
+        if compiled >= LEAST_BYTES:
+            counted, error = counted + 1, predicted / compiled - 1
+            off += abs(error) > WITHIN
+            if abs(error) > WITHIN:
+                print(f"{text}: {predicted} predicted, {compiled} compiled, {error:+.1%}", flush=True)
+    print(f"{counted - off} of {counted} within {WITHIN:.0%}")
+    return int(counted - off < SHARE * counted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
