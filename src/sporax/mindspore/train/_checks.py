@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError, check_type
 
 
 def check_bool(where: str, what: str, value: Any) -> bool:
@@ -63,3 +64,45 @@ def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ())
     if choices and value not in choices:
         raise SporaxValueError(f"For '{where}', '{what}' must be one of {list(choices)}, but got '{value}'.")
     return value
+
+
+def check_kind(what: object, value: object, *kinds: type) -> None:
+    """Raise SporaxTypeError, in MindSpore's words for summaries, unless `value` is of `kinds`; a bool is no int."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        names = [kind.__name__ for kind in kinds]
+        raise SporaxTypeError(
+            f"For `{what}` the type should be a valid type of {names}, but got {type(value).__name__}."
+        )
+
+
+def check_entries(where: str, what: str, chosen: dict[str, Any], kinds: dict[str, tuple[type, ...]]) -> None:
+    """Check names and values of a dict, in MindSpore's words for summaries.
+
+    Raises:
+        SporaxTypeError: a name is no string, or a value of another kind.
+        SporaxValueError: an unknown name.
+    """
+    for name in chosen:
+        check_kind(name, name, str)
+    if unknown := chosen.keys() - kinds:
+        words = f"the keys {unknown} of {what} are unsupported, expect the follow keys: {list(kinds)}"
+        raise SporaxValueError(f'For "{where}", {words}')
+    for name, value in chosen.items():
+        check_kind(name, value, *kinds[name])
+
+
+def check_directory(what: str, path: object) -> str:
+    """`path`, if it can be the path of a directory, in MindSpore's words.
+
+    Raises:
+        SporaxTypeError: not a string.
+        SporaxValueError: blank.
+        SporaxNotADirectoryError: there is a file.
+    """
+    if not isinstance(path, str):
+        raise SporaxTypeError(f"The {what} is invalid, the type should be string.")
+    if not path.strip():
+        raise SporaxValueError(f"The {what} is invalid, it should be non-blank.")
+    if Path(path).exists() and not Path(path).is_dir():
+        raise SporaxNotADirectoryError(f"The path({path}) is a file path, it should be a directory path.")
+    return path
