@@ -1,11 +1,18 @@
-"""Checks of arguments that the training tools share."""
+"""Checks of arguments, and of packages, that the training tools share."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import (
+    SporaxImportError,
+    SporaxNotADirectoryError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+)
 
 
 def check_bool(where: str, what: str, value: Any) -> bool:
@@ -76,12 +83,7 @@ def check_kind(what: object, value: object, *kinds: type) -> None:
 
 
 def check_entries(where: str, what: str, chosen: dict[str, Any], kinds: dict[str, tuple[type, ...]]) -> None:
-    """Check names and values of a dict, in MindSpore's words for summaries.
-
-    Raises:
-        SporaxTypeError: a name is no string, or a value of another kind.
-        SporaxValueError: an unknown name.
-    """
+    """Refuse, in MindSpore's words, names in a dict that are no strings (SporaxTypeError) or unknown, and other kinds."""
     for name in chosen:
         check_kind(name, name, str)
     if unknown := chosen.keys() - kinds:
@@ -92,13 +94,7 @@ def check_entries(where: str, what: str, chosen: dict[str, Any], kinds: dict[str
 
 
 def check_directory(what: str, path: object) -> str:
-    """`path`, if it can be the path of a directory, in MindSpore's words.
-
-    Raises:
-        SporaxTypeError: not a string.
-        SporaxValueError: blank.
-        SporaxNotADirectoryError: there is a file.
-    """
+    """`path`, or an error in MindSpore's words: not a string, blank, or of a file."""
     if not isinstance(path, str):
         raise SporaxTypeError(f"The {what} is invalid, the type should be string.")
     if not path.strip():
@@ -106,3 +102,13 @@ def check_directory(what: str, path: object) -> str:
     if Path(path).exists() and not Path(path).is_dir():
         raise SporaxNotADirectoryError(f"The path({path}) is a file path, it should be a directory path.")
     return path
+
+
+def package(where: str, name: str, extra: str) -> Any:
+    """The package `name`, or a SporaxImportError that names the extra with which it comes."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise SporaxImportError(
+            f"For '{where}', the package {name} must be installed, but it is not ({error}): pip install 'sporax[{extra}]'."
+        ) from error

@@ -6,7 +6,6 @@ MindSpore writes files for its own viewer, MindInsight; these are for TensorBoar
 
 from __future__ import annotations
 
-import importlib
 import re
 import time
 from collections.abc import Callable
@@ -18,12 +17,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore import context, log
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops.control import debug
-from sporax.mindspore.train._checks import check_directory, check_entries, check_integer, check_kind, check_text
+from sporax.mindspore.train._checks import check_directory, check_entries, check_kind, package
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
@@ -79,7 +78,8 @@ class SummaryRecord:
         exports = export_format(export_options) and not context.plans_only()
         self._exported = Path(log_dir, f"export_{int(time.time())}", "tensor") if exports else None
         # `sporax plan` leaves no files.
-        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
+        writer = package("SummaryRecord", "tensorboardX", "summary").SummaryWriter
+        self._writer = writer(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
         self._file: Any = getattr(self._writer, "file_writer", None)  # which `close` takes from the writer
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
@@ -107,7 +107,8 @@ class SummaryRecord:
         Raises:
             SporaxValueError: neither ``"train"`` nor ``"eval"``.
         """
-        check_text("SummaryRecord.set_mode", "mode", mode, ("train", "eval"))
+        if mode not in ("train", "eval"):
+            raise SporaxValueError.must("SummaryRecord.set_mode", "mode", "be 'train' or 'eval'", repr(mode))
         self._mode = mode
 
     def add_value(self, plugin: str, name: str, value: Any) -> None:
@@ -148,7 +149,7 @@ class SummaryRecord:
         Raises:
             SporaxTypeError: `step` is no whole number.
         """
-        check_integer("SummaryRecord.record", "step", step)
+        check_kind("step", step, int)
         if self._closed:
             return False
         if self._mode == "train":
@@ -242,16 +243,6 @@ def _cache_summary_tensor_data(summary: list[dict[str, Any]]) -> bool:
 def _get_summary_tensor_data() -> dict[str, Tensor]:
     """What summary operators have put aside since the last time, by ``tag[:Scalar]``."""
     return {f"{name}[:{plugin.capitalize()}]": Tensor(value) for (plugin, name), value in debug.take().items()}
-
-
-def _writer_class() -> Any:
-    try:
-        return importlib.import_module("tensorboardX").SummaryWriter
-    except ModuleNotFoundError as error:
-        raise SporaxImportError(
-            "For 'SummaryRecord', the package tensorboardX must be installed, but it is not: "
-            "pip install 'sporax[summary]' (or tensorboardX)."
-        ) from error
 
 
 class BaseEnum(StrEnum):
