@@ -296,7 +296,7 @@ def test_summary_collector_goes_on_without_a_loss(
     monkeypatch.setattr(summary.log, "warning", said.append)
     collector._collect_metric(facts)
     collector._collect_metric(facts)
-    assert said == ["For 'SummaryCollector', the network's first output must be a loss, but got dict."]
+    assert said == ["For 'SummaryCollector', the first output must be a loss, but got dict."]
 
 
 def test_summary_collector_finds_the_optimizer_of_a_network() -> None:

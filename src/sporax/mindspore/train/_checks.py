@@ -31,8 +31,7 @@ def check_integer(where: str, what: str, value: Any) -> int:
     Raises:
         SporaxTypeError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{where}', '{what}' must be a whole number, but got {type(value).__name__}.")
+    check_type(where, what, value, "a whole number", int, takes_bool=False)
     return value
 
 
@@ -55,8 +54,7 @@ def check_number(where: str, what: str, value: Any) -> float:
     Raises:
         SporaxTypeError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(f"For '{where}', '{what}' must be a number, but got {type(value).__name__}.")
+    check_type(where, what, value, "a number", int | float, takes_bool=False)
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
@@ -251,8 +251,7 @@ class ASGD(CountingOptimizer):
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
         for what in ("lambd", "t0"):
-            if not isinstance(settings[what], float):
-                raise SporaxTypeError(f"For 'ASGD', '{what}' must be a float, but got {type(settings[what]).__name__}.")
+            check_type("ASGD", what, settings[what], "a float", float)
 
     def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
         """One number each for ``mu`` (1) and ``eta`` (0), zeros for the average."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -239,8 +239,7 @@ class SyncBatchNorm(_BatchNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        if process_group is not None and not isinstance(process_group, str):
-            raise SporaxTypeError.must("SyncBatchNorm", "process_group", "be a name", type(process_group).__name__)
+        check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
         self.process_group = process_group
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -90,7 +90,10 @@ class SummaryCollector(Callback):
         check_kind("keep_default_action", keep_default_action, bool)
         chosen = _checked_choice(collect_specified_data)
         left_out = [name for name in _OF_MINDINSIGHT if chosen.pop(name, None)]
-        _check_lineage(custom_lineage_data)
+        check_kind("custom_lineage_data", custom_lineage_data, dict, type(None))
+        for key, value in (custom_lineage_data or {}).items():
+            check_kind(f"custom_lineage_data -> {key}", key, str)
+            check_kind(f"the value of custom_lineage_data -> {key}", value, int, str, float)
         if left_out := [*left_out, *(["custom_lineage_data"] if custom_lineage_data else [])]:
             say_left_out("SummaryCollector", left_out)
         self._collect_specified_data = {**(self._DEFAULT_SPECIFIED_DATA if keep_default_action else {}), **chosen}
@@ -163,9 +166,7 @@ class SummaryCollector(Callback):
             if isinstance(loss, int | float):
                 return Tensor(float(loss))
             self._is_parse_loss_success = False
-            log.warning(
-                f"For 'SummaryCollector', the network's first output must be a loss, but got {type(loss).__name__}."
-            )
+            log.warning(f"For 'SummaryCollector', the first output must be a loss, but got {type(loss).__name__}.")
         return None
 
     def _get_optimizer(self, facts: InternalCallbackParam) -> Optimizer | None:
@@ -232,10 +233,3 @@ def _checked_choice(choice: dict[str, Any] | None) -> dict[str, Any]:
     sides = landscape.get("create_landscape", {})
     check_entries("SummaryCollector", "`create_landscape`", sides, dict.fromkeys(("train", "result"), (bool,)))
     return chosen
-
-
-def _check_lineage(lineage: dict[str, object] | None) -> None:
-    check_kind("custom_lineage_data", lineage, dict, type(None))
-    for name, value in (lineage or {}).items():
-        check_kind(f"custom_lineage_data -> {name}", name, str)
-        check_kind(f"the value of custom_lineage_data -> {name}", value, int, str, float)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import SporaxTypeError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.train._checks import check_count, check_text, package
@@ -226,8 +226,7 @@ class Track(Callback):
     ) -> None:
         self._trackers = as_trackers(trackers)
         self._every = check_count("Track", "every", every, minimum=1)
-        if parameters is not None and not isinstance(parameters, Mapping):
-            raise SporaxTypeError.must("Track", "parameters", "be a dict by name", type(parameters).__name__)
+        check_type("Track", "parameters", parameters, "a dict by name", Mapping | None)
         if figures is not None and not callable(figures):
             raise SporaxTypeError(f"For 'Track', 'figures' must be a function, but got {type(figures).__name__}.")
         self._parameters = dict(parameters or {})
