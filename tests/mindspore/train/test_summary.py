@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.dataset._sources.tfrecord import content_of, find_records
 from sporax.mindspore.train import History, SummaryCollector, SummaryRecord, summary
@@ -170,11 +171,22 @@ def test_tensors_are_exported(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     with SummaryRecord(str(tmp_path), export_options={"tensor_format": "npy"}) as record:
         record.add_value("tensor", "layer/w", Tensor([[1, 2]]))
+        record.add_value("tensor", "half", Tensor([0.5], ms.bfloat16))
         record.add_value("histogram", "other", Tensor([1]))
         record.record(3)
-    (file,) = tmp_path.glob("export_*/tensor/*")
-    assert file.name == "layer%2Fw_3.npy"
-    assert np.load(file).tolist() == [[1, 2]]
+    files = {file.name: np.load(file).tolist() for file in tmp_path.glob("export_*/tensor/*")}
+    assert files == {"layer%2Fw_3.npy": [[1, 2]], "half_3.npy": [0.5]}
+
+
+def test_a_plan_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setattr(summary.context, "plans_only", lambda: True)
+    directory = str(tmp_path / "run")
+    with SummaryRecord(directory, export_options={"tensor_format": "npy"}) as record:
+        record.add_value("tensor", "w", Tensor([1.0]))
+        record.record(1)
+        assert record.log_dir == directory
+    assert not list(tmp_path.rglob("*.*"))
 
 
 @pytest.mark.usefixtures("tensorboard")

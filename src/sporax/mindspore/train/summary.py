@@ -97,9 +97,9 @@ class SummaryRecord:
 
     @property
     def log_dir(self) -> str:
-        """Path of the file."""
-        # tensorboardX has no public name for it.
-        return str(self._file.event_writer._ev_writer._file_name)
+        """Path of the file; of its directory while a script is planned."""
+        events = getattr(self._file, "event_writer", None)  # tensorboardX has no public name for the path
+        return str(events._ev_writer._file_name if events else self._file.get_logdir())
 
     def set_mode(self, mode: str) -> None:
         """Say what the program does: `record` writes what summary operators have put aside in training only.
@@ -172,6 +172,7 @@ class SummaryRecord:
             self._write_histogram(name, value.astype(np.float64), step)
             if plugin == "tensor" and self._exported is not None:
                 self._exported.mkdir(parents=True, exist_ok=True)
+                value = value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16
                 np.save(self._exported / f"{quote(name, safe='')}_{step}.npy", value)
 
     def _write_histogram(self, name: str, values: np.ndarray[Any, Any], step: int) -> None:

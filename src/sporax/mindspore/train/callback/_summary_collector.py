@@ -73,12 +73,8 @@ class SummaryCollector(Callback):
         export_options: dict[str, Any] | None = None,
     ) -> None:
         self._directory = check_directory("summary_dir", summary_dir)
-        counts = {
-            "collect_freq": collect_freq,
-            "collect_tensor_freq": collect_tensor_freq,
-            "max_file_size": max_file_size,
-        }
-        for name, count in counts.items():
+        limits = {"collect_tensor_freq": collect_tensor_freq, "max_file_size": max_file_size}
+        for name, count in {"collect_freq": collect_freq, **limits}.items():
             if count is not None or name == "collect_freq":
                 check_kind(name, count, int)
             if count is not None and count <= 0:
