@@ -154,7 +154,13 @@ def test_numbers_of_buckets_are_those_of_mindspore(count: int, bins: int) -> Non
 
 @pytest.mark.parametrize(
     ("pixels", "first_and_last"),
-    [(np.uint8([7, 0, 255]), (7, 255)), ([0.0, 0.5, 1.0], (0, 255)), ([-1.0, 0.0, 9.0], (0, 231)), ([3, 3, 3], (0, 0))],
+    [
+        (np.uint8([7, 0, 255]), (7, 255)),
+        ([0.0, 0.5, 1.0], (0, 255)),
+        ([-1.0, 0.0, 9.0], (0, 231)),
+        ([3, 3, 3], (0, 0)),
+        ([float("nan"), 0.5, float("inf")], (0, 255)),
+    ],
 )
 def test_pixels_follow_the_rule_of_mindspore(tmp_path: Path, pixels: Any, first_and_last: tuple[int, int]) -> None:
     pytest.importorskip("tensorboardX")
@@ -165,6 +171,20 @@ def test_pixels_follow_the_rule_of_mindspore(tmp_path: Path, pixels: Any, first_
     (shown,) = (value.image for event in events(tmp_path / "run") for value in event.summary.value)
     image = pillow.open(io.BytesIO(shown.encoded_image_string))
     assert (image.getpixel((0, 0))[0], image.getpixel((2, 0))[0]) == first_and_last
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4, 4), (0, 3, 4, 4), (4,)])
+def test_what_is_no_image_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Any) -> None:
+    pytest.importorskip("tensorboardX")
+    said: list[str] = []
+    monkeypatch.setattr(summary.log, "error", said.append)
+    with SummaryRecord(str(tmp_path / "run")) as record:
+        record.add_value("image", "x", Tensor(np.zeros(shape)))
+        with pytest.raises(ValueError, match=r"'value' must have one element, but got shape \(2,\)"):
+            record.add_value("scalar", "x", Tensor([1.0, 2.0]))
+        record.record(1)
+    assert said == [f"For 'SummaryRecord', 'x' is no image [N, C, H, W] of 1 or 3 channels: {shape}."]
+    assert not [value for event in events(tmp_path / "run") for value in event.summary.value]
 
 
 def test_tensors_are_exported(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -90,9 +89,7 @@ class SummaryRecord:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -121,7 +118,7 @@ class SummaryRecord:
             value: a Tensor.
 
         Raises:
-            SporaxValueError: an unknown plugin, or an empty name.
+            SporaxValueError: an unknown plugin, an empty name, or a scalar of several elements.
             SporaxTypeError: not a Tensor.
             SporaxNotImplementedError: a plugin of MindInsight's.
         """
@@ -132,6 +129,8 @@ class SummaryRecord:
         if not isinstance(name, str) or not name:
             raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
         check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
+        if plugin == "scalar" and value.size != 1:
+            raise SporaxValueError.must("SummaryRecord.add_value", "value", "have one element", f"shape {value.shape}")
         # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.asnumpy()
 
@@ -165,6 +164,9 @@ class SummaryRecord:
         if plugin == "scalar":
             self._writer.add_scalar(name, float(value.mean()), step)
         elif plugin == "image":
+            if value.ndim not in (3, 4) or value.shape[-3] not in (1, 3) or not value.size:
+                log.error(f"For 'SummaryRecord', '{name}' is no image [N, C, H, W] of 1 or 3 channels: {value.shape}.")
+                return
             # A batch of images is shown as a grid.
             show = self._writer.add_images if value.ndim == 4 else self._writer.add_image
             show(name, _pixels(value), step)
@@ -220,7 +222,7 @@ def _pixels(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Bytes of images, by MindSpore's rule: numbers beyond 0…1 are mapped to the range of a byte."""
     if value.dtype == np.uint8:
         return value
-    value = value.astype(np.float32)
+    value = np.nan_to_num(value.astype(np.float32), posinf=1, neginf=0)
     low, high = value.min(), value.max()
     if not 0 <= low <= high <= 1:
         value = (value - low) / (high - low + 1)

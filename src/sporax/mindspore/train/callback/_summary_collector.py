@@ -17,8 +17,7 @@ from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, InternalCallbackParam, RunContext, scalar_loss
 from sporax.mindspore.train.summary import SummaryRecord, export_format, say_left_out
 
-# MindSpore's number, too.
-_FIRST_PARAMETERS = 5
+_FIRST_PARAMETERS = 5  # MindSpore's number, too
 _OF_MINDINSIGHT = tuple(
     "collect_" + what for what in "graph train_lineage eval_lineage dataset_graph landscape".split()
 )
