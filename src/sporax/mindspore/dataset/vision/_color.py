@@ -216,7 +216,7 @@ class Solarize(Elementwise):
             raise type_error("Solarize", "threshold", "one number or two", threshold)
         self._low, self._high = (check_number("Solarize", "threshold", limit, 0, 255) for limit in limits)
         if self._low > self._high:
-            raise SporaxValueError(f"For 'Solarize', threshold must be in order of (min, max), but got {threshold!r}.")
+            raise SporaxValueError(f"For 'Solarize', threshold must be in order of (min, max). Got {threshold!r}.")
 
     def _one(self, value: Array) -> Array:
         check_bytes("Solarize", value)
