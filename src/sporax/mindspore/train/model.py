@@ -428,7 +428,7 @@ class Model:
             if isinstance(value, Tensor) and value.size == 0:
                 raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
             # None stands for an input that is left out.
-            kinds = Tensor | int | float | str | tuple | list | dict | None
+            kinds = (Tensor, int, float, str, tuple, list, dict, type(None))
             check_type("Model.predict", "the inputs", value, "Tensors, numbers or strings", kinds)
         if self._network.training:
             self._network.set_train(False)
