@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -203,7 +204,7 @@ class SummaryRecord:
 
 def say_left_out(where: str, names: list[str]) -> None:
     """Say that what was asked for is written nowhere, since MindInsight alone shows it."""
-    log.warning(f"For '{where}', {names} are not written: graphs, lineage and landscapes are MindInsight's.")
+    warnings.warn(f"For '{where}', {names} are not written: they are MindInsight's.", stacklevel=3)
 
 
 def export_format(export_options: dict[str, str | None] | None) -> str | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore import log
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.optim import Optimizer
@@ -161,7 +161,7 @@ class SummaryCollector(Callback):
             if isinstance(loss, int | float):
                 return Tensor(float(loss))
             self._is_parse_loss_success = False
-            log.warning(f"For 'SummaryCollector', the first output must be a loss, but got {type(loss).__name__}.")
+            warnings.warn(f"For 'SummaryCollector', the first output is no loss: {type(loss).__name__}.", stacklevel=2)
         return None
 
     def _get_optimizer(self, facts: InternalCallbackParam) -> Optimizer | None:
