@@ -311,13 +311,9 @@ class PKSampler(BuiltinSampler):
     """
 
     def __init__(
-        self,
-        num_val: int,
-        num_class: int | None = None,
-        shuffle: bool = False,
-        class_column: str = "label",
+        self, num_val: int, num_class: int | None = None, shuffle: bool = False, class_column: str = "label",
         num_samples: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(num_samples)
         self.num_val = check_int("PKSampler", "num_val", num_val)
         if num_class is not None:

@@ -239,13 +239,10 @@ class BasicTokenizer(Tokenizer):
     """
 
     def __init__(
-        self,
-        lower_case: bool = False,
-        keep_whitespace: bool = False,
-        normalization_form: NormalizeForm = NormalizeForm.NONE,
-        preserve_unused_token: bool = True,
+        self, lower_case: bool = False, keep_whitespace: bool = False,
+        normalization_form: NormalizeForm = NormalizeForm.NONE, preserve_unused_token: bool = True,
         with_offsets: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(with_offsets)
         self._lower = check_bool(self.name, "lower_case", lower_case)
         self._keep_whitespace = check_bool(self.name, "keep_whitespace", keep_whitespace)
