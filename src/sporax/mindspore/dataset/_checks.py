@@ -53,7 +53,7 @@ def _printed(value: object) -> object:
 def range_error(where: str, name: str, interval: str, value: object) -> SporaxValueError:
     """The error for a number outside of an interval, in MindSpore's words."""
     return SporaxValueError(
-        f"For '{where}', Input {name} is not within the required interval of {interval}. Got {value}."
+        f"For '{where}', Input {name and f'{name} '}is not within the required interval of {interval}. Got {value}."
     )
 
 
@@ -84,6 +84,14 @@ def check_number(
     if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
         raise range_error(where, name, f"{'[('[open_low]}{low}, {high}{'])'[open_high]}", value)
     return float(value)
+
+
+def check_factor(where: str, name: str, value: Any) -> float:
+    """A real number >= 0; the error is that of MindSpore's checks without a name."""
+    number = check_number(where, name, value, -float("inf"), float("inf"))
+    if not 0 <= number <= FLOAT32_MAX:
+        raise range_error(where, "", f"[0, {FLOAT32_MAX}]", f"{name} = {value}")
+    return number
 
 
 def check_probability(where: str, name: str, value: object) -> float:

@@ -142,11 +142,12 @@ class Biquad(_Biquad):
 
     def __init__(self, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float) -> None:
         values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
-        numbers = [check_number("Biquad", name, value) for name, value in values.items()]
-        if not numbers[3]:
+        numbers = [check_number("Biquad", name, value) for name, value in values.items() if name != "a0"]
+        check_instance("Biquad", "a0", a0, float, int, takes_bool=False)
+        if not a0 or abs(a0) > FLOAT32_MAX:
             raise range_error("Biquad", "a0", f"[-{FLOAT32_MAX}, 0) and (0, {FLOAT32_MAX}]", a0)
         self._b = (numbers[0], numbers[1], numbers[2])
-        self._a = (numbers[3], numbers[4], numbers[5])
+        self._a = (float(a0), numbers[3], numbers[4])
 
 
 class AllpassBiquad(_Biquad):

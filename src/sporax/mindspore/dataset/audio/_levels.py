@@ -40,10 +40,10 @@ class AmplitudeToDB(WaveTransform):
     ) -> None:
         check_instance("AmplitudeToDB", "stype", stype, ScaleType)
         self._factor = 10.0 if stype is ScaleType.POWER else 20.0
-        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True)
-        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True)
+        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True, types=(int, float))
+        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True, types=(int, float))
         self._offset = self._factor * math.log10(max(self._amin, reference))
-        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True)
+        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True, types=(int, float))
 
     def _of_wave(self, wave: Array) -> Array:
         decibels = self._factor * np.log10(np.maximum(wave, self._amin)) - self._offset
@@ -163,9 +163,10 @@ class MuLawDecoding(OneToOne):
         self._mu = check_int("MuLawDecoding", "quantization_channels", quantization_channels, 1) - 1
 
     def _one(self, value: Array) -> Array:
-        dtype = np.float64 if value.dtype == np.float64 else np.float32
-        squeezed = value / self._mu * 2 - 1.0
-        return (np.sign(squeezed) * (np.exp(np.abs(squeezed) * np.log1p(self._mu)) - 1) / self._mu).astype(dtype)
+        dtype: Any = np.float64 if value.dtype == np.float64 else np.float32
+        scale = dtype(self._mu)
+        squeezed = (value.astype(dtype) / scale * 2 - 1.0).astype(dtype)
+        return (np.sign(squeezed) * np.expm1(np.abs(squeezed) * np.log1p(scale)) / scale).astype(dtype)
 
 
 _LOG_OFFSET = 1e-6
@@ -215,7 +216,10 @@ class MFCC(_Cepstrum):
         count, triangles = check_int("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
         self._spectrogram = MelSpectrogram(sample_rate, **options)
         if count > triangles:
-            raise SporaxValueError(f"For 'MFCC', 'n_mfcc' must be at most n_mels = {triangles}, but got {n_mfcc}.")
+            raise SporaxValueError(
+                f"For 'MFCC', Input n_mels should be greater than or equal to n_mfcc, but got n_mfcc: {n_mfcc} and n_mels: "
+                f"{triangles}."
+            )
         self._accept(dct_type, norm, ("log_mels", log_mels), count, triangles)
 
     def _of_wave(self, wave: Array) -> Array:

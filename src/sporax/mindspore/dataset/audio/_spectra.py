@@ -38,13 +38,19 @@ def melscale_fbanks(
     _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
     _member(where, "norm", norm, NormType)
     _member(where, "mel_type", mel_type, MelType)
+    return _mel_triangles(n_freqs, f_min, f_max, n_mels, sample_rate, norm, mel_type).astype(np.float32)
+
+
+def _mel_triangles(
+    n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: NormType, mel_type: MelType
+) -> Array:
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
     mels = np.linspace(_to_mel(f_min, mel_type), _to_mel(f_max, mel_type), n_mels + 2)
     corners = _to_hertz(mels, mel_type)
     triangles = _triangles(frequencies, corners)
     if norm is NormType.SLANEY:
         triangles *= 2.0 / (corners[2:] - corners[:-2])
-    return triangles.astype(np.float32)
+    return triangles
 
 
 def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
@@ -193,7 +199,8 @@ class Spectrogram(WaveTransform):
             wave = np.pad(wave, [*sides, (half, half)], mode=cast(Any, self._pad_mode))
         if wave.shape[-1] < self._size:
             raise SporaxRuntimeError(
-                f"For '{self.name}', the wave must have at least n_fft = {self._size} samples, but has {wave.shape[-1]}."
+                f"For '{self.name}', {self.name}: n_fft should be more than 0 and less than {wave.shape[-1]}, but got n_fft: "
+                f"{self._size}."
             )
         frames = np.lib.stride_tricks.sliding_window_view(wave, self._size, -1)[..., :: self.hop, :] * self.window
         spectrum = np.fft.rfft(frames) if self._onesided else np.fft.fft(frames)
@@ -216,13 +223,18 @@ class MelScale(WaveTransform):
     ) -> None:  # fmt: skip
         where = "MelScale"
         low = check_number(where, "f_min", f_min, types=(int, float))
-        high = check_int(where, "sample_rate", sample_rate, 1) // 2 if f_max is None else f_max
+        rate = check_int(where, "sample_rate", sample_rate, 1)
+        high = rate // 2 if f_max is None else f_max
         if check_number(where, "f_max", high, 0, open_low=f_max is not None, types=(int, float)) <= low:
             what = "sample_rate // 2 should be greater than f_min when f_max is set to None"
             what = what if f_max is None else "f_max should be greater than f_min"
             raise SporaxValueError(f"For '{where}', {where}: {what}: {high} and {f_min}.")
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
-        self.triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
+        _member(where, "norm", norm, NormType)
+        _member(where, "mel_type", mel_type, MelType)
+        self.triangles = (
+            _mel_triangles(stft, low, high, count, rate, norm, mel_type).astype(np.float32).astype(np.float64)
+        )
 
     def _of_wave(self, wave: Array) -> Array:
         if wave.shape[-2] != len(self.triangles):
@@ -243,6 +255,8 @@ class MelSpectrogram(WaveTransform):
         norm: NormType = NormType.NONE, mel_scale: MelType = MelType.HTK,
     ) -> None:  # fmt: skip
         check_number("MelSpectrogram", "power", power, 0, open_low=True)
+        check_int("MelSpectrogram", "sample_rate", sample_rate, 0)
+        check_number("MelSpectrogram", "f_max", 1 if f_max is None else f_max, 0, types=(int, float))
         shape = (n_fft, win_length, hop_length, pad, window, power, normalized, center, pad_mode, onesided)
         self._spectrogram = Spectrogram(*shape)
         count = n_fft // 2 + 1 if onesided else n_fft
@@ -344,8 +358,12 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
     """The array with a stripe of one number."""
     size = _size(where, value, dim)
     if start + width > size:
+        kind = "time" if dim == -1 else "frequency"
+        what = "'mask_start' should be less than the length of the masked dimension"
+        if width > size:
+            what = f"'{kind}_mask_param' should be less than or equal to the length of {kind} dimension"
         raise SporaxRuntimeError(
-            f"For '{where}', the stripe must end within {size}, but it begins at {start} and is {width} wide."
+            f"For '{where}', {where}: {what}: the stripe is {width} wide from {start} on, of {size}."
         )
     result = value.copy()
     np.moveaxis(result, dim, 0)[start : start + width] = number
