@@ -177,9 +177,9 @@ class Source(Node):
         return self.sampler.order(store.size, run, labels)
 
     def _count(self) -> int:
-        # A sampler's own length saves building the order, which a user's sampler may draw at random.
-        length = getattr(self.sampler, "__len__", None)
-        return super()._count() if length is None else int(length())
+        # What a sampler says itself saves building the order, which a user's sampler may draw at random.
+        stated = self.sampler.stated()
+        return super()._count() if stated is None else stated
 
     def runs_python(self) -> bool:
         return self._python
