@@ -65,16 +65,11 @@ class Dataset(Recorded, Described):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def map(
-        self,
-        operations: Any,
-        input_columns: str | list[str] | None = None,
-        output_columns: str | list[str] | None = None,
-        num_parallel_workers: int | None = None,
-        python_multiprocessing: bool = False,
-        cache: DatasetCache | None = None,
-        callbacks: DSCallback | list[DSCallback] | None = None,
-        **options: Any,
-    ) -> Dataset:
+        self, operations: Any, input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None, num_parallel_workers: int | None = None,
+        python_multiprocessing: bool = False, cache: DatasetCache | None = None,
+        callbacks: DSCallback | list[DSCallback] | None = None, **options: Any,
+    ) -> Dataset:  # fmt: skip
         """Apply operations to some columns of every row.
 
         Args:
@@ -107,17 +102,11 @@ class Dataset(Recorded, Described):
         )
 
     def batch(
-        self,
-        batch_size: int | Callable[[batches.BatchInfo], int],
-        drop_remainder: bool = False,
-        num_parallel_workers: int | None = None,
-        *,
-        per_batch_map: Callable[..., Any] | None = None,
-        input_columns: str | list[str] | None = None,
-        output_columns: str | list[str] | None = None,
-        python_multiprocessing: bool = False,
-        **options: Any,
-    ) -> Dataset:
+        self, batch_size: int | Callable[[batches.BatchInfo], int], drop_remainder: bool = False,
+        num_parallel_workers: int | None = None, *, per_batch_map: Callable[..., Any] | None = None,
+        input_columns: str | list[str] | None = None, output_columns: str | list[str] | None = None,
+        python_multiprocessing: bool = False, **options: Any,
+    ) -> Dataset:  # fmt: skip
         """Collate runs of rows; every column gets a leading batch dimension.
 
         Args:
@@ -199,15 +188,10 @@ class Dataset(Recorded, Described):
         return self._then("PaddedBatchDataset", node)
 
     def bucket_batch_by_length(
-        self,
-        column_names: str | list[str],
-        bucket_boundaries: list[int],
-        bucket_batch_sizes: list[int],
-        element_length_function: Callable[..., int] | None = None,
-        pad_info: dict[str, Any] | None = None,
-        pad_to_bucket_boundary: bool = False,
-        drop_remainder: bool = False,
-    ) -> Dataset:
+        self, column_names: str | list[str], bucket_boundaries: list[int], bucket_batch_sizes: list[int],
+        element_length_function: Callable[..., int] | None = None, pad_info: dict[str, Any] | None = None,
+        pad_to_bucket_boundary: bool = False, drop_remainder: bool = False,
+    ) -> Dataset:  # fmt: skip
         """Batch rows of similar length together.
 
         Args:

@@ -83,13 +83,9 @@ class Vocab:
 
     @classmethod
     def from_file(
-        cls,
-        file_path: str,
-        delimiter: str = "",
-        vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None,
-        special_first: bool = True,
-    ) -> Vocab:
+        cls, file_path: str, delimiter: str = "", vocab_size: int | None = None,
+        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+    ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a file, one per line; with `delimiter`, each line up to it.
 
         Raises:
@@ -109,14 +105,10 @@ class Vocab:
 
     @classmethod
     def from_dataset(
-        cls,
-        dataset: Dataset,
-        columns: str | list[str] | None = None,
-        freq_range: tuple[int | None, int | None] | None = None,
-        top_k: int | None = None,
-        special_tokens: Iterable[str] | None = None,
-        special_first: bool = True,
-    ) -> Vocab:
+        cls, dataset: Dataset, columns: str | list[str] | None = None,
+        freq_range: tuple[int | None, int | None] | None = None, top_k: int | None = None,
+        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+    ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a dataset, the most frequent first (equally frequent ones by the alphabet).
 
         Args:

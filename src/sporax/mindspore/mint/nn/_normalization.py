@@ -125,14 +125,9 @@ class _BatchNorm(Cell):
     num_batches_tracked: Any
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: DType | None = None,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         name = type(self).__name__
         self.num_features = argument.positive_int(name, "num_features", num_features)
@@ -229,15 +224,9 @@ class SyncBatchNorm(_BatchNorm):
     ranks = (2, 3, 4, 5)
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: str | None = None,
-        dtype: DType | None = None,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, process_group: str | None = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
         check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
         self.process_group = process_group
