@@ -176,7 +176,7 @@ class Program:
 
     `arguments` may name `{data}` and `{folder}`; `config` replaces entries of a YAML file of the program, by which the program
     gets the path of a changed copy as `{config}`; `on_eight` are further arguments where there are eight devices; `settings`
-    change arguments of the program's classes that it holds in its source; `copies` is how often ranks repeat a sample, 1 where
+    change arguments of the program's classes that it holds in its source; `package` is a checkout that it imports; `copies` is how often ranks repeat a sample, 1 where
     all devices share the data of one; `why` says what of the wheel or of eight devices cannot be.
     """
 
@@ -190,6 +190,7 @@ class Program:
     entries: dict[str, Any] = field(default_factory=dict)
     entries_on_eight: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    package: str = ""
     copies: int = 8
     why: str = ""
 
@@ -204,10 +205,17 @@ IN_THREE_STEPS = {
     "lr_schedule": {"learning_rate": 1e-2, "warmup_ratio": 0.0},
     "parallel_config": {"data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "micro_batch_num": 1},
     "use_parallel": False,
-    "optimizer": {"type": "AdamWeightDecay", "learning_rate": 1e-2},
+    "optimizer": {"learning_rate": 1e-2},
+    "runner_wrapper": {"scale_sense": {"loss_scale_value": 1024}},
 }
 NO_DROPOUT = {"hidden_dropout_rate": 0.0, "attention_dropout_rate": 0.0}
 MINDFORMER = "--config {config} --run_mode train --train_dataset_dir {data}/made.mindrecord"
+PANGU = (
+    "--mode self_define --run_type train --distribute false --data_url {data} --seq_length 16 --vocab_size 64 --embedding_size 32 "
+    "--num_layers 2 --num_heads 4 --per_batch_size 4 --param_init_type fp32 --epoch_size 1 --sink_size 1 --full_batch 1 "
+    "--start_lr 1e-2 --warmup_step 1 --op_level_model_parallel_num 1 --word_emb_dp 1 --eod_id 9 --optimizer_shard 0"
+)
+SCALE_1024 = {"mindspore.nn.wrap.loss_scale:DynamicLossScaleUpdateCell": {"loss_scale_value": 1024}}
 PROGRAMS = {
     "lenet": Program(
         "models",
@@ -345,6 +353,30 @@ PROGRAMS = {
         },
         why="the wheel has no `parallel._transformer`",
     ),
+    "pangu_alpha": Program(
+        "models",
+        "official/nlp/Pangu_alpha",
+        "train.py",
+        tokens,
+        PANGU,
+        "--distribute true --op_level_model_parallel_num 4 --per_batch_size 2",
+        settings=SCALE_1024,
+        package="mindformers",
+        copies=1,
+        why="layers in float16",
+    ),
+    "pangu_alpha_stages": Program(
+        "models",
+        "official/nlp/Pangu_alpha",
+        "train.py",
+        tokens,
+        PANGU,
+        "--distribute true --op_level_model_parallel_num 2 --per_batch_size 1 --stage_num 2 --micro_size 2 --word_emb_dp 0",
+        settings=SCALE_1024,
+        package="mindformers",
+        copies=1,
+        why="layers in float16",
+    ),
     "deepfm": Program(
         "models",
         "official/recommend/DeepFM",
@@ -391,19 +423,17 @@ PROGRAMS = {
                 ],
             },
         },
-        why="on eight: its step gives four losses as a vector, which ranks of one process cannot give",
     ),
     "mindface": Program(
         "mindface",
         "mindface/recognition",
         "train.py",
         faces,
-        "--config {config} --device_target Ascend --device_num 1",
-        "--device_num 8",
-        "configs/train_config_casia.yaml",
-        {"data_url": "{data}/faces", "num_classes": 16, "epochs": 1, "train_url": "out", "num_features": 64}
-        | {"backbone": "mobilefacenet", "batch_size": 4},
-        why="this commit (bf860c5) lacks its own module models.partialFC",
+        "--config {config} --device_target Ascend --batch_size 4",
+        "",
+        "configs/train_config_casia_mobile.yaml",
+        {"data_dir": "{data}", "top_dir_name": "faces", "num_classes": 16, "epochs": 1, "train_dir": "out"}
+        | {"amp_level": "O0", "loss_scale": 1.0, "learning_rate": 0.01},
     ),
     "mindocr_crnn": Program(
         "mindocr",
@@ -428,7 +458,6 @@ PROGRAMS = {
                 "loader": {"batch_size": 4, "shuffle": False, "num_workers": 1},
             },
         },
-        why="stops at a check of its own configuration",
     ),
     "mindocr_dbnet": Program(
         "mindocr",
@@ -482,7 +511,6 @@ PROGRAMS = {
         | {"model": {"model_config": SMALL | {"num_heads": 4, "multiple_of": 16, "checkpoint_name_or_path": ""}}},
         {"runner_config": {"batch_size": 2}, "parallel_config": {"data_parallel": 2, "model_parallel": 4}},
         copies=1,
-        why="with `nn.AdamWeightDecay`: mindformers' subclass, which makes its state without the base's constructor, fails",
     ),
     "mindformers_llama_stages": Program(
         "mindformers",
@@ -497,7 +525,6 @@ PROGRAMS = {
         {"runner_config": {"batch_size": 1}}
         | {"parallel_config": {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "micro_batch_num": 2}},
         copies=1,
-        why="on eight: Gather with table and indices sharded in a pipeline is not supported",
     ),
     "mindformers_gpt2": Program(
         "mindformers",
@@ -515,6 +542,6 @@ PROGRAMS = {
             "parallel_config": {"data_parallel": 4, "model_parallel": 2},
         },
         copies=1,
-        why="every step overflows: loss scale 2**32 of its configuration, float16 of its layers",
+        why="in auto_parallel on eight; its head and loss compute in float16",
     ),
 }

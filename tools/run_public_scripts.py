@@ -78,6 +78,8 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
         *script,
     ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    if package := PROGRAMS[name].package:
+        environment["PYTHONPATH"] = os.pathsep.join([str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")])
     environment.setdefault("RANK_SIZE", "8" if run == "eight" else "1")
     with (place / "output.txt").open("w") as output:
         try:
