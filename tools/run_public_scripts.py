@@ -79,7 +79,9 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
     if package := PROGRAMS[name].package:
-        environment["PYTHONPATH"] = os.pathsep.join([str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")]
+        )
     environment.setdefault("RANK_SIZE", "8" if run == "eight" else "1")
     with (place / "output.txt").open("w") as output:
         try:

@@ -205,7 +205,9 @@ def test_derived_classes_may_make_the_state_themselves(kind):
         expected((Tensor(slope.astype(np.float32)),))
     assert half.dtype == ms.float16
     # The square of the small slope is zero in float16.
-    for mine, other in zip((*optimizer.moments1, *optimizer.moments2), (*expected.moments1, *expected.moments2), strict=True):
+    for mine, other in zip(
+        (*optimizer.moments1, *optimizer.moments2), (*expected.moments1, *expected.moments2), strict=True
+    ):
         np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-6)
     np.testing.assert_allclose(half.asnumpy(), single.asnumpy(), rtol=2e-3)
     names = ["global_step", "learning_rate", "w", "adam_m.w", "adam_v.w"]
