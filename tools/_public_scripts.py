@@ -111,9 +111,14 @@ def translations(folder: Path, copies: int) -> None:
     records(folder / "made_16_00", copies, **columns)
 
 
-def tokens(folder: Path, copies: int, length: int = 17, words: int = 60, rows: int = 12) -> None:
+def tokens(folder: Path, copies: int, first: int = 0) -> None:
     """Running text, for language models."""
-    records(folder / "made.mindrecord", copies, input_ids=drawn(rows, length, high=words))
+    records(folder / "made.mindrecord", copies, input_ids=drawn(12, 17, high=60, low=first))
+
+
+def words_alone(folder: Path, copies: int) -> None:
+    """Running text without padding or ends of documents: parts of a batch have equally many words that count."""
+    tokens(folder, copies, 10)
 
 
 def masked_tokens(folder: Path, copies: int) -> None:
@@ -176,8 +181,9 @@ class Program:
 
     `arguments` may name `{data}` and `{folder}`; `config` replaces entries of a YAML file of the program, by which the program
     gets the path of a changed copy as `{config}`; `on_eight` are further arguments where there are eight devices; `settings`
-    change arguments of the program's classes that it holds in its source; `package` is a checkout that it imports; `copies` is how often ranks repeat a sample, 1 where
-    all devices share the data of one; `why` says what of the wheel or of eight devices cannot be.
+    change arguments of the program's classes that it holds in its source; `package` is a checkout that it imports; `copies` is
+    how often ranks repeat a sample, 1 where all devices share the data of one; `why` says what of the wheel or of eight devices
+    cannot be.
     """
 
     source: str
@@ -211,9 +217,10 @@ IN_THREE_STEPS = {
 NO_DROPOUT = {"hidden_dropout_rate": 0.0, "attention_dropout_rate": 0.0}
 MINDFORMER = "--config {config} --run_mode train --train_dataset_dir {data}/made.mindrecord"
 PANGU = (
-    "--mode self_define --run_type train --distribute false --data_url {data} --seq_length 16 --vocab_size 64 --embedding_size 32 "
-    "--num_layers 2 --num_heads 4 --per_batch_size 4 --param_init_type fp32 --epoch_size 1 --sink_size 1 --full_batch 1 "
-    "--start_lr 1e-2 --warmup_step 1 --op_level_model_parallel_num 1 --word_emb_dp 1 --eod_id 9 --optimizer_shard 0"
+    "--mode self_define --run_type train --distribute false --data_url {data} --seq_length 16 --vocab_size 64 "
+    "--embedding_size 32 --num_layers 2 --num_heads 4 --per_batch_size 4 --param_init_type fp32 --epoch_size 1 "
+    "--sink_size 1 --full_batch 1 --start_lr 1e-2 --warmup_step 1 --op_level_model_parallel_num 1 --word_emb_dp 1 "
+    "--eod_id 9 --optimizer_shard 0"
 )
 SCALE_1024 = {"mindspore.nn.wrap.loss_scale:DynamicLossScaleUpdateCell": {"loss_scale_value": 1024}}
 PROGRAMS = {
@@ -357,7 +364,7 @@ PROGRAMS = {
         "models",
         "official/nlp/Pangu_alpha",
         "train.py",
-        tokens,
+        words_alone,
         PANGU,
         "--distribute true --op_level_model_parallel_num 4 --per_batch_size 2",
         settings=SCALE_1024,
@@ -369,7 +376,7 @@ PROGRAMS = {
         "models",
         "official/nlp/Pangu_alpha",
         "train.py",
-        tokens,
+        words_alone,
         PANGU,
         "--distribute true --op_level_model_parallel_num 2 --per_batch_size 1 --stage_num 2 --micro_size 2 --word_emb_dp 0",
         settings=SCALE_1024,
@@ -503,7 +510,7 @@ PROGRAMS = {
         "mindformers",
         "",
         "run_mindformer.py",
-        tokens,
+        words_alone,
         MINDFORMER,
         "--use_parallel True",
         "configs/llama/run_llama_7b.yaml",
@@ -516,7 +523,7 @@ PROGRAMS = {
         "mindformers",
         "",
         "run_mindformer.py",
-        tokens,
+        words_alone,
         MINDFORMER,
         "--use_parallel True",
         "configs/llama/run_llama_7b.yaml",

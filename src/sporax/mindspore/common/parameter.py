@@ -118,7 +118,7 @@ class Parameter(Tensor):
         """Where a lazy Parameter had its values from; see `train._stored.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
         self.requires_aggr, self.cache_shape = True, ()
-        """MindSpore's marks for federated learning and caches of rows: nothing reads them, optimizers hand them to their state."""
+        """MindSpore's marks for federated learning and caches of rows: nothing reads them, optimizers hand them on."""
         self.gradient_sum: Parameter | None = None
         self.moved_here = False
         """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
@@ -449,9 +449,7 @@ class ParameterTuple(tuple[Parameter, ...]):
         return super().__new__(cls, parameters)
 
     def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
-        """Clones of all Parameters, named ``prefix.name``. As in MindSpore, what a pipeline sums over its micro batches is added to
-        clones named ``accu_grads``.
-        """
+        """Clones of all Parameters, named ``prefix.name``. As in MindSpore, pipelines add gradients to ``accu_grads``."""
         clones = ParameterTuple(_renamed(parameter.clone(init), f"{prefix}.{parameter.name}") for parameter in self)
         if prefix == "accu_grads":
             for parameter, clone in zip(self, clones, strict=True):

@@ -8,7 +8,8 @@ Method: a step runs as a program of all ranks (`sporax.runtime.ranks.joint_array
 the copies of all of them. The batch is divided into as many parts as there are ranks. Each rank computes gradients from its
 part, and collectives combine them. What leaves the step is one value where all ranks have the same
 (`sporax.lowering.passes.varying`); where they differ it is the mean of a number, or of what is made of numbers alone, and the
-rows of all ranks of what has a row for each sample. Gradients that are not combined yet stay different on each rank, as arrays of an axis of their own (`is_own`).
+rows of all ranks of what has a row for each sample. Gradients that are not combined yet stay different on each rank, as arrays
+of an axis of their own (`is_own`).
 
 Which programs these are is found out by tracing: one that computes gradients of weights, or exchanges data, stops its first
 trace (`need`) and is traced again with the part of one rank. All others, such as evaluations, take whole batches. So do those

@@ -246,18 +246,19 @@ class Optimizer(OptimizerHelpers, Cell):
         setattr(self, name, value)
         return len(self.rates) - 1
 
-    def add_slot(self, slot: str, value: Any = 0.0, prefix: str | None = None) -> None:
+    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".", prefix: str = "") -> None:
         """Make one state array per Parameter, named ``slot.parameter``.
 
         Args:
             slot: attribute for the state.
             value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array, or what
                 `initializer` gives.
-            prefix: in place of ``slot.`` in the names.
+            joint: what is between both names.
+            prefix: in place of the attribute in the names.
         """
 
         def make(parameter: Parameter) -> Parameter:
-            name = f"{prefix or slot + '.'}{parameter.name}"
+            name = f"{prefix or slot}{joint}{parameter.name}"
             made = value(parameter) if callable(value) else initializer(value, parameter.shape, parameter.dtype)
             # A lazy Parameter's state is lazy, too.
             with no_init_parameters() if parameter.has_init else nullcontext():

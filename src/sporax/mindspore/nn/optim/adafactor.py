@@ -99,15 +99,11 @@ class AdaFactor(Optimizer):
         if self.beta1:
             self.add_slot("exp_avg", lambda p: zeros(p.shape, p))
         # Matrices keep row and column means, vectors all squares; the others have size 1.
-        self.add_slot("exp_avg_sq", lambda p: zeros((1,) if p.ndim > 1 else p.shape, p), prefix="exp_avg_sq_")
+        self.add_slot("exp_avg_sq", lambda p: zeros((1,) if p.ndim > 1 else p.shape, p), joint="_")
         self.add_slot(
-            "exp_avg_sq_col",
-            lambda p: zeros(p.shape[:-2] + p.shape[-1:] if p.ndim > 1 else (1,), p),
-            prefix="exp_avg_sq_col_",
+            "exp_avg_sq_col", lambda p: zeros(p.shape[:-2] + p.shape[-1:] if p.ndim > 1 else (1,), p), joint="_"
         )
-        self.add_slot(
-            "exp_avg_sq_row", lambda p: zeros(p.shape[:-1] if p.ndim > 1 else (1,), p), prefix="exp_avg_sq_row_"
-        )
+        self.add_slot("exp_avg_sq_row", lambda p: zeros(p.shape[:-1] if p.ndim > 1 else (1,), p), joint="_")
 
     def prepare(self) -> Any:
         """Count the step; gives the relative rate (or None) and the decay of the second moment."""

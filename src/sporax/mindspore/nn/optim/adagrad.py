@@ -181,9 +181,9 @@ class RMSProp(Optimizer):
         self.centered = argument.boolean("RMSProp", "centered", centered)
         if centered:
             self.slots = (*RMSProp.slots, "mg")
-            self.add_slot("mg", prefix="mean_grad.")
+            self.add_slot("mg", prefix="mean_grad")
         # 1 as in MindSpore: the first steps are small ones.
-        self.add_slot("ms", 1.0, "mean_square.")
+        self.add_slot("ms", 1.0, prefix="mean_square")
         self.add_slot("moment")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:

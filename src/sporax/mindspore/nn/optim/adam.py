@@ -209,8 +209,8 @@ class AdamWeightDecay(Optimizer):
         super().__init__(learning_rate, params, weight_decay)
         check_betas("AdamWeightDecay", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.add_slot("moments1", prefix="adam_m.")
-        self.add_slot("moments2", prefix="adam_v.")
+        self.add_slot("moments1", prefix="adam_m")
+        self.add_slot("moments2", prefix="adam_v")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
@@ -318,8 +318,8 @@ class Lamb(Optimizer):
         check_betas("Lamb", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
         self.rest1, self.rest2 = complement(beta1), complement(beta2)
-        self.add_slot("moments1", prefix="lamb_m.")
-        self.add_slot("moments2", prefix="lamb_v.")
+        self.add_slot("moments1", prefix="lamb_m")
+        self.add_slot("moments2", prefix="lamb_v")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""

@@ -166,9 +166,9 @@ class ASGD(Optimizer):
         self.alpha = argument.exactly_float("ASGD", "alpha", alpha, -math.inf, math.inf)
         self.t0 = argument.exactly_float("ASGD", "t0", t0, -math.inf, math.inf)
         # Scalars for each Parameter, as in MindSpore's checkpoints.
-        self.add_slot("mu", lambda _: jnp.ones((), jnp.float32), prefix="mu_")
-        self.add_slot("eta", lambda _: jnp.zeros((), jnp.float32), prefix="eta_")
-        self.add_slot("ax", prefix="ax_.")
+        self.add_slot("mu", lambda _: jnp.ones((), jnp.float32), joint="_")
+        self.add_slot("eta", lambda _: jnp.zeros((), jnp.float32), joint="_")
+        self.add_slot("ax", prefix="ax_")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
