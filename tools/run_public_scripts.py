@@ -107,11 +107,12 @@ def steps(weights: dict[str, np.ndarray]) -> int:
 
 
 def difference(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float | None:
-    """Largest difference of a weight, relative to the largest value of it; None where weights or steps are others."""
+    """Largest difference of a weight, relative to its largest value; None where weights or steps are others, or not finite."""
     if not steps(mine) or mine.keys() != other.keys() or steps(mine) != steps(other):
         return None
     pairs = [(mine[name].astype(np.float64), other[name].astype(np.float64)) for name in mine]
-    return float(f"{max(relative(a, b) for a, b in pairs if b.any()):.1e}")
+    largest = np.max([relative(a, b) for a, b in pairs if b.any()])
+    return float(f"{largest:.1e}") if np.isfinite(largest) else None
 
 
 def last_error(folder: Path) -> str:
