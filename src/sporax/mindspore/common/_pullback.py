@@ -267,6 +267,9 @@ class Pullback:
             hooks = getattr(weight, "gradient_hooks", None)
             if hooks is not None:
                 by_weight[weight] = hooks.run(by_weight[weight])
+            if weight.gradient_sum is not None and frames.compiling() and context.snapshot().pipeline_stages > 1:
+                total, gradient = weight.gradient_sum, by_weight[weight].array
+                frames.write(total, total.array + gradient.astype(total.array.dtype))
         return inputs, by_weight
 
     def _of_slopes(self, cotangents: Any) -> dict[int, jax.Array]:

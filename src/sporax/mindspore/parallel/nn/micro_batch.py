@@ -224,7 +224,7 @@ def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None)
 
 class PipelineGradReducer(Cell):
     """Divides the gradients that were summed over micro batches. Same as MindSpore, which sums them in Parameters
-    ``accu_grads.…`` on the way; here the gradient of a `PipelineCell` is that sum already, so there are none.
+    ``accu_grads.…`` on the way; here the gradient of a `PipelineCell` is that sum already, so this needs none.
 
     Args:
         parameters: the Parameters that are trained, in the order of the gradients.
