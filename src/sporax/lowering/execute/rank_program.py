@@ -29,7 +29,14 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.local_task import HOST_CALLS, DevicePosition, LocalTask, call_once
+from sporax.lowering.execute.local_task import (
+    HOST_CALLS,
+    DevicePosition,
+    LocalTask,
+    call_once,
+    first_of_processes,
+    sent_from_first,
+)
 from sporax.lowering.execute.redistribute import apply_redistribution, permute
 from sporax.lowering.ingest.constraints import COLLECTIVES, SHARD_MAP, named_axes
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -174,6 +181,7 @@ class _Runner:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
         values: Values = {}
+        called: dict[int, Array] = {}
         for argument, placement, array in zip(graph.inputs, plan.inputs, inputs, strict=True):
             values[argument.tensor] = {placement: array}
         self._transfer(self.transfers.at_start, values)
@@ -189,12 +197,21 @@ class _Runner:
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
                 for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
             ]
+            once = self._calls_once(operator.name)
+            if once:
+                operands = [
+                    called.get(tensor, array) for tensor, array in zip(operator.operands, operands, strict=True)
+                ]
             if number in self.order:
                 delay = self.order[number]
                 late = values[delay.term][delay.placement]
                 operands[delay.operand] = late_copy(operands[delay.operand], late)
             with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
                 results = self._operator(number, equation, planned, operands)
+            if once:
+                is_alone = len(first_of_processes(plan.mesh.ranks)) == 1
+                called.update(zip(operator.results, results, strict=True) if is_alone else ())
+                results = sent_from_first(results, self.axis_names)
             for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
                 values[tensor] = {placement: array}
             self._transfer(self.transfers.after[number], values)
@@ -204,6 +221,10 @@ class _Runner:
             jnp.asarray(self.step.literal_outputs[position]) if tensor == LITERAL else values[tensor][placement]
             for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True))
         ]
+
+    def _calls_once(self, name: str) -> bool:
+        """Whether an operator calls the host for all devices."""
+        return name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1
 
     def slice_of(self, array: Array, placement: Placement) -> Array:
         """This rank's slice of an array that every rank has whole."""
@@ -237,7 +258,7 @@ class _Runner:
         if self.island is not None and operation.name in NAMING:
             shapes = [spec.shape for spec in operation.results]
             return self.island.run(equation.primitive, equation.params, operands, shapes)
-        if operation.name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
+        if self._calls_once(operation.name):
             return call_once(task, self.axis_names, operands)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
