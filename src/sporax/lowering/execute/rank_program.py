@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 
-from sporax.ir.graph import IDENTITIES, LITERAL
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
@@ -197,21 +197,12 @@ class _Runner:
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
                 for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
             ]
-            once = self._calls_once(operator.name)
-            if once:
-                operands = [
-                    called.get(tensor, array) for tensor, array in zip(operator.operands, operands, strict=True)
-                ]
             if number in self.order:
                 delay = self.order[number]
                 late = values[delay.term][delay.placement]
                 operands[delay.operand] = late_copy(operands[delay.operand], late)
             with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
-                results = self._operator(number, equation, planned, operands)
-            if once:
-                is_alone = len(first_of_processes(plan.mesh.ranks)) == 1
-                called.update(zip(operator.results, results, strict=True) if is_alone else ())
-                results = sent_from_first(results, self.axis_names)
+                results = self._operator(number, equation, planned, operands, called)
             for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
                 values[tensor] = {placement: array}
             self._transfer(self.transfers.after[number], values)
@@ -221,10 +212,6 @@ class _Runner:
             jnp.asarray(self.step.literal_outputs[position]) if tensor == LITERAL else values[tensor][placement]
             for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True))
         ]
-
-    def _calls_once(self, name: str) -> bool:
-        """Whether an operator calls the host for all devices."""
-        return name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1
 
     def slice_of(self, array: Array, placement: Placement) -> Array:
         """This rank's slice of an array that every rank has whole."""
@@ -239,7 +226,12 @@ class _Runner:
     # ---------------------------------------------------------------------------------------------------- operators
 
     def _operator(
-        self, number: int, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]
+        self,
+        number: int,
+        equation: Equation,
+        planned: OperatorPlan,
+        operands: Sequence[Array],
+        called: dict[int, Array],
     ) -> Sequence[Array]:
         # A mark has done its work in the plan; only a weight's mark asks for something to be run.
         if equation.primitive is mark_p:
@@ -258,11 +250,21 @@ class _Runner:
         if self.island is not None and operation.name in NAMING:
             shapes = [spec.shape for spec in operation.results]
             return self.island.run(equation.primitive, equation.params, operands, shapes)
-        if self._calls_once(operation.name):
-            return call_once(task, self.axis_names, operands)
+        if operation.name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
+            return self._call_once(task, self.step.graph.operators[number], operands, called)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)
+
+    def _call_once(
+        self, task: LocalTask, operator: Operator, operands: Sequence[Array], called: dict[int, Array]
+    ) -> list[Array]:
+        """A callback; it reads what others have `called` from the first device, to which nothing need be sent."""
+        own = [called.get(tensor, array) for tensor, array in zip(operator.operands, operands, strict=True)]
+        results = call_once(task, self.axis_names, own)
+        if len(first_of_processes(task.mesh.ranks)) == 1:
+            called.update(zip(operator.results, results, strict=True))
+        return sent_from_first(results, self.axis_names)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms, self.island)

@@ -22,6 +22,8 @@ WITH_BODIES = frozenset(
     "custom_vjp_call_jaxpr".split()
 )
 """Primitives whose bodies are equations of the same program."""
+_OF_TYPES = frozenset(name for name in WITH_BODIES if not name.startswith("custom"))
+"""Those whose bodies are traced for operands of one type."""
 
 
 def typed_again(program: ClosedJaxpr, *values: Any) -> Any:
@@ -39,12 +41,12 @@ def typed_again(program: ClosedJaxpr, *values: Any) -> Any:
         operands = [atom.val if isinstance(atom, Literal) else known[atom] for atom in eqn.invars]
         place, types = place_of(eqn), zip(map(aval_of, eqn.invars), map(jax.typeof, operands), strict=True)
         changed = {(place, old.shape, old.sharding): new.sharding for old, new in types if _type(old) != _type(new)}
-        if changed and eqn.primitive.name in WITH_BODIES and not eqn.primitive.name.startswith("custom"):
+        if changed and eqn.primitive.name in _OF_TYPES:
             raise ValueError(f"The body of {eqn.primitive.name} reads other types than {list(changed.values())}.")
         if runs_backward(eqn):
             told = {name: value for name, value in eqn.params.items() if isinstance(value, NamedSharding)}
-            keys = {name: (place, aval_of(eqn.outvars[0]).shape, value) for name, value in told.items()}
-            eqn = eqn.replace(params={**eqn.params, **{name: moved.get(key, key[-1]) for name, key in keys.items()}})
+            new = {name: moved.get((place, aval_of(eqn.outvars[0]).shape, old), old) for name, old in told.items()}
+            eqn = eqn.replace(params={**eqn.params, **new})
         else:
             moved |= changed
         operand_vars = [Var(atom.aval) for atom in eqn.invars]
