@@ -290,12 +290,7 @@ class _Runner:
             return results[:num_carry], results[num_carry:]
 
         carry, ys = jax.lax.scan(
-            step,
-            list(init),
-            list(xs),
-            length=params["length"],
-            reverse=params["reverse"],
-            unroll=params["unroll"],
+            step, list(init), list(xs), length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
         )
         return [*carry, *ys]
 
