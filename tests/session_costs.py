@@ -31,7 +31,7 @@ LEAST = 5.0
 
 SLOW_TESTS = MEASURED.with_name("slow_tests.txt")
 """Where the tests that are slow are written."""
-SLOW = 0.25
+SLOW = 0.12
 """CPU seconds from which a test is slow."""
 
 

@@ -225,6 +225,7 @@ _TABLE = (
         "MS_COMM_COMPILER_OPT", PLAN, ValueKind("-1 or a positive number of operators", int, ("many", "1.5"))
     ),
     # ------------------------------------------------------------------------------------------------ the process
+    EnvironmentVariable("MS_INDEPENDENT_DATASET", RUNTIME, TEXT, ""),
     EnvironmentVariable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERBOSE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERIFY_STEPS", RUNTIME, integer(0), 0),

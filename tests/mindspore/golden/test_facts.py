@@ -76,7 +76,7 @@ def cases():
                 yield pytest.param(topic, case, id=f"{topic}-{number}")
 
 
-@pytest.mark.sampled(900)
+@pytest.mark.sampled(600)
 @pytest.mark.parametrize(("topic", "case"), list(cases()))
 def test_fact(topic, case):
     ms.set_context(mode=ms.GRAPH_MODE if TOPICS[topic].in_graph_mode else ms.PYNATIVE_MODE)

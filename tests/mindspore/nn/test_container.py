@@ -59,7 +59,7 @@ def test_inserting_renames_parameters():
 
 
 def test_only_cells_are_taken():
-    with pytest.raises(SporaxTypeError, match=r"'args\[0\]' must be a Cell. Got int"):
+    with pytest.raises(SporaxTypeError, match=r"'args\[0\]' must be a Cell, but got int"):
         nn.SequentialCell(3)
     with pytest.raises(SporaxTypeError, match="must be a Cell"):
         nn.CellList([nn.ReLU(), 3])

@@ -97,14 +97,14 @@ def test_table_and_update_on_the_host(optimizer):
 def rewritten_programs(monkeypatch):
     """The programs that steps are compiled from, after all passes."""
     programs = []
-    original = pass_order.passed
+    original = pass_order.run_rewrites
 
-    def passed(*args, **settings):
+    def run_rewrites(*args, **settings):
         result = original(*args, **settings)
         programs.append(result[0])
         return result
 
-    monkeypatch.setattr(pass_order, "passed", passed)
+    monkeypatch.setattr(pass_order, "run_rewrites", run_rewrites)
     return programs
 
 

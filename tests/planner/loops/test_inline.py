@@ -70,7 +70,8 @@ def test_spans_name_what_a_loop_reads_and_stacks():
         "dot_general",
         "tanh",
     ]
-    assert [names[number] for number in span.enter] == ["loop_slice"]  # what is carried is another value in every round
+    # What is carried is another value in every round.
+    assert [names[number] for number in span.enter] == ["loop_slice"]
     assert [names[number] for number in span.leave] == ["loop_stack"]
     assert list(spans(product())) == []
 

@@ -58,7 +58,7 @@ def makes_sense(sample, rule, assignment):
     return True
 
 
-@pytest.mark.sampled(100)
+@pytest.mark.sampled(70)
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_run_in_blocks(name, number):
     sample = example(name, *SAMPLES[name][number])

@@ -107,7 +107,8 @@ def test_differences_of_two_plans():
     assert "variable w0" in text
     assert "dot_general" in text
     assert len(diff(GRAPH, PLAN, whole, every=True).splitlines()) > len(text.splitlines())
-    other = ilp(GRAPH, DeviceMatrix((8,)), MODEL, SearchOptions()).plan
+    line = DeviceMatrix((8,))
+    other = ilp(GRAPH, line, Roofline(MODEL.profile, link_costs(MODEL.profile, line)), SearchOptions()).plan
     with pytest.raises(SporaxValueError, match="must be of one mesh"):
         diff(GRAPH, PLAN, other)
 

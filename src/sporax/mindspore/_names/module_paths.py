@@ -76,7 +76,7 @@ _PATHS_OF = {
         nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
         nn.layer.rnn_cells nn.layer.rnns nn.layer.thor_layer nn.layer.timedistributed nn.layer.transformer
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
-        nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
+        nn.optim.ada_grad nn.optim.lamb nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
     "sporax.mindspore.boost": """
         boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation boost.grad_freeze

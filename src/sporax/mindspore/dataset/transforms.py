@@ -116,7 +116,9 @@ class OneHot(OneToOne):
         if not value.size:
             raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
-            raise SporaxRuntimeError(f"For 'OneHot', labels must have the shape (), (n,) or (n, 1). Got {value.shape}.")
+            raise SporaxRuntimeError(
+                f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
+            )
         # (n, 1) becomes (n,), which compares against all classes at once.
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):

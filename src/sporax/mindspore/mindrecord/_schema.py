@@ -194,7 +194,9 @@ def parse_schema(content: object, description: str | None = None) -> Schema:
 
 def _field(name: object, entry: object) -> Field:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise MRMInvalidSchemaError(f"For 'add_schema', a field's name must be letters, digits and '_'. Got {name!r}.")
+        raise MRMInvalidSchemaError(
+            f"For 'add_schema', a field's name must be letters, digits and '_', but got {name!r}."
+        )
     if not isinstance(entry, dict) or "type" not in entry or not set(entry) <= {"type", "shape"}:
         raise MRMInvalidSchemaError(
             f"For 'add_schema', field {name!r} must be a dict with 'type' and perhaps 'shape', but got {entry!r}."
@@ -203,7 +205,9 @@ def _field(name: object, entry: object) -> Field:
     # Arrays hold numbers only: strings and bytes have no fixed size.
     allowed = _SCALARS if "shape" not in entry else NUMBERS
     if kind not in allowed:
-        raise MRMInvalidSchemaError(f"For 'add_schema', the type of {name!r} must be one of {allowed}. Got {kind!r}.")
+        raise MRMInvalidSchemaError(
+            f"For 'add_schema', the type of {name!r} must be one of {allowed}, but got {kind!r}."
+        )
     if "shape" in entry and not isinstance(shape, list):
         raise MRMInvalidSchemaError(f"For 'add_schema', the shape of field {name!r} must be a list, but got {shape!r}.")
     # An empty list is MindSpore's way to say that there is no shape.

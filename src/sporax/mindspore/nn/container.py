@@ -93,7 +93,9 @@ class _Sequence(_Container):
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(f"For '{type(self).__name__}', {where} must be a Cell. Got {type(cell).__name__}.")
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', {where} must be a Cell, but got {type(cell).__name__}."
+            )
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
@@ -233,7 +235,9 @@ class CellDict(_Shelf):
         if not isinstance(key, str):
             raise SporaxTypeError(f"For 'CellDict', a key must be a string, but got {type(key).__name__}.")
         if not isinstance(cell, Cell):
-            raise SporaxTypeError(f"For 'CellDict', the value of '{key}' must be a Cell. Got {type(cell).__name__}.")
+            raise SporaxTypeError(
+                f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
+            )
         # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(

@@ -359,5 +359,7 @@ def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] |
     if types is None:
         return None
     if not isinstance(types, (list, tuple)) or len(types) != len(names):
-        raise SporaxValueError(f"For 'GeneratorDataset', 'column_types' must be {len(names)} dtypes. Got {types!r}.")
+        raise SporaxValueError(
+            f"For 'GeneratorDataset', 'column_types' must be {len(names)} dtypes, but got {types!r}."
+        )
     return [_checks.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

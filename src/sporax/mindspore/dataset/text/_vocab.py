@@ -103,7 +103,7 @@ class Vocab:
             words = [line.split(delimiter)[0] for line in words]
         limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size)
         if limit is not None and limit <= 0:
-            raise SporaxValueError(f"For 'Vocab.from_file', Input vocab_size must be greater than 0. Got {limit}.")
+            raise SporaxValueError(f"For 'Vocab.from_file', Input vocab_size must be greater than 0, but got {limit}.")
         # Empty lines are no words; the limit counts words of the file only.
         return cls.from_list([word for word in words if word][:limit], special_tokens, special_first)
 

@@ -45,7 +45,9 @@ class Grayscale(OneToOne):
     def __init__(self, num_output_channels: int = 1) -> None:
         self._channels = check_int("Grayscale", "num_output_channels", num_output_channels)
         if self._channels not in (1, 3):
-            raise SporaxTypeError(f"For 'Grayscale', 'num_output_channels' must be 1 or 3. Got {num_output_channels}.")
+            raise SporaxTypeError(
+                f"For 'Grayscale', 'num_output_channels' must be 1 or 3, but got {num_output_channels}."
+            )
 
     def _one(self, value: Array) -> Array:
         check_rgb("Grayscale", value)

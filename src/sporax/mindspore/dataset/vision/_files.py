@@ -233,7 +233,9 @@ class Decode(OneToOne):
     def _pixels(value: Array, row: int | None = None) -> Array:
         # A file's bytes may also be one value of numpy's type for them.
         if value.dtype.kind != "S" and (value.ndim != 1 or value.dtype.kind in "UO"):
-            raise SporaxRuntimeError(f"For 'Decode', the input must be 1-D numbers. Got {value.shape} {value.dtype}.")
+            raise SporaxRuntimeError(
+                f"For 'Decode', the input must be 1-D numbers, but got {value.shape} {value.dtype}."
+            )
         return decode(value.tobytes(), "Decode", row)
 
 

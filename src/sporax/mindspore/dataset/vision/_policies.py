@@ -302,7 +302,7 @@ class UniformAugment(Transform):
         self.operations = as_operations("UniformAugment", transforms)
         self._count = check_int("UniformAugment", "num_ops", num_ops)
         if self._count < 1:
-            raise SporaxValueError(f"For 'UniformAugment', Input num_ops must be greater than 0. Got {num_ops}.")
+            raise SporaxValueError(f"For 'UniformAugment', Input num_ops must be greater than 0, but got {num_ops}.")
         if self._count > len(self.operations):
             raise SporaxValueError(
                 f"For 'UniformAugment', num_ops is greater than transforms list size: {num_ops} > {len(self.operations)}."

@@ -108,7 +108,9 @@ class Bijector(Cell):
         # Kept in the user's dtype, which is checked.
         parameter = value if isinstance(value, Tensor) else Tensor(value)
         if parameter.dtype not in dtypes.float_type:
-            raise SporaxTypeError(f"For '{self.name}', the dtype of '{name}' must be floating. Got {parameter.dtype}.")
+            raise SporaxTypeError(
+                f"For '{self.name}', the dtype of '{name}' must be floating, but got {parameter.dtype}."
+            )
         return parameter
 
     def _checked(self, value: Any) -> Tensor:

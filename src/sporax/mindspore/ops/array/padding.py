@@ -39,7 +39,9 @@ def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
                 f"but got {(low, high)}."
             )
         if min(low, high) < 0:
-            raise SporaxValueError(f"For 'pad', cells can be taken away only in mode 'constant'. Got {(low, high)}.")
+            raise SporaxValueError(
+                f"For 'pad', cells can be taken away only in mode 'constant', but got {(low, high)}."
+            )
     return jnp.pad(x, pads, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
 
 

@@ -344,4 +344,6 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
 def _expect(operator_name: str, **tensors: tuple[Array, tuple[int, ...]]) -> None:
     for name, (array, shape) in tensors.items():
         if array.shape != shape:
-            raise SporaxValueError(f"For '{operator_name}', the shape of '{name}' must be {shape}. Got {array.shape}.")
+            raise SporaxValueError(
+                f"For '{operator_name}', the shape of '{name}' must be {shape}, but got {array.shape}."
+            )

@@ -92,7 +92,9 @@ def csr_product(indptr: Array, indices: Array, values: Array, dense: Array, shap
     """A CSR matrix times a dense one."""
     check.tensor("CSRMM", dense=dense)
     if len(shape) != 2 or dense.ndim != 2 or dense.shape[0] != shape[1]:
-        raise SporaxValueError(f"For 'CSRMM', shapes must be (m, n) and (n, k). Got {tuple(shape)} and {dense.shape}.")
+        raise SporaxValueError(
+            f"For 'CSRMM', shapes must be (m, n) and (n, k), but got {tuple(shape)} and {dense.shape}."
+        )
     values, dense = pair("CSRMM", values, dense)
     # Each entry times the row of the dense matrix at its column.
     terms = values[:, None] * dense[indices]
