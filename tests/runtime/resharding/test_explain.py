@@ -254,7 +254,9 @@ def test_on_explicit_axes_it_is_said_how_many_changes_types_allow():
             for s, spec in (((64, 32), ("data", None)), ((32, 32), (None, "model")))]  # fmt: skip
     found = sporax.explain_resharding(jax.jit(layers), *args, mesh=programs.TYPED, hardware="h100", tries=8)
     assert found.collectives and found.tried and not any(one.remedy for one in found.collectives)
-    (count,) = re.findall(f"Note: axes are explicit: JAX's types allow (.*) of these {found.tried} changes.", str(found))
+    (count,) = re.findall(
+        f"Note: axes are explicit: JAX's types allow (.*) of these {found.tried} changes.", str(found)
+    )
     assert 0 < int(count) < found.tried  # a carry has one type
 
 
