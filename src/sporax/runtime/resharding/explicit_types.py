@@ -76,5 +76,5 @@ def _type(aval: Any) -> Any:
 def place_of(eqn: JaxprEqn) -> SourceLine:
     """The line of the user's program that an equation comes from."""
     trace = eqn.source_info.traceback
-    frames = ((frame.file_name, frame.line_num) for frame in (() if trace is None else trace.frames))
+    frames: Any = () if trace is None else ((frame.file_name, frame.line_num) for frame in trace.frames)
     return next((SourceLine(*frame) for frame in frames if is_of_user(frame[0])), SourceLine())
