@@ -26,6 +26,9 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, next_number
 from sporax.lowering.rewriter import aval_of
 from sporax.planner.loops.inline import inline_loops
+from sporax.planner.memory.peak import temporary_bytes
+from sporax.planner.memory.plain import PLAIN
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.rules import local_flops, rule_for, unsharded
 
 _IDENTITIES = {"sharding_constraint": "with_sharding_constraint", "reshard": "reshard", "device_put": "device_put"}
@@ -199,6 +202,7 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
             names(spec, len(aval_of(var).shape)) for spec, var in zip(eqn.params["out_specs"], eqn.outvars, strict=True)
         ),
         *_work(body),
+        (temporary_bytes(body, XLA_CPU), temporary_bytes(body, PLAIN)),
     )
 
 

@@ -144,6 +144,11 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     return _at_the_peak(ranges, ranges.usage(), out.owners)
 
 
+def temporary_bytes(graph: OperatorGraph, backend: Backend) -> int:
+    """Bytes that a program of one device holds at most besides its arguments and results."""
+    return _LiveRanges(Timeline(inline_loops(graph).graph), backend)._height()
+
+
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     tensors = (replace(spec, itemsize=spec.itemsize or spec.host_itemsize) for spec in graph.tensors)
     return replace(graph, tensors=tuple(tensors))

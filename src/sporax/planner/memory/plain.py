@@ -29,6 +29,7 @@ from sporax.planner.memory.backend import (
     KernelSchedule,
     Kind,
     in_order,
+    island_bytes,
     results_of,
 )
 from sporax.planner.rules import entry_for
@@ -171,6 +172,9 @@ class _Pieces:
 
     def _arrays(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
         reads, writes = (tuple(map(self._array_of, values)) for values in (event.reads, event.writes))
+        if held := island_bytes(self.timeline, event, [self.sizes[array] for array in reads], on_cpus=False):
+            self.sizes.append(held)
+            writes += (len(self.sizes) - 1,)
         return reads, writes
 
     def _array_of(self, value: Value) -> int:
