@@ -264,4 +264,4 @@ def _require_init(function: str) -> None:
 
 def _int(function: str, what: str, value: Any) -> int:
     check_type(function, what, value, "an int", int, takes_bool=False)
-    return value
+    return int(value)
