@@ -123,9 +123,9 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
         """
         _checks.check_options("batch", options)
-        fixed = (
-            None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
-        )
+        # True is 1, as in MindSpore.
+        count: Any = int(batch_size) if isinstance(batch_size, bool) else batch_size
+        fixed = None if callable(batch_size) else _checks.check_int("batch", "batch_size", count, 1, _checks.INT32_MAX)
         # Checked in MindSpore's order, so that two mistakes give the same first error.
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
         if per_batch_map is None and input_columns is not None:
