@@ -10,16 +10,16 @@ is made of such numbers alone. Carried values of loops are repeated until nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.marks import GradientMark, RowsMark
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.variable_marks import number_of_read
-from sporax.lowering.rewriter import bodies_of
+from sporax.lowering.rewriter import aval_of, bodies_of
 
 EQUAL, NUMBER, DIFFERENT, GRADIENT = 0, 1, 2, 3
 """Labels: the same on all ranks; different, made of numbers of the rank; different; and computed from a gradient of weights."""
@@ -71,10 +71,10 @@ def _of_equation(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> l
     inner = _body(eqn)
     if inner is not None:
         return labels_of_results(inner, known, reads)
-    return [_of_value(var.aval, highest) for var in eqn.outvars]
+    return [_of_value(aval_of(var), highest) for var in eqn.outvars]
 
 
-def _of_value(aval: Any, highest: int) -> int:
+def _of_value(aval: ShapedArray, highest: int) -> int:
     if highest in (EQUAL, GRADIENT):
         return highest
     # Numbers become numbers; a flag or a position has no mean.
