@@ -67,3 +67,20 @@ def test_operands_that_nothing_else_reads_make_room():
     alone, _ = planned(lambda x: body(jnp.sort(x)).sum(), (4096, 256))
     shared, _ = planned(lambda x: ((h := jnp.sort(x)) * body(h)).sum(), (4096, 256))
     assert peak_bytes(shared.result) - peak_bytes(alone.result) >= 512 * 256 * 4
+
+
+def test_what_a_loop_carries_is_needed_by_its_next_round_though_nothing_reads_the_last_one():
+    """The gradient of the activations, whose last one, that of the argument, is not asked for."""
+
+    def layer(h, w):
+        return ((h - h.mean(-1, keepdims=True)) * jax.lax.rsqrt(h.var(-1, keepdims=True) + 1e-5)) @ w
+
+    def loss(w, x):
+        return (jax.lax.fori_loop(0, 4, lambda _, h: layer(h, w), x) ** 2).mean()
+
+    plan, structs = planned(lambda w, x: w - jax.grad(loss)(w, x), (128, 128), (4096, 128))
+    placed = [
+        jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=to) for s, to in zip(structs, plan.in_shardings, strict=True)
+    ]
+    compiled = device_bytes(plan.jitted(()).lower(*placed).compile())
+    assert peak_bytes(plan.result) == pytest.approx(compiled, rel=0.1)

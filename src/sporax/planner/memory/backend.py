@@ -18,7 +18,7 @@ from sporax.ir.graph import LITERAL, MARK
 from sporax.ir.island import Island
 from sporax.ir.operation import with_newer
 from sporax.planner.communication.step_events import Event, Timeline, Value
-from sporax.planner.rules.loop_rules import ARGUMENT, ENTER
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER
 
 BARRIER = "optimization_barrier"
 VIEWS = frozenset(
@@ -159,6 +159,12 @@ class Backend(Protocol):
 def results_of(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
     """The arrays that a step hands out."""
     return [number[value] for value in timeline.outputs if value[0] != LITERAL]
+
+
+def carried_by(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
+    """The arrays that loops carry on: the next round may need them, be the last one read or not."""
+    carries = (event for event in timeline.events if event.operator is not None and event.operator.name == CARRY)
+    return [number[value] for event in carries for value in event.writes]
 
 
 def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, int]:

@@ -28,6 +28,7 @@ from sporax.planner.memory.backend import (
     Kernel,
     KernelSchedule,
     Kind,
+    carried_by,
     in_order,
     island_bytes,
     results_of,
@@ -54,7 +55,8 @@ class Plain:
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
         pieces = _Pieces(timeline, self.fuses_attention)
-        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number), pieces.entering))
+        needed = [*results_of(timeline, pieces.number), *carried_by(timeline, pieces.number)]
+        kernels = in_order(_fused(pieces.instructions, needed, pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, kernels)
 
 
