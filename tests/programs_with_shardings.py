@@ -111,3 +111,44 @@ def rematerialized(first=None):
 
     side, last = struct((16, 16, 16), "model", None, "data"), struct((16, 16, 16), None, ("data", "model"), None)
     return jax.jit(add, out_shardings=last.sharding), (side, side, last)
+
+
+TYPED = Mesh(MESH.devices, MESH.axis_names, axis_types=(AxisType.Explicit,) * 2)
+
+
+def typed_megatron(between=("data", None)):
+    """`megatron` on explicit axes, with a gradient step: a reshard between the layers makes every device have all columns."""
+
+    def loss(params, x):
+        hidden = jnp.tanh(x @ params["up"])
+        if between is not None:
+            hidden = jax.sharding.reshard(hidden, P(*between))
+        return (jnp.matmul(hidden, params["down"], out_sharding=P("data", None)) ** 2).mean()
+
+    def step(params, x):
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, jax.grad(loss)(params, x))
+
+    params = {"up": struct((32, 128), None, "model", mesh=TYPED), "down": struct((128, 32), "model", None, mesh=TYPED)}
+    return jax.jit(step), (params, struct((2**14, 32), "data", None, mesh=TYPED))
+
+
+def typed_argument(spec=(None, "data")):
+    """An argument by columns, on explicit axes, which is read by rows."""
+
+    def add(x, y):
+        return jnp.tanh(x) + jax.sharding.reshard(y, P("data", None))
+
+    args = struct((512, 512), "data", None, mesh=TYPED), struct((512, 512), *spec, mesh=TYPED)
+    return jax.jit(add), args
+
+
+def typed_loop(inside=(None, "data")):
+    """A loop on explicit axes, which shards the features of a batch in between."""
+
+    def layer(x, _):
+        hidden = jnp.tanh(x)
+        hidden = hidden if inside is None else jax.sharding.reshard(hidden, P(*inside))
+        return jax.sharding.reshard(hidden * 2, P("data", None)), None
+
+    run = jax.jit(lambda x: jax.lax.scan(layer, x, None, length=3)[0])
+    return run, (struct((512, 512), "data", None, mesh=TYPED),)

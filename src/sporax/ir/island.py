@@ -42,6 +42,7 @@ class Island:
         operands, results: how they are sharded at its border.
         flops: floating-point operations of one device.
         collectives: what its body communicates.
+        temporary_bytes: what its body holds at most besides operands and results, on CPUs and on other devices.
     """
 
     matrix: DeviceMatrix
@@ -50,6 +51,7 @@ class Island:
     results: tuple[Names, ...]
     flops: float = 0.0
     collectives: tuple[IslandCollective, ...] = ()
+    temporary_bytes: tuple[int, int] = (0, 0)
 
     def num_devices(self, axes: Iterable[str]) -> int:
         """How many devices are along some of its axes, those of one device left out."""

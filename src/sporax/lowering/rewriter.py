@@ -251,9 +251,7 @@ def variables(atoms: Iterable[Atom]) -> list[Var]:
 
 
 def needed(
-    eqns: Sequence[JaxprEqn],
-    outvars: Sequence[Atom],
-    may_go: Callable[[JaxprEqn], bool] = lambda eqn: not eqn.effects,
+    eqns: Sequence[JaxprEqn], outvars: Sequence[Atom], may_go: Callable[[JaxprEqn], bool] = lambda eqn: not eqn.effects
 ) -> list[JaxprEqn]:
     """The equations without those that may go and whose results neither `outvars` nor equations that stay read."""
     read = set(variables(outvars))

@@ -223,16 +223,41 @@ def test_a_mesh_by_name_an_abstract_one_and_that_of_the_context():
     assert kinds(LISTED(lambda x: x.mean(0), placed)) == expected
 
 
-def test_on_explicit_axes_collectives_are_listed_and_nothing_is_tried():
-    mesh = jax.make_mesh((8,), ("rows",), axis_types=(AxisType.Explicit,))
-    x = jax.ShapeDtypeStruct((64, 8), "float32", sharding=jax.NamedSharding(mesh, P("rows")))
+TYPED = {
+    "no reshard": (programs.typed_megatron, None, "no jax.reshard in place of your constraint"),
+    "in a loop": (programs.typed_loop, None, "no jax.reshard in place of your constraint"),
+    "an argument": (programs.typed_argument, ("data", None), "P('data', None) in place of P(None, 'data')"),
+}
 
-    def spread(x):
-        return jax.sharding.reshard(x, P(None, "rows")) * 2
 
-    found = sporax.explain_resharding(jax.jit(spread), x, mesh=mesh)
-    assert [one.operator for one in found.collectives] == ["all-to-all"]
-    assert not found.tried and "explicit" in found.notes[0] and "Note: axes are explicit" in str(found)
+@pytest.mark.parametrize("name", TYPED)
+def test_on_explicit_axes_a_change_that_types_allow_does_in_the_users_program_what_was_counted(name):
+    program, spec, text = TYPED[name]
+    function, args = program()
+    found = sporax.explain_resharding(function, *args, mesh=programs.TYPED, hardware="h100", tries=4)
+    remedy = found.collectives[0].remedy
+    assert text in str(remedy)
+    function, args = program(spec)
+    again = LISTED(function, *args, mesh=programs.TYPED)
+    assert again.sent_bytes == remedy.sent_bytes < found.sent_bytes
+    assert again.seconds == pytest.approx(remedy.seconds)
+
+
+def test_on_explicit_axes_it_is_said_how_many_changes_types_allow():
+    def layers(x, w):
+        def layer(h, _):
+            return jax.sharding.reshard(h @ w, P("data", None)), None
+
+        return jax.lax.scan(layer, x, None, length=3)[0]
+
+    args = [jax.ShapeDtypeStruct(s, "float32", sharding=jax.NamedSharding(programs.TYPED, P(*spec)))
+            for s, spec in (((64, 32), ("data", None)), ((32, 32), (None, "model")))]  # fmt: skip
+    found = sporax.explain_resharding(jax.jit(layers), *args, mesh=programs.TYPED, hardware="h100", tries=8)
+    assert found.collectives and found.tried and not any(one.remedy for one in found.collectives)
+    (count,) = re.findall(
+        f"Note: axes are explicit: JAX's types allow (.*) of these {found.tried} changes.", str(found)
+    )
+    assert 0 < int(count) < found.tried  # a carry has one type
 
 
 def test_what_the_user_has_written_in_a_shard_map_is_said_to_be_theirs_and_left():

@@ -6,7 +6,7 @@ Callbacks of the host in a program of many devices: once a call, as in a program
 
 Problem: inside of `shard_map` every device would call the host, so logs and counters would be manifold. Method: callbacks have
 whole operands everywhere. The first device of each process calls; the results of the first device of all are sent to the others,
-bit by bit.
+bit by bit, but for callbacks of the same process: they read what the first device has.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ HOST_CALLS = frozenset(["pure_callback", "io_callback", "debug_callback", "debug
 
 
 def call_once(task: LocalTask, names: tuple[str, ...], operands: Sequence[Array]) -> list[Array]:
-    """The results of a callback, on every device those of the first one.
+    """The results of a callback on the first device of each process; zeros on the others.
 
     Args:
         task: the callback.
@@ -128,12 +128,17 @@ def call_once(task: LocalTask, names: tuple[str, ...], operands: Sequence[Array]
     def nothing(arrays: Sequence[Array]) -> list[Array]:
         return [jnp.zeros(spec.shape, spec.dtype) for spec in specs]
 
-    calls = jnp.isin(place, jnp.asarray(_first_of_processes(task.mesh.ranks), place.dtype))
+    calls = jnp.isin(place, jnp.asarray(first_of_processes(task.mesh.ranks), place.dtype))
     results: list[Array] = jax.lax.cond(calls, call, nothing, list(operands))
-    return [_of_first(result, place == 0, names) for result in results]
+    return results
 
 
-def _first_of_processes(ranks: Sequence[int]) -> list[int]:
+def sent_from_first(results: Sequence[Array], names: tuple[str, ...]) -> list[Array]:
+    """Those of the first device of all, on every device."""
+    return [_of_first(result, jax.lax.axis_index(names) == 0, names) for result in results]
+
+
+def first_of_processes(ranks: Sequence[int]) -> list[int]:
     """The place of each process's first device among those of a mesh."""
     devices = jax.devices()
     firsts: dict[int, int] = {}

@@ -173,13 +173,7 @@ def _lookup_transpose(
 
 
 def _update_transpose(
-    cotangent: Array | ad.Zero,
-    values: ad.UndefinedPrimal,
-    indices: Array,
-    *,
-    rows: Rows,
-    offsets: Rows,
-    num_rows: int,
+    cotangent: Array | ad.Zero, values: ad.UndefinedPrimal, indices: Array, *, rows: Rows, offsets: Rows, num_rows: int
 ) -> list[Array | ad.Zero | None]:
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(values.aval), None]

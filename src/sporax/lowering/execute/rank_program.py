@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 
-from sporax.ir.graph import IDENTITIES, LITERAL
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
@@ -29,7 +29,14 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
 from sporax.lowering.execute.fused_transfers import redistribute_fused
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.local_task import HOST_CALLS, DevicePosition, LocalTask, call_once
+from sporax.lowering.execute.local_task import (
+    HOST_CALLS,
+    DevicePosition,
+    LocalTask,
+    call_once,
+    first_of_processes,
+    sent_from_first,
+)
 from sporax.lowering.execute.redistribute import apply_redistribution, permute
 from sporax.lowering.ingest.constraints import COLLECTIVES, SHARD_MAP, named_axes
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -174,6 +181,7 @@ class _Runner:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
         values: Values = {}
+        called: dict[int, Array] = {}
         for argument, placement, array in zip(graph.inputs, plan.inputs, inputs, strict=True):
             values[argument.tensor] = {placement: array}
         self._transfer(self.transfers.at_start, values)
@@ -194,7 +202,7 @@ class _Runner:
                 late = values[delay.term][delay.placement]
                 operands[delay.operand] = late_copy(operands[delay.operand], late)
             with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
-                results = self._operator(number, equation, planned, operands)
+                results = self._operator(number, equation, planned, operands, called)
             for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
                 values[tensor] = {placement: array}
             self._transfer(self.transfers.after[number], values)
@@ -218,7 +226,12 @@ class _Runner:
     # ---------------------------------------------------------------------------------------------------- operators
 
     def _operator(
-        self, number: int, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]
+        self,
+        number: int,
+        equation: Equation,
+        planned: OperatorPlan,
+        operands: Sequence[Array],
+        called: dict[int, Array],
     ) -> Sequence[Array]:
         # A mark has done its work in the plan; only a weight's mark asks for something to be run.
         if equation.primitive is mark_p:
@@ -238,10 +251,20 @@ class _Runner:
             shapes = [spec.shape for spec in operation.results]
             return self.island.run(equation.primitive, equation.params, operands, shapes)
         if operation.name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
-            return call_once(task, self.axis_names, operands)
+            return self._call_once(task, self.step.graph.operators[number], operands, called)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
             return local_equations.run(task, DevicePosition(self.axis_names), operands)
+
+    def _call_once(
+        self, task: LocalTask, operator: Operator, operands: Sequence[Array], called: dict[int, Array]
+    ) -> list[Array]:
+        """A callback; it reads what others have `called` from the first device, to which nothing need be sent."""
+        own = [called.get(tensor, array) for tensor, array in zip(operator.operands, operands, strict=True)]
+        results = call_once(task, self.axis_names, own)
+        if len(first_of_processes(task.mesh.ranks)) == 1:
+            called.update(zip(operator.results, results, strict=True))
+        return sent_from_first(results, self.axis_names)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms, self.island)
@@ -267,12 +290,7 @@ class _Runner:
             return results[:num_carry], results[num_carry:]
 
         carry, ys = jax.lax.scan(
-            step,
-            list(init),
-            list(xs),
-            length=params["length"],
-            reverse=params["reverse"],
-            unroll=params["unroll"],
+            step, list(init), list(xs), length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
         )
         return [*carry, *ys]
 

@@ -45,11 +45,7 @@ def sum_in_order(parts: Array) -> Array:
 
 
 def _extreme(
-    x: Array,
-    names: str | tuple[str, ...],
-    *,
-    axis_index_groups: Sequence[Sequence[int]] | None = None,
-    largest: bool,
+    x: Array, names: str | tuple[str, ...], *, axis_index_groups: Sequence[Sequence[int]] | None = None, largest: bool
 ) -> Array:
     """The largest (or least) element at each place of the arrays along `names`, or NaN where one of them has it."""
     combine: Callable[..., Array] = jax.lax.pmax if largest else jax.lax.pmin

@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sporax import planner
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -199,6 +200,7 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
             names(spec, len(aval_of(var).shape)) for spec, var in zip(eqn.params["out_specs"], eqn.outvars, strict=True)
         ),
         *_work(body),
+        planner.temporary_bytes(body),
     )
 
 

@@ -267,12 +267,7 @@ class _Assigner:
                         Phase.BACKWARD if self.micro.trains and micro_sum.adding.name == "add_any" else Phase.FORWARD
                     )
                     early.append(
-                        (
-                            Operator(micro_sum.adding, (chunk_sum, term), (subtotal,)),
-                            micro_sum.equation,
-                            phase,
-                            chunk,
-                        )
+                        (Operator(micro_sum.adding, (chunk_sum, term), (subtotal,)), micro_sum.equation, phase, chunk)
                     )
                     chunk_sum = subtotal
                 summed.add(chunk_sum)
@@ -288,12 +283,7 @@ class _Assigner:
                     tensors.append(tensors[total])
                     subtotal = len(tensors) - 1
                 late.append(
-                    (
-                        Operator(micro_sum.adding, (total, part), (subtotal,)),
-                        micro_sum.equation,
-                        Phase.UPDATE,
-                        owner,
-                    )
+                    (Operator(micro_sum.adding, (total, part), (subtotal,)), micro_sum.equation, Phase.UPDATE, owner)
                 )
                 total = subtotal
             if total != micro_sum.total:

@@ -6,12 +6,4 @@ from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 
-__all__ = [
-    "CostModel",
-    "PlanCost",
-    "Roofline",
-    "cost_of",
-    "Symbolic",
-    "kernel_seconds",
-    "link_costs",
-]
+__all__ = ["CostModel", "PlanCost", "Roofline", "cost_of", "Symbolic", "kernel_seconds", "link_costs"]

@@ -132,11 +132,7 @@ def _span(operators: Sequence[Operator], first: int, behind: Sequence[int]) -> S
 
 
 def _folded(
-    part: Part,
-    plan: Plan,
-    inputs: Sequence[Placement],
-    outputs: Sequence[Placement],
-    notes: tuple[str, ...] = (),
+    part: Part, plan: Plan, inputs: Sequence[Placement], outputs: Sequence[Placement], notes: tuple[str, ...] = ()
 ) -> Plan:
     """What a plan of the inlined graph says of a part of it."""
     operators = [

@@ -15,12 +15,15 @@ from enum import Enum
 from typing import Protocol
 
 from sporax.ir.graph import LITERAL, MARK
+from sporax.ir.island import Island
 from sporax.ir.operation import with_newer
-from sporax.planner.communication.step_events import Timeline, Value
-from sporax.planner.rules.loop_rules import ARGUMENT, ENTER
+from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER
 
 BARRIER = "optimization_barrier"
-VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
+VIEWS = frozenset(
+    ["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", "pvary", MARK, ENTER, ARGUMENT]
+)
 """Operators whose results are their operands under another number or in another shape."""
 
 COSTLY = with_newer(
@@ -158,6 +161,12 @@ def results_of(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
     return [number[value] for value in timeline.outputs if value[0] != LITERAL]
 
 
+def carried_by(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
+    """The arrays that loops carry on: the next round may need them, be the last one read or not."""
+    carries = (event for event in timeline.events if event.operator is not None and event.operator.name == CARRY)
+    return [number[value] for event in carries for value in event.writes]
+
+
 def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, int]:
     """For every argument whose buffer a result takes, that result."""
     return {
@@ -165,6 +174,18 @@ def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, in
         for result, argument in timeline.graph.aliases
         if timeline.outputs[result][0] != LITERAL
     }
+
+
+def island_bytes(timeline: Timeline, event: Event, sizes: Sequence[int], on_cpus: bool) -> int:
+    """Bytes that an island holds besides its results: operands of these sizes make room for it where nothing else reads them."""
+    island, graph = event.operator and event.operator.operation.params.get("island"), timeline.graph
+    if not isinstance(island, Island):
+        return 0
+    later = {argument.tensor for argument in graph.inputs}.union(
+        graph.outputs, *(operator.operands for operator in graph.operators[event.position + 1 :])
+    )
+    room = sum(size for (tensor, _), size in zip(event.reads, sizes, strict=True) if tensor not in later)
+    return max(island.temporary_bytes[not on_cpus] - room, 0)
 
 
 def in_order(kernels: Sequence[Kernel]) -> list[Kernel]:

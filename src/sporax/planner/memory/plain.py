@@ -28,7 +28,9 @@ from sporax.planner.memory.backend import (
     Kernel,
     KernelSchedule,
     Kind,
+    carried_by,
     in_order,
+    island_bytes,
     results_of,
 )
 from sporax.planner.rules import entry_for
@@ -53,7 +55,8 @@ class Plain:
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
         pieces = _Pieces(timeline, self.fuses_attention)
-        kernels = in_order(_fused(pieces.instructions, results_of(timeline, pieces.number), pieces.entering))
+        needed = [*results_of(timeline, pieces.number), *carried_by(timeline, pieces.number)]
+        kernels = in_order(_fused(pieces.instructions, needed, pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, kernels)
 
 
@@ -171,6 +174,9 @@ class _Pieces:
 
     def _arrays(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
         reads, writes = (tuple(map(self._array_of, values)) for values in (event.reads, event.writes))
+        if held := island_bytes(self.timeline, event, [self.sizes[array] for array in reads], on_cpus=False):
+            self.sizes.append(held)
+            writes += (len(self.sizes) - 1,)
         return reads, writes
 
     def _array_of(self, value: Value) -> int:

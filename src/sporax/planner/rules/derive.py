@@ -86,10 +86,7 @@ def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("su
 
 
 def propagate(
-    rule: Rule,
-    mesh: DeviceMatrix,
-    operands: Sequence[Placement | None] = (),
-    results: Sequence[Placement | None] = (),
+    rule: Rule, mesh: DeviceMatrix, operands: Sequence[Placement | None] = (), results: Sequence[Placement | None] = ()
 ) -> Assignment:
     """The largest assignment that agrees with the placements that are known; earlier tensors win conflicts.
 

@@ -156,10 +156,7 @@ _OTHER_RULES: dict[str, Entry] = {
             "fill_spare_rows": uneven_rules.fill_spare_rows,
         },
     ),
-    **_rules(
-        "7 order",
-        {"sort": derive.sort, "top_k": derive.top_k, "approx_top_k": derive.approx_top_k},
-    ),
+    **_rules("7 order", {"sort": derive.sort, "top_k": derive.top_k, "approx_top_k": derive.approx_top_k}),
     **_rules(
         "8 linear algebra",
         {

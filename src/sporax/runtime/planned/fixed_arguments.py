@@ -157,12 +157,7 @@ def by_leaf(requested: Any, tree: Any, option: str, whose: str) -> list[Any]:
 
 
 def placement_of(
-    requested: Any,
-    shape: tuple[int, ...],
-    name: str,
-    mesh: DeviceMatrix,
-    axes: NamedAxes | None,
-    option: str = "fixed",
+    requested: Any, shape: tuple[int, ...], name: str, mesh: DeviceMatrix, axes: NamedAxes | None, option: str = "fixed"
 ) -> Placement:
     """The placement that the user's sharding of an array means.
 

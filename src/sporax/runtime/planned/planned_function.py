@@ -170,11 +170,11 @@ class PlannedFunction(Answers):
         inputs = self.graph.inputs[len(self.step.constants) :]
         jitted: Any = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         # Ranks of other processes, and programs that call the host, have arrays elsewhere.
-        stay = self._calls_host or jax.process_count() > 1
+        stay = _calls_host(self.step) or jax.process_count() > 1
         jitted = OfOneShape(jitted, inputs, self.graph, () if stay else self._shardings(self._argument_placements))
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
-        if self._calls_host and self.axes is not None:
+        if _calls_host(self.step) and self.axes is not None:
             jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
         if is_asked():
             jitted = VerifiedFirst(jitted, self._verified)
@@ -252,7 +252,7 @@ class PlannedFunction(Answers):
             return jax.tree.unflatten(self.out_tree, results)
 
         # A program that calls the host may have one mesh alone, which is that of its collectives.
-        mesh = self._unnamed if self._calls_host else self._named
+        mesh = self._unnamed if _calls_host(self.step) else self._named
         return jax.jit(
             call,
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
@@ -284,10 +284,6 @@ class PlannedFunction(Answers):
     @property
     def _argument_placements(self) -> tuple[Placement, ...]:
         return self.plan.inputs[len(self.step.constants) :]
-
-    @cached_property
-    def _calls_host(self) -> bool:
-        return any(operator.name in HOST_CALLS for operator in self.graph.walk())
 
     def _shardings(self, placements: Sequence[Placement], named: NamedMesh | None = None) -> list[NamedSharding]:
         named = named or self._named
@@ -344,3 +340,9 @@ def _recorded(jitted: Any, recording: StepRecorder) -> Any:
         return recording.around(lambda: jitted(*args), ends_step=True)
 
     return call
+
+
+def _calls_host(step: Ingested) -> bool:
+    """Whether a program calls the host, in loops and islands as well."""
+    bodies = (body for equation in step.equations for body in equation.bodies)
+    return any(operator.name in HOST_CALLS for operator in step.graph.operators) or any(map(_calls_host, bodies))

@@ -4,7 +4,8 @@ Problem: which sharding XLA would do without the collective is known only when i
 that the operator reads and makes, and those that reshapes, transposes and conversions next to it do, are placed otherwise, one
 at a time: the axes along which the collective runs shard another dimension, or none. What else shards the array is left to
 XLA (`PartitionSpec.UNCONSTRAINED`), or is none. Each change is what a user can write: a constraint, another sharding in place of
-the user's own constraint, of an argument (with the result that takes its place), or of a result.
+the user's own constraint, of an argument (with the result that takes its place), or of a result. On explicit axes it is a
+`jax.reshard`, another one or none in place of the user's, or an argument; the other axes of the array stay.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import Any
 from jax.extend.core import Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sporax.lowering.rewriter import aval_of
+from sporax.lowering.rewriter import Atom, aval_of
 from sporax.report.resharding import SourceLine
-from sporax.runtime.resharding.sharded_program import Key, ShardedProgram, place_of
+from sporax.runtime.planned.user_mesh import is_explicit
+from sporax.runtime.resharding.explicit_types import place_of
+from sporax.runtime.resharding.sharded_program import Key, ShardedProgram, constraint_of
 
-_CONSTRAINT = "sharding_constraint"
 _MOVEMENT = frozenset(
     "reshape transpose convert_element_type broadcast_in_dim squeeze expand_dims copy reduce_precision".split()
-    + [_CONSTRAINT]
+    + ["sharding_constraint", "reshard"]
 )
 """Primitives through which a sharding passes from the operand to the result, or almost."""
 _FREE = PartitionSpec.UNCONSTRAINED
@@ -150,7 +152,7 @@ class Changes:
 
     def _is_constraint(self, var: Var) -> bool:
         """Whether the user has constrained it: such an array is the first to be asked."""
-        return var in self.makers and self._name(self.makers[var][0]) == _CONSTRAINT
+        return var in self.makers and constraint_of(self.equations[self.makers[var][0]].eqn) is not None
 
     def _of_value(self, number: int, var: Var, axes: Sequence[str]) -> Iterator[Change]:
         if var in self.arguments:
@@ -163,21 +165,28 @@ class Changes:
         eqn = self.equations[place[0]].eqn
         what = f"the result of {eqn.primitive.name}" if place[1] >= 0 else f"what {eqn.primitive.name} reads"
         what = f"{self.program.arguments[self.arguments[var]]}" if var in self.arguments else what
-        how = "in place of your constraint" if self._is_constraint(var) else f"of {what}"
-        old = eqn.params["sharding"] if self._is_constraint(var) else None
-        for spec in self._specs(aval_of(var).shape, axes):
+        what = "in place of your constraint" if self._is_constraint(var) else f"of {what}"
+        old = constraint_of(eqn) if self._is_constraint(var) else self._type_of(var)
+        call = "with_sharding_constraint" if self._type_of(var) is None else "jax.reshard"
+        for spec in self._specs(var, axes):
             if old is not None and spec == _spec(old, len(spec)):
                 continue
+            # The gradient of an array that is constrained is, too; that of a `jax.reshard` has the type of the array before it.
             sharding = NamedSharding(self.mesh, spec)
-            text = f"with_sharding_constraint(…, {spec_text(spec)})"
-            keys = (place, *self._gradients(place, var))
+            gradients = dict.fromkeys(self._gradients(place, var), self._type_of(var) or sharding)
+            is_none = self._is_constraint(var) and self._type_of(eqn.invars[0]) == sharding
             yield Change(
-                text,
-                f"{how}, {var.aval.str_short()}",
+                f"no {call}" if is_none else f"{call}(…, {spec_text(spec)})",
+                f"{what}, {aval_of(var).update(sharding=None).str_short()}",
                 place_of(eqn),
-                dict.fromkeys(keys, sharding),
+                {**gradients, place: sharding},
                 replaces=self._is_constraint(var),
             )
+
+    def _type_of(self, atom: Atom) -> NamedSharding | None:
+        """The sharding that the type of an array says, on explicit axes."""
+        aval = aval_of(atom)
+        return NamedSharding(self.mesh, _spec(aval.sharding, aval.ndim)) if is_explicit(aval.sharding) else None
 
     def _constrained(self, number: int, var: Var) -> Key | None:
         """Where a constraint of an array is: where it is made, or where an equation reads it that has it from outside; None where
@@ -204,9 +213,11 @@ class Changes:
             entry = self.equations[number]
             if not entry.is_backward:
                 continue
-            if self._name(number) == _CONSTRAINT:
-                yield from [(number, 0)] if self._is_constraint(var) else []
+            if constraint_of(entry.eqn) is not None:
+                yield from [(number, 0)] if self._is_constraint(var) and not self._type_of(var) else []
                 continue
+            if self._type_of(var) and self._is_constraint(var):
+                continue  # its own `jax.reshard` stays
             for place, atom in enumerate(entry.eqn.outvars if key[1] < 0 else entry.eqn.invars):
                 if self._is_gradient(atom) and aval_of(atom).shape == aval_of(var).shape:
                     yield number, place if key[1] < 0 else -1 - place
@@ -253,12 +264,14 @@ class Changes:
                 name = f"{self.program.results[place]}, {aval.str_short()}"
                 yield Change(text, name, results={place: NamedSharding(self.mesh, spec)})
 
-    def _specs(self, shape: tuple[int, ...], axes: Sequence[str]) -> Iterator[PartitionSpec]:
+    def _specs(self, var: Var, axes: Sequence[str]) -> Iterator[PartitionSpec]:
         """Shardings of an array: those of arrays of its shape, those on the way between two of them, and all by these axes."""
+        shape, typed = aval_of(var).shape, self._type_of(var)
+        by_axes = self._by_axes(shape, axes) if typed is None else _moved(_spec(typed, len(shape)), axes)
         known = {_spec(sharding, len(shape)) for other, sharding in self._known() if other == shape}
         listed = sorted(known, key=str)
         between = (_mixed(one, other) for one, other in itertools.permutations(listed, 2))
-        ways = itertools.chain(listed, *between, self._by_axes(shape, axes))
+        ways = itertools.chain(listed, *between, by_axes)
         yield from dict.fromkeys(spec for spec in ways if self._fits(shape, spec))
 
     def _known(self) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -266,8 +279,10 @@ class Changes:
         yield from zip((aval.shape for aval in self.program.jaxpr.in_avals), self.shardings[0], strict=True)
         yield from zip((aval.shape for aval in self.program.jaxpr.out_avals), self.shardings[1], strict=True)
         for entry in self.equations.values():
-            if entry.eqn.primitive.name == _CONSTRAINT:
-                yield aval_of(entry.eqn.outvars[0]).shape, entry.eqn.params["sharding"]
+            if (sharding := constraint_of(entry.eqn)) is not None:
+                yield aval_of(entry.eqn.outvars[0]).shape, sharding
+                before = self._type_of(entry.eqn.invars[0])
+                yield from [(aval_of(entry.eqn.outvars[0]).shape, before)] if before else []
 
     def _by_axes(self, shape: Sequence[int], axes: Sequence[str]) -> Iterator[PartitionSpec]:
         """Shardings of an array by these axes: together first, then apart; of other dimensions free, then none."""

@@ -26,7 +26,7 @@ from sporax.runtime.resharding.meshes import WHERE, concrete_mesh, named_program
 from sporax.runtime.resharding.remedies import Search, remedy_of
 from sporax.runtime.resharding.sharded_program import ShardedProgram, sharded_program
 
-_EXPLICIT = "axes are explicit: types in the program say all shardings, so no change was tried."
+_EXPLICIT = "axes are explicit: JAX's types allow {} of these {} changes."
 
 
 def explain_resharding(
@@ -74,15 +74,16 @@ def explain_resharding(
 
 def _explained(program: ShardedProgram, mesh: Mesh, profile: HardwareProfile, tries: int) -> ReshardingReport:
     costs = CollectiveCosts({str(name): size for name, size in mesh.shape.items()}, profile)
-    is_explicit = AxisType.Explicit in mesh.axis_types
-    search = Search(program, mesh, costs, 0 if is_explicit else tries)
+    search = Search(program, mesh, costs, tries)
     trials = search.remedies()
     collectives = tuple(
         replace(found.collective, remedy=trial and remedy_of(*trial))
         for found, trial in zip(search.base.found, trials, strict=True)
     )
     together = search.together(trials)
-    notes = [_EXPLICIT] if is_explicit and collectives and tries else []
+    allowed = sum(trial is not None for trial in search.trials.values())
+    is_typed = AxisType.Explicit in mesh.axis_types and search.tried
+    notes = [_EXPLICIT.format(allowed or "none", search.tried)] if is_typed else []
     notes += (
         [f"{tries} changes were the limit, 'tries'; a higher one looks further."] if search.tried == tries > 0 else []
     )

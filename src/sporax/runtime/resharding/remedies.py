@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ _LESS = 0.99
 _MORE_FLOPS, _MORE_MEMORY = 1.02, 1.1
 """Shares of arithmetic and memory of a device that a remedy may take: whoever computes or stores all everywhere sends nothing.
 An operation for each byte comes on top, since arrays that are moved are selected and copied."""
+_REFUSALS = (ValueError, TypeError, RuntimeError)
 _EACH = 24
 """Changes that are tried for one collective."""
 
@@ -132,12 +132,18 @@ class Search:
         return self._is_asked(found) and measured.bytes_of(found.number) < self.base.bytes_of(found.number)
 
     def _tried(self, change: Change) -> Measured | None:
-        """The changed program; None where XLA or JAX refuses it, or no more may be compiled."""
+        """The changed program; None where XLA or JAX refuses it, or no more may be compiled.
+
+        JAX refuses a sharding that does not fit what is inside, and types of explicit axes that do not fit each other.
+        """
         if change.key not in self.trials and self.tried < self.tries:
             self.tried += 1
             self.trials[change.key] = None
-            with suppress(ValueError, TypeError, RuntimeError):  # a sharding that does not fit what is inside
+            try:
                 self.trials[change.key] = change, self._measured(change.applied(self.base.program))
+            except Exception as error:
+                if not isinstance(error, _REFUSALS) and type(error).__name__ != "ShardingTypeError":  # not public
+                    raise
         trial = self.trials.get(change.key)
         return None if trial is None else trial[1]
 

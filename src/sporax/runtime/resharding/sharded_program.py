@@ -3,7 +3,7 @@
 Problem: a collective must be found in the program that XLA compiled and in the one that the user wrote, and a remedy must be
 tried without the user's source. Method: the function is traced, and each equation gets its number as a name scope, which XLA
 hands on to what it makes of it. A constraint is one more equation behind a numbered one; shardings of arguments and results are
-those of `jax.jit`.
+those of `jax.jit`. On explicit axes the constraint is a `jax.reshard`, behind which JAX finds all types again, or refuses them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.lowering.rewriter import Atom, JaxprRewriter, bodies_of, flat, runs_backward, with_bodies
-from sporax.report.resharding import SourceLine
+from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, bodies_of, flat, runs_backward, with_bodies
 from sporax.runtime.planned.traced_function import raise_if_of_axis
-from sporax.runtime.process.compiled_text import is_of_user
+from sporax.runtime.planned.user_mesh import is_explicit
+from sporax.runtime.resharding.explicit_types import WITH_BODIES, body_typed_again, place_of, typed_again
 from sporax.runtime.resharding.meshes import WHERE, concrete_mesh
 
 _TAG = "sporax.eqn"
 _NUMBER = re.compile(rf"{re.escape(_TAG)}(\d+)/?")
-_WITH_BODIES = frozenset(
-    "scan while cond jit pjit closed_call core_call shard_map remat remat2 checkpoint custom_jvp_call custom_vjp_call "
-    "custom_vjp_call_jaxpr".split()
-)
-"""Primitives whose bodies are equations of the same program."""
 _OPTIONS = {
     "xla_disable_hlo_passes": "cpu-all-reduce-combiner,all-reduce-combiner,all-gather-combiner,reduce-scatter-combiner"
 }
@@ -45,7 +40,13 @@ _OPTIONS_OF_CPUS: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_ll
 
 Key = tuple[int, int]
 """An array in a program: the number of an equation, and the position of its result, or -1 minus that of its operand."""
-_CONSTRAINT = "sharding_constraint"
+_CONSTRAINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
+"""Primitives by which users shard an array, and the parameter that says how."""
+
+
+def constraint_of(eqn: JaxprEqn) -> NamedSharding | None:
+    """The sharding that a constraint or `jax.reshard` asks for; None of all other equations."""
+    return eqn.params.get(_CONSTRAINTS.get(eqn.primitive.name, ""))
 
 
 def number_of(op_name: str) -> int | None:
@@ -85,7 +86,9 @@ class ShardedProgram:
 
     def compiled(self) -> jax.stages.Compiled:
         """Compile it; each equation has its number in the names of instructions."""
-        function = jaxpr_as_fun(_Numbered(self.jaxpr, self.constraints, count()).run())
+        numbered = _Numbered(self.jaxpr, self.constraints, count()).run()
+        typed = any(map(is_explicit, (getattr(aval, "sharding", None) for aval in self.jaxpr.in_avals)))
+        function: Any = partial(typed_again, numbered) if typed else jaxpr_as_fun(numbered)
         function.__name__ = self.name
         pairs = zip(self.jaxpr.in_avals, self.in_shardings, strict=True)
         avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in pairs]
@@ -158,27 +161,32 @@ class _Numbered(JaxprRewriter):
     def visit(self, eqn: JaxprEqn) -> None:
         number, info = next(self.numbers), eqn.source_info
         info = info.replace(name_stack=info.name_stack.extend(f"{_TAG}{number}"))
-        new = with_bodies(eqn, self._changed) if eqn.primitive.name in _WITH_BODIES else eqn
+        new = with_bodies(eqn, self._changed) if eqn.primitive.name in WITH_BODIES else eqn
         new = new.replace(invars=list(map(self.read, eqn.invars)), source_info=info)
         for place, atom in enumerate(new.invars):
             if (number, -1 - place) in self.constraints:
-                new.invars[place] = self._constrained(atom, (number, -1 - place))
+                new.invars[place] = self._constrained(atom, (number, -1 - place), aval_of(atom))
         results = {place: (number, place) for place in range(len(eqn.outvars)) if (number, place) in self.constraints}
-        if results and eqn.primitive.name == _CONSTRAINT:
-            self.rename(eqn.outvars, [self._constrained(new.invars[0], (number, 0))])
+        if results and constraint_of(eqn):
+            self.rename(eqn.outvars, [self._constrained(new.invars[0], (number, 0), eqn.outvars[0].aval)])
             return
         self.eqns.append(new)
         for place, key in results.items():
-            self.rename([eqn.outvars[place]], [self._constrained(eqn.outvars[place], key)])
+            self.rename([eqn.outvars[place]], [self._constrained(eqn.outvars[place], key, eqn.outvars[place].aval)])
 
-    def _constrained(self, atom: Atom, key: Key) -> Atom:
-        (result,) = self.emit(lambda x: jax.lax.with_sharding_constraint(x, self.constraints[key]), atom)
+    def _constrained(self, atom: Atom, key: Key, aval: Any) -> Atom:
+        to = self.constraints[key]
+        constrain: Any = jax.sharding.reshard if is_explicit(to) else jax.lax.with_sharding_constraint
+        (eqn,) = jax.make_jaxpr(lambda x: constrain(x, to))(jax.ShapeDtypeStruct(aval.shape, aval.dtype)).eqns
+        result = Var(aval)  # of the type that it had, from which `typed_again` tells what has changed
+        self.eqns.append(eqn.replace(invars=[atom], outvars=[result]))
         return result
 
     def _changed(self, body: Any) -> Any:
-        if isinstance(body, ClosedJaxpr):
-            return _Numbered(body, self.constraints, self.numbers).run()
-        return _Numbered(ClosedJaxpr(body, ()), self.constraints, self.numbers).run().jaxpr
+        if not isinstance(body, ClosedJaxpr):
+            return self._changed(ClosedJaxpr(body, ())).jaxpr
+        numbered = _Numbered(body, self.constraints, self.numbers).run()
+        return body_typed_again(numbered) if any(map(is_explicit, self.constraints.values())) else numbered
 
 
 def _walk(jaxpr: Jaxpr, is_manual: bool = False, is_backward: bool = False) -> Iterator[NumberedEquation]:
@@ -186,7 +194,7 @@ def _walk(jaxpr: Jaxpr, is_manual: bool = False, is_backward: bool = False) -> I
     for eqn in jaxpr.eqns:
         entry = NumberedEquation(eqn, is_manual, is_backward or runs_backward(eqn))
         yield entry
-        for body in bodies_of(eqn) if eqn.primitive.name in _WITH_BODIES else ():
+        for body in bodies_of(eqn) if eqn.primitive.name in WITH_BODIES else ():
             yield from _walk(body, is_manual or eqn.primitive.name == "shard_map", entry.is_backward)
 
 
@@ -300,24 +308,15 @@ def _opened(program: ShardedProgram) -> ShardedProgram:
 
 def _with_lines(body: Any, around: Any = None) -> Any:
     """A program in which the equations of JAX's own functions (`jax.numpy.where`) come from the line that calls these."""
-    if isinstance(body, ClosedJaxpr):
+    if isinstance(body, ClosedJaxpr) and body.jaxpr is not body:  # one class since JAX 0.11
         return body.replace(jaxpr=_with_lines(body.jaxpr, around))
     eqns = []
     for eqn in body.eqns:
         if around is not None and not place_of(eqn).file:
             eqn = eqn.replace(source_info=eqn.source_info.replace(traceback=around))
         inside = partial(_with_lines, around=eqn.source_info.traceback if place_of(eqn).file else around)
-        eqns.append(with_bodies(eqn, inside) if eqn.primitive.name in _WITH_BODIES else eqn)
+        eqns.append(with_bodies(eqn, inside) if eqn.primitive.name in WITH_BODIES else eqn)
     return body.replace(eqns=eqns)
-
-
-def place_of(eqn: JaxprEqn) -> SourceLine:
-    """The line of the user's program that an equation comes from."""
-    trace = eqn.source_info.traceback
-    frames: list[tuple[str, int]] = (
-        [] if trace is None else [(frame.file_name, frame.line_num) for frame in trace.frames]
-    )
-    return next((SourceLine(*frame) for frame in frames if is_of_user(frame[0])), SourceLine())
 
 
 def _if_told(sharding: Any) -> NamedSharding | None:

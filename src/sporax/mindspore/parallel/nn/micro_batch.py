@@ -252,10 +252,7 @@ class PipelineGradReducer(Cell):
         check_type("PipelineGradReducer", "parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
             raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
-        if opt_shard is not None and not isinstance(opt_shard, bool):
-            raise SporaxTypeError(
-                f"For 'PipelineGradReducer', 'opt_shard' must be a bool or None, but got {type(opt_shard).__name__}."
-            )
+        check_type("PipelineGradReducer", "opt_shard", opt_shard, "a bool or None", bool | None)
         if float(scale_sense) == 0:
             raise SporaxValueError("For 'PipelineGradReducer', 'scale_sense' must not be 0.")
         self._num_gradients = len(ParameterTuple(parameters))

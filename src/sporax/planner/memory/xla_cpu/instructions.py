@@ -31,22 +31,12 @@ from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
-from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
+from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind, island_bytes
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, RULES, SLICE
 
 MAYBE_VIEWS = frozenset(
-    [
-        "broadcast_in_dim",
-        "broadcast_to",
-        "slice",
-        "dynamic_slice",
-        "copy",
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-    ]
+    "broadcast_in_dim broadcast_to slice dynamic_slice copy reduce_sum reduce_max reduce_min reduce_prod".split()
 )
 """Views where they leave the number of bytes as it is."""
 LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
@@ -279,9 +269,12 @@ class Instructions:
 
     def _kernel(self, event: Event, name: str) -> None:
         """A kernel of its own, or a reduction. Windows are kernels, whatever they reduce with."""
+        reads, writes = self._read(event), self._written(event)
+        if held := island_bytes(self.timeline, event, [self.arrays[array].num_bytes for array in reads], on_cpus=True):
+            writes.append(self._new(event.writes[0][0], held))
         kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
         in_place = name.startswith("scatter") or name == "dynamic_update_slice"
-        self._add(kind, self._read(event), self._written(event), in_place=in_place)
+        self._add(kind, reads, writes, in_place=in_place)
 
     def _barrier(self, event: Event, operator: Operator) -> None:
         """Results are the operands, and exist when all operands do."""

@@ -30,6 +30,7 @@ from sporax.planner.memory.backend import (
     KernelSchedule,
     Kind,
     breadth_first,
+    carried_by,
     replaced_by,
     results_of,
 )
@@ -44,7 +45,7 @@ class XlaCpu:
         """Instructions, fused into kernels."""
         instructions = Instructions(timeline)
         number = instructions.number
-        results = results_of(timeline, number)
+        results = [*results_of(timeline, number), *carried_by(timeline, number)]
         kernels = kernels_of(instructions, results)
         copied = copied_arguments(kernels, replaced_by(timeline, number))
         sizes = [array.num_bytes for array in instructions.arrays]

@@ -352,11 +352,7 @@ class Catalogue:
                 # Numbers of others are negative, so that they cannot be mistaken for tensors of the bundle.
                 operands.append(outer.setdefault(tensor, -1 - len(outer)))
         operator = decisions.graph.operators[follower]
-        return _Member(
-            self.kinds.of[follower],
-            tuple(operands),
-            tuple(local[result] for result in operator.results),
-        )
+        return _Member(self.kinds.of[follower], tuple(operands), tuple(local[result] for result in operator.results))
 
     def _enumerate_bundle(self, task: _BundleQuery) -> Choices:
         structure = self._structure_list[task.structure]

@@ -113,11 +113,7 @@ class Problem:
 
     def statistics(self) -> dict[str, int | float | str]:
         """Sizes."""
-        return {
-            "decisions": len(self.costs),
-            "candidates": sum(map(len, self.costs)),
-            "edges": len(self.edges),
-        }
+        return {"decisions": len(self.costs), "candidates": sum(map(len, self.costs)), "edges": len(self.edges)}
 
     def cost_graph(self) -> CostGraph:
         """The problem for the solver, without memory."""

@@ -222,11 +222,7 @@ class BoundedChoice:
 
 
 def decide(
-    core: Core,
-    budget: Budget,
-    largest_table: int = LARGEST_TABLE,
-    most_joins: int = MOST_JOINS,
-    epsilon: float = 0.0,
+    core: Core, budget: Budget, largest_table: int = LARGEST_TABLE, most_joins: int = MOST_JOINS, epsilon: float = 0.0
 ) -> BoundedChoice:
     """What is to be chosen on a core without memory rows."""
     # `None` means that a table would be too large: networks like chains are never that, others may be.
