@@ -370,7 +370,7 @@ PROGRAMS = {
         settings=SCALE_1024,
         package="mindformers",
         copies=1,
-        why="layers in float16",
+        why="eight: it sums a norm of slices by `AllReduce`, which is refused in semi_auto_parallel",
     ),
     "pangu_alpha_stages": Program(
         "models",
@@ -382,7 +382,7 @@ PROGRAMS = {
         settings=SCALE_1024,
         package="mindformers",
         copies=1,
-        why="layers in float16",
+        why="eight: it sums a norm of slices by `AllReduce`, which is refused in semi_auto_parallel",
     ),
     "deepfm": Program(
         "models",
@@ -444,7 +444,7 @@ PROGRAMS = {
         "configs/train_config_casia.yaml",
         {"data_url": "{data}/faces", "num_classes": 16, "epochs": 1, "train_url": "out"}
         | {"backbone": "mobilefacenet", "batch_size": 4},
-        why="commit 87a6783: later ones are broken or import `moxing`, which only ModelArts has; float16 by the program",
+        why="written for MindSpore 1.9: 2.10 has no `amax(keep_dims=…)` either; later commits are broken or need `moxing`",
     ),
     "mindocr_crnn": Program(
         "mindocr",
@@ -470,7 +470,7 @@ PROGRAMS = {
                 "loader": {"batch_size": 4, "shuffle": False, "num_workers": 1},
             },
         },
-        why="its own AdamW (loss 51, then 32) counts no steps where `get_lr` does not, so `adam` is measured",
+        why="its own AdamW runs, but counts no steps, so `adam` is measured; equal losses, shifts of norms follow rounding",
     ),
     "mindocr_dbnet": Program(
         "mindocr",
