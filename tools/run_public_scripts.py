@@ -78,6 +78,10 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
         *script,
     ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    if package := PROGRAMS[name].package:
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")]
+        )
     environment.setdefault("RANK_SIZE", "8" if run == "eight" else "1")
     with (place / "output.txt").open("w") as output:
         try:
@@ -103,11 +107,12 @@ def steps(weights: dict[str, np.ndarray]) -> int:
 
 
 def difference(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float | None:
-    """Largest difference of a weight, relative to the largest value of it; None where weights or steps are others."""
+    """Largest difference of a weight, relative to its largest value; None where weights or steps are others, or not finite."""
     if not steps(mine) or mine.keys() != other.keys() or steps(mine) != steps(other):
         return None
     pairs = [(mine[name].astype(np.float64), other[name].astype(np.float64)) for name in mine]
-    return float(f"{max(relative(a, b) for a, b in pairs if b.any()):.1e}")
+    largest = np.max([relative(a, b) for a, b in pairs if b.any()])
+    return float(f"{largest:.1e}") if np.isfinite(largest) else None
 
 
 def last_error(folder: Path) -> str:

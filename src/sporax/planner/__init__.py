@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sporax.planner.compiled_limit import Measure, is_close_to_limit
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
+    from sporax.planner.memory.peak import temporary_bytes
     from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
     from sporax.planner.propagation.propagate import plan_of_body
     from sporax.planner.request import PlanRequest
@@ -48,6 +49,7 @@ __all__ = [
     "received",
     "remembered",
     "request_key",
+    "temporary_bytes",
     "trade_offs",
     "plan_of_body",
 ]
@@ -73,6 +75,7 @@ _HOMES = {
     "received": "sporax.planner.planning",
     "remembered": "sporax.planner.planning",
     "request_key": "sporax.planner.request_text",
+    "temporary_bytes": "sporax.planner.memory.peak",
     "trade_offs": "sporax.planner.search",
     "plan_of_body": "sporax.planner.propagation.propagate",
 }

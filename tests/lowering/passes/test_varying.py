@@ -10,7 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 from sporax.ir.marks import GradientMark, RowsMark
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.lowering.marks.variable_marks import mark_read
-from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, labels_of_results
+from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, NUMBER, labels_of_results
 
 
 def labels(function, *given, reads=None):
@@ -24,7 +24,17 @@ def labels(function, *given, reads=None):
 
 
 def test_only_what_depends_on_it_differs():
-    assert labels(lambda x, w: (x * w, w + 1, x.sum() * 0), DIFFERENT, EQUAL) == [DIFFERENT, EQUAL, DIFFERENT]
+    assert labels(lambda x, w: (x * w, w + 1, x.argmax() * 0), DIFFERENT, EQUAL) == [DIFFERENT, EQUAL, DIFFERENT]
+
+
+def test_what_is_made_of_numbers_alone_is_told_from_rows():
+    def function(x, w):
+        total = x.sum()
+        losses = jnp.stack([total, (x * w).mean(), jnp.float32(1)])
+        return losses, total * w, jax.jit(jnp.square)(losses), total + x, total > 0, jnp.where(total > 0, w, -w)
+
+    assert labels(function, DIFFERENT, EQUAL) == [NUMBER, NUMBER, NUMBER, DIFFERENT, DIFFERENT, DIFFERENT]
+    assert labels(function, GRADIENT, EQUAL) == [GRADIENT] * 6
 
 
 @pytest.mark.parametrize("combine", [lax.psum, lax.pmax, lax.pmin, lax.pmean, lax.all_gather])

@@ -218,3 +218,26 @@ def test_an_object_with_elements_and_a_length_is_a_sampler():
     data = ds.NumpySlicesDataset(np.arange(10), column_names=["x"], sampler=Rows())
     for _ in range(2):
         assert column(data) == [9, 8, 7, 6]
+
+
+@pytest.mark.parametrize("length", [3, 5, 9])
+@pytest.mark.parametrize("kind", ["own", "num_samples", "object"])
+def test_a_sampler_yields_as_many_rows_as_it_says_or_is_refused(kind, length):
+    class Own(ds.Sampler):
+        def __iter__(self):
+            yield from range(5)
+
+    class Sized(Own if kind == "own" else object):
+        def __iter__(self):
+            yield from range(5)
+
+        def __len__(self):
+            return length
+
+    data = ds.NumpySlicesDataset(list(range(10)), ["x"], sampler=Own(length) if kind == "num_samples" else Sized())
+    assert data.get_dataset_size() == length
+    if length > 5:
+        with pytest.raises(RuntimeError, match="data read from generator 5 is different from generator.len 9"):
+            next(data.create_tuple_iterator(num_epochs=1))
+    else:
+        assert [int(row[0]) for row in data.create_tuple_iterator(num_epochs=1)] == [*range(length)]

@@ -350,7 +350,9 @@ def test_classes_are_told(root):
     }
     panoptic = ds.CocoDataset(str(coco / "images"), str(coco / "panoptic.json"), "Panoptic")
     assert panoptic.get_class_indexing() == {"dog": [5, 1], "cat": [9, 0]}
-    manifest = ds.ManifestDataset(str(write("manifest", root) / "data.manifest"))
+    listed = write("manifest", root) / "data.manifest"
+    listed.write_text(listed.read_text().replace('"usage": "train"', '"usage": "TRAIN"'))
+    manifest = ds.ManifestDataset(str(listed))
     assert (manifest.get_class_indexing(), manifest.num_classes()) == ({"cat": 0, "dog": 1}, 2)
     assert ds.Caltech101Dataset(str(write("caltech101", root))).get_class_indexing() == {"Faces": 0, "anchor": 1}
 

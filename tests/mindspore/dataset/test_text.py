@@ -92,6 +92,15 @@ def test_words_are_cut_into_pieces_of_the_vocabulary():
     assert results(pieces, ["hello", "zzz"]) == ["he", "##llo", "[UNK]"]
 
 
+def test_pieces_of_words_come_with_bytes_from_the_word_or_from_where_it_is():
+    pieces = text.WordpieceTokenizer(text.Vocab.from_list(["he", "##llo", "é", "##cole", "[UNK]"]), with_offsets=True)
+    names, starts, stops = pieces(np.array(["hello", "école", "xyz"]))
+    assert (names.tolist(), starts.dtype) == (["he", "##llo", "é", "##cole", "[UNK]"], np.uint32)
+    assert (starts.tolist(), stops.tolist()) == ([0, 2, 0, 2, 0], [2, 5, 2, 6, 3])
+    _, starts, stops = pieces(np.array(["hello", "école"]), np.uint32([3, 9]), np.uint32([8, 15]))
+    assert (starts.tolist(), stops.tolist()) == ([3, 5, 9, 11], [5, 8, 11, 15])
+
+
 def test_vocabularies_number_words_by_list_file_or_frequency(tmp_path):
     assert WORDS.vocab() == {"<unk>": 0, "a": 1, "b": 2, "c": 3}
     last = text.Vocab.from_list(["a"], special_tokens=["<unk>"], special_first=False)
@@ -173,7 +182,7 @@ def test_vectors_that_do_not_fit(tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("a 1 2\n")
     for wrong in (text.GloVe, text.FastText):
-        with pytest.raises(RuntimeError, match="must be an existing file"):
+        with pytest.raises(RuntimeError, match="can not find file"):
             wrong.from_file(str(path))
     with pytest.raises(ValueError, match="2 numbers"):
         text.ToVectors(text.Vectors.from_file(str(path)), [1.0])

@@ -31,6 +31,15 @@ def names(parameters):
     return [parameter.name for parameter in parameters]
 
 
+def test_an_argument_may_be_called_cls():
+    class Weighted(nn.Cell):
+        def __init__(self, box, cls):
+            super().__init__()
+            self.factors = box, cls
+
+    assert Weighted(box=1.0, cls=0.5).factors == (1.0, 0.5)
+
+
 def test_parameters_are_named_by_the_path_of_attributes_own_ones_first():
     net = Net()
     expected = ["own", "first.scale", "first.fc.weight", "first.fc.bias"]

@@ -1,3 +1,4 @@
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from sporax.base.errors import (
     SporaxValueError,
 )
 from sporax.mindspore import Parameter, Tensor, nn
+from sporax.mindspore.nn.optim import opt_init_args_register
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
@@ -171,6 +173,55 @@ def test_state_is_named_after_the_parameters():
         for slot, joint in (("exp_avg", "."), ("exp_avg_sq", "_"), ("exp_avg_sq_col", "_"), ("exp_avg_sq_row", "_"))
         for name in own
     ] + ["afactor_step"]
+
+
+class SkipsTheConstructor(nn.AdamWeightDecay):
+    """State in float32 of Parameters in float16, as public packages make it."""
+
+    def __init__(self, params, learning_rate):
+        super(nn.AdamWeightDecay, self).__init__(learning_rate, params, 0.1)
+        self.beta1, self.beta2, self.eps = (Tensor(np.array([x], np.float32)) for x in (0.9, 0.999, 1e-6))
+        self.moments1, self.moments2 = (self.state(name) for name in ("adam_m", "adam_v"))
+
+    def state(self, name):
+        return ms.ParameterTuple(
+            Parameter(Tensor(np.zeros(p.shape, np.float32)), name=f"{name}.{p.name}") for p in self.parameters
+        )
+
+
+class ReplacesTheState(SkipsTheConstructor):
+    def __init__(self, params, learning_rate):
+        nn.AdamWeightDecay.__init__(self, params, learning_rate, weight_decay=0.1)
+        self.moments1, self.moments2 = (self.state(name) for name in ("adam_m", "adam_v"))
+
+
+@pytest.mark.parametrize("kind", [SkipsTheConstructor, ReplacesTheState])
+def test_derived_classes_may_make_the_state_themselves(kind):
+    start, slopes = np.array([1.0, -2.0], np.float16), np.array([[0.5, 0.25], [3e-5, -1.0]], np.float16)
+    half, single = Parameter(Tensor(start), name="w"), Parameter(Tensor(start.astype(np.float32)), name="w")
+    optimizer, expected = kind([half], 0.5), nn.AdamWeightDecay([single], 0.5, weight_decay=0.1)
+    for slope in slopes:
+        optimizer((Tensor(slope),))
+        expected((Tensor(slope.astype(np.float32)),))
+    assert half.dtype == ms.float16
+    # The square of the small slope is zero in float16.
+    for mine, other in zip(
+        (*optimizer.moments1, *optimizer.moments2), (*expected.moments1, *expected.moments2), strict=True
+    ):
+        np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(half.asnumpy(), single.asnumpy(), rtol=2e-3)
+    names = ["global_step", "learning_rate", "w", "adam_m.w", "adam_v.w"]
+    assert [parameter.name for parameter in optimizer.get_parameters()] == names
+
+
+def test_registered_arguments_of_an_optimizer_are_not_in_its_signature():
+    class Own(nn.SGD):
+        @opt_init_args_register
+        def __init__(self, params, learning_rate, clip=False):
+            super().__init__(params, learning_rate)
+
+    assert list(inspect.signature(Own.__init__).parameters) == ["self", "args", "kwargs"]
+    assert Own(weights([1.0]), 0.5).init_args == {"clip": False}
 
 
 def test_rates_and_decays_can_be_asked_for():

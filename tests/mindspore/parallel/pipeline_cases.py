@@ -91,6 +91,23 @@ class ClippedStep(nn.TrainOneStepCell):
         return loss
 
 
+class SummingStep(nn.TrainOneStepCell):
+    """Takes the gradients from the Parameters in which a pipeline sums them, as public training cells do."""
+
+    def __init__(self, network, optimizer, sens):
+        super().__init__(network, optimizer, sens)
+        self.sums = self.weights.clone(prefix="accu_grads", init="zeros")
+
+    def construct(self, *inputs):
+        loss, grads = ms.value_and_grad(self.network, None, self.weights)(*inputs)
+        scaled = []
+        for grad, total in zip(grads, self.sums, strict=True):
+            scaled.append(ops.depend(total, grad) * self.sens)
+            ops.assign(total, ops.zeros_like(total))
+        self.optimizer(tuple(scaled))
+        return loss
+
+
 class ScaledClippedStep(nn.TrainOneStepWithLossScaleCell):
     """Scales the loss dynamically, and clips by the global norm before the update."""
 

@@ -9,6 +9,7 @@ from pipeline_cases import (
     ClippedStep,
     Loss,
     RowLoss,
+    SummingStep,
     assert_same_training,
     folded,
     interleaved,
@@ -109,6 +110,13 @@ def test_zero_bubble_v(stages, micro):
 
 def test_clip_by_global_norm_crosses_stages():
     assert_as_on_one_device(straight(2), 2, 4, step_class=ClippedStep)
+
+
+def test_gradients_are_added_to_the_parameters_made_for_their_sums():
+    settings(2)
+    results, net, step = losses(straight(2), 4, step_class=SummingStep)
+    assert_same_training((results, values(net)), on_one_device(2, 4))
+    assert not any(total.asnumpy().any() for total in step.sums)
 
 
 def scaled(cell, optimizer):

@@ -52,9 +52,48 @@ class Net(nn.Cell):
             x = block(x)
         return ((x - y) ** 2).mean()
 
+    def rows(self, count):
+        return np.random.default_rng(1).normal(size=(count, WIDTH)).astype(np.float32)
+
+
+class Lookup(nn.Cell):
+    """Table and indices sharded, which is allowed where both use every device of a stage."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = ms.Parameter(
+            Tensor(np.random.default_rng(2).normal(size=(8, WIDTH)).astype(np.float32)), name="table"
+        )
+        self.gather = ops.Gather().shard(((2, 1), (2, 1)))
+
+    def construct(self, ids):
+        return self.gather(self.table, ids, 0).reshape(-1, WIDTH)
+
+
+class CastingBlock(Block):
+    """Casts a weight, which every micro batch does alike."""
+
+    def construct(self, x):
+        return super().construct(x) + self.mm2(self.mm1(x, self.w1), ops.Cast()(self.w2, ms.float32))
+
+
+class NetOfIds(Net):
+    def __init__(self):
+        super().__init__()
+        self.blocks[0] = CastingBlock()
+        self.blocks[0].pipeline_stage = 0
+        self.lookup = Lookup()
+        self.lookup.pipeline_stage = 0
+
+    def construct(self, x, y):
+        return super().construct(self.lookup(x), y)
+
+    def rows(self, count):
+        return np.random.default_rng(1).integers(0, 8, (count, 1)).astype(np.int32)
+
 
 @cache
-def trained(mark, optimizer_parallel=False):
+def trained(mark, optimizer_parallel=False, kind=Net):
     """Losses and Parameters after two steps, and collectives by kind in the plans of both stages."""
     ms.set_context(mode=ms.GRAPH_MODE)
     sharded = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
@@ -66,11 +105,11 @@ def trained(mark, optimizer_parallel=False):
         pipeline_config={"pipeline_interleave": True, "pipeline_scheduler": "gpipe"},
         **(sharded if optimizer_parallel else {}),
     )
-    net = Net()
+    net = kind()
     for block in net.blocks:
         MARKS[mark](block)
     step = nn.TrainOneStepCell(PipelineCell(net, MICRO), nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
-    x = Tensor(np.random.default_rng(1).normal(size=(MICRO * ROWS, WIDTH)).astype(np.float32))
+    x = Tensor(net.rows(MICRO * ROWS))
     y = Tensor(np.ones((MICRO * ROWS, WIDTH), np.float32))
     losses = [step(x, y).asnumpy().item() for _ in range(2)]
     planned = step.program.plan(x, y)
@@ -86,8 +125,8 @@ def trained(mark, optimizer_parallel=False):
     return losses, [parameter.asnumpy() for parameter in net.get_parameters()], collectives, peaks
 
 
-def check_same_training(mark, optimizer_parallel=False):
-    actual, plain = trained(mark, optimizer_parallel), trained("none", optimizer_parallel)
+def check_same_training(mark, optimizer_parallel=False, kind=Net):
+    actual, plain = trained(mark, optimizer_parallel, kind), trained("none", optimizer_parallel, kind)
     np.testing.assert_allclose(actual[0], plain[0], rtol=1e-6)
     for one, other in zip(actual[1], plain[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
@@ -97,6 +136,10 @@ def check_same_training(mark, optimizer_parallel=False):
 @pytest.mark.sampled(1)
 def test_training_is_the_same(mark):
     check_same_training(mark)
+
+
+def test_strategies_are_for_the_devices_of_a_stage():
+    check_same_training("slices", kind=NetOfIds)
 
 
 def test_collectives_of_a_micro_batch_are_not_repeated_where_the_mark_says_so():

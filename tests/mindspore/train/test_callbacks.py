@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
 import types
 from pathlib import Path
@@ -18,8 +17,7 @@ import pytest
 from rich.console import Console
 
 import sporax.mindspore as ms
-from sporax.mindspore import Parameter, Tensor, nn, ops
-from sporax.mindspore.dataset._sources.tfrecord import content_of, find_records
+from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.train import (
     BackupAndRestore,
     Callback,
@@ -36,7 +34,6 @@ from sporax.mindspore.train import (
     ReduceLROnPlateau,
     RunContext,
     SummaryCollector,
-    SummaryRecord,
     TimeMonitor,
     load_checkpoint,
 )
@@ -195,11 +192,10 @@ def test_the_run_context_says_what_it_knows() -> None:
         (lambda: OnRequestExit(save_ckpt=3), TypeError),
         (lambda: SummaryCollector("x", collect_freq=0), ValueError),
         (lambda: SummaryCollector("x", collect_specified_data={"nonsense": True}), ValueError),
-        (lambda: SummaryCollector("x", collect_specified_data={"collect_graph": True}), NotImplementedError),
     ],
 )
 def test_wrong_arguments_are_refused(make: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="For '"):
+    with pytest.raises(error, match="For ['\"]"):
         make()
 
 
@@ -537,7 +533,7 @@ def test_a_signal_ends_an_evaluation(tmp_path: Path, make_data: Any, make_model:
     assert names(tmp_path / "rank_0") == ["Net_eval.ckpt"]
 
 
-# ------------------------------------------------------------------------------------------------- progress and summary
+# ------------------------------------------------------------------------------------------------------------- progress
 
 
 def test_progress_prints_lines_outside_a_terminal(make_data: Any, make_model: Any) -> None:
@@ -563,121 +559,3 @@ def test_progress_is_silent_on_other_ranks(make_data: Any, make_model: Any, monk
     output = io.StringIO()
     make_model().train(1, make_data(), callbacks=Progress(Console(file=output)))
     assert output.getvalue() == ""
-
-
-class FakeWriter:
-    """Stands for tensorboardX's writer."""
-
-    def __init__(self, directory: str, filename_suffix: str, write_to_disk: bool) -> None:
-        self.written: list[tuple[str, str, int]] = []
-        self.closed = not write_to_disk
-        FakeWriter.last = self
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("add_"):
-            raise AttributeError(name)
-        return lambda tag, value, step: self.written.append((name[4:], tag, step))
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.fixture
-def tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=FakeWriter))
-
-
-@pytest.mark.usefixtures("tensorboard")
-def test_summary_collector_writes_curves(make_data: Any, make_model: Any) -> None:
-    collector = SummaryCollector("somewhere", collect_freq=2, collect_specified_data={"histogram_regular": "^b"})
-    make_model(metrics={"mae"}).fit(1, make_data(8), make_data(), callbacks=collector)
-    written = FakeWriter.last.written
-    steps = {step for kind, tag, step in written if tag == "loss"}
-    assert steps == {1, 2, 4}
-    assert {tag for kind, tag, _ in written if kind == "histogram"} == {"bias"}
-    assert {tag for kind, tag, _ in written if kind == "scalar"} == {
-        "loss",
-        "learning_rate",
-        "metrics/mae",
-        "metrics/eval_loss",
-    }
-    assert FakeWriter.last.closed
-
-
-@pytest.mark.usefixtures("tensorboard")
-def test_summary_record_writes_what_was_added() -> None:
-    with SummaryRecord("somewhere") as record:
-        record.add_value("scalar", "loss", Tensor(0.5))
-        record.add_value("image", "picture", Tensor(np.zeros((1, 3, 2, 2), np.float32)))
-        assert record.record(3, plugin_filter=lambda plugin: plugin == "scalar")
-        assert record.record(4)
-        with pytest.raises(TypeError, match="'value' must be a Tensor"):
-            record.add_value("scalar", "loss", 0.5)
-        with pytest.raises(ValueError, match="'plugin' must be one of"):
-            record.add_value("nonsense", "loss", Tensor(0.5))
-        with pytest.raises(NotImplementedError, match="MindInsight"):
-            record.add_value("graph", "loss", Tensor(0.5))
-    assert FakeWriter.last.written == [("scalar", "loss", 3)]
-    assert not record.record(5)
-
-
-@pytest.mark.usefixtures("tensorboard")
-def test_summary_record_writes_what_operators_put_aside_in_training() -> None:
-    ops.ScalarSummary()("before", Tensor(1.0))
-    with SummaryRecord("somewhere") as record:
-        ops.ScalarSummary()("inside", Tensor(2.0))
-        record.record(1)
-        record.set_mode("eval")
-        ops.ScalarSummary()("evaluation", Tensor(3.0))
-        record.record(2)
-    assert FakeWriter.last.written == [("scalar", "inside", 1)]
-
-
-def events(directory: Path) -> list[Any]:
-    """The events of the only file in a directory, as TensorBoard reads them: TFRecord, with its checksums."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    (path,) = directory.iterdir()
-    return [Event.FromString(bytes(content_of(record))) for record in find_records("events", path, "")]
-
-
-def test_event_files_are_whole(tmp_path: Path, make_data: Any, make_model: Any) -> None:
-    """Written by tensorboardX itself, and read back: what TensorBoard shows."""
-    pytest.importorskip("tensorboardX")
-    collector = SummaryCollector(str(tmp_path / "run"), collect_freq=2)
-    history = History()
-    make_model(metrics={"mae"}).fit(2, make_data(8), make_data(), callbacks=[history, collector])
-    actual = events(tmp_path / "run")
-    assert actual[0].file_version == "brain.Event:2"
-    values = [(event.step, value) for event in actual for value in event.summary.value]
-    losses = {step: value.simple_value for step, value in values if value.tag == "loss"}
-    assert list(losses) == [1, 2, 4, 6, 8]
-    assert losses[8] == pytest.approx(float(history.history["net_output"][1]), rel=1e-6)
-    maes = [value.simple_value for _, value in values if value.tag == "metrics/mae"]
-    assert maes == pytest.approx(history.history["mae"], rel=1e-6)
-    histograms = {value.tag: value.histo for _, value in values if value.HasField("histo")}
-    assert {tag: histo.num for tag, histo in histograms.items()} == {"weight": 6, "bias": 3}
-
-
-def test_images_are_shown(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
-    pillow = pytest.importorskip("PIL.Image")
-    picture = np.zeros((1, 3, 2, 4), np.float32)
-    picture[0, 0] = 1.0
-    with SummaryRecord(str(tmp_path / "run"), file_suffix="_end") as record:
-        record.add_value("image", "picture", Tensor(picture))
-        record.add_value("tensor", "numbers", Tensor([1.0, 2.0, 3.0]))
-        assert record.record(7)
-        record.flush()
-        assert Path(record.log_dir).parent == tmp_path / "run" and record.log_dir.endswith("_end")
-    values = {value.tag: (event.step, value) for event in events(tmp_path / "run") for value in event.summary.value}
-    step, shown = values["picture"]
-    image = pillow.open(io.BytesIO(shown.image.encoded_image_string))
-    assert (step, shown.image.height, shown.image.width, image.getpixel((0, 0))) == (7, 2, 4, (255, 0, 0))
-    assert (values["numbers"][1].histo.min, values["numbers"][1].histo.max) == (1.0, 3.0)
-
-
-def test_without_tensorboardx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ImportError, match="tensorboardX must be installed"):
-        SummaryRecord("somewhere")

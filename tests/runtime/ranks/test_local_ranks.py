@@ -146,6 +146,28 @@ def test_a_compiled_step_divides_its_batch_and_sums_gradients_once(ranks):
     assert text.count(" all-reduce(") + text.count(" all-reduce-start(") == 2
 
 
+def test_several_losses_in_a_vector_leave_a_step_as_their_means(ranks):
+    net = Small()
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+
+    def forward(x, y):
+        error = net(x) - y
+        losses = ops.stack((ops.abs(error).mean(), (error * error).mean()))  # two, as each rank has two rows
+        return losses.sum(), ops.stop_gradient(losses), ops.amax(error, 1)
+
+    gradient = ms.value_and_grad(forward, None, optimizer.parameters, has_aux=True)
+    reducer = nn.DistributedGradReducer(optimizer.parameters)
+
+    @ms.jit
+    def step(x, y):
+        (loss, losses, largest), gradients = gradient(x, y)
+        return ops.depend(loss, optimizer(reducer(gradients))), losses, largest
+
+    expected = forward(X, Y)
+    for result, value in zip(step(X, Y), expected, strict=True):
+        np.testing.assert_allclose(result.asnumpy(), value.asnumpy(), rtol=1e-5)
+
+
 def test_one_device_with_the_whole_batch_gives_the_same(ranks):
     ms.set_context(mode=ms.GRAPH_MODE)
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sporax import planner
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -26,9 +27,6 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, next_number
 from sporax.lowering.rewriter import aval_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.peak import temporary_bytes
-from sporax.planner.memory.plain import PLAIN
-from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.rules import local_flops, rule_for, unsharded
 
 _IDENTITIES = {"sharding_constraint": "with_sharding_constraint", "reshard": "reshard", "device_put": "device_put"}
@@ -202,7 +200,7 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
             names(spec, len(aval_of(var).shape)) for spec, var in zip(eqn.params["out_specs"], eqn.outvars, strict=True)
         ),
         *_work(body),
-        (temporary_bytes(body, XLA_CPU), temporary_bytes(body, PLAIN)),
+        planner.temporary_bytes(body),
     )
 
 

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from sporax.lowering.passes.host.row_updates import row_update
     from sporax.lowering.passes.pass_order import rewritten, rewritten_with_stacks, seen_into
     from sporax.lowering.passes.reused_collectives import with_reuse
-    from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, labels_of_results
+    from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, NUMBER, labels_of_results
 
 __all__ = [
     "DIFFERENT",
     "EQUAL",
     "GRADIENT",
+    "NUMBER",
     "Checksums",
     "labels_of_results",
     "rewritten",
@@ -43,6 +44,7 @@ _HOMES = {
     "DIFFERENT": "sporax.lowering.passes.varying",
     "EQUAL": "sporax.lowering.passes.varying",
     "GRADIENT": "sporax.lowering.passes.varying",
+    "NUMBER": "sporax.lowering.passes.varying",
     "Checksums": "sporax.lowering.passes.checksums",
     "labels_of_results": "sporax.lowering.passes.varying",
     "rewritten": "sporax.lowering.passes.pass_order",

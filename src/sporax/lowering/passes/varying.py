@@ -3,24 +3,26 @@
 Problem: when one process acts for several ranks, each computes on rows of its own, and what a step gives is one value only where
 all ranks have the same one. Method: labels go through the jaxpr of the rank's program from its inputs to its results. What
 depends on an input that differs, differs, until a collective over all ranks has combined it. A gradient of weights that is not
-combined yet has a label of its own, which what is computed from it has, too. Carried values of loops are repeated until nothing
-changes.
+combined yet has a label of its own, which what is computed from it has, too; so has a number of a rank, as its loss is, and what
+is made of such numbers alone. Carried values of loops are repeated until nothing changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.marks import GradientMark, RowsMark
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.variable_marks import number_of_read
-from sporax.lowering.rewriter import bodies_of
+from sporax.lowering.rewriter import aval_of, bodies_of
 
-EQUAL, DIFFERENT, GRADIENT = 0, 1, 2
-"""Labels: the same on all ranks; different; different and computed from a gradient of weights."""
+EQUAL, NUMBER, DIFFERENT, GRADIENT = 0, 1, 2, 3
+"""Labels: the same on all ranks; different, made of numbers of the rank; different; and computed from a gradient of weights."""
 
 _COMBINING = frozenset({"psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant"})
 _MIXING = frozenset({"axis_index", "ppermute", "all_to_all", "reduce_scatter"})
@@ -69,7 +71,15 @@ def _of_equation(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> l
     inner = _body(eqn)
     if inner is not None:
         return labels_of_results(inner, known, reads)
-    return [highest] * count
+    return [_of_value(aval_of(var), highest) for var in eqn.outvars]
+
+
+def _of_value(aval: ShapedArray, highest: int) -> int:
+    if highest in (EQUAL, GRADIENT):
+        return highest
+    # Numbers become numbers; a flag or a position has no mean.
+    is_number = highest == NUMBER or aval.shape == ()
+    return NUMBER if is_number and jnp.issubdtype(aval.dtype, jnp.inexact) else DIFFERENT
 
 
 def _of_branches(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> list[int]:

@@ -125,13 +125,13 @@ _PATHS_OF = {
     "sporax.mindspore.dataset.audio": "dataset.audio.transforms dataset.audio.utils",
     "sporax.mindspore.dataset.text": "dataset.text.transforms dataset.text.utils",
     "sporax.mindspore.train": """
-        nn.metrics train.summary.summary_record
+        nn.metrics
         train.callback._backup_and_restore train.callback._checkpoint train.callback._early_stop train.callback._history
         train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
     "sporax.mindspore.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
-    "sporax.mindspore.train.summary": "train.summary.enums",
+    "sporax.mindspore.train.summary": "train.summary.enums train.summary.summary_record train.summary._summary_adapter",
     "sporax.mindspore.train.metrics": """
         nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix

@@ -262,12 +262,7 @@ class Pullback:
         if frames.planning() or local_ranks.is_inside():
             gradients = trace_marks.apply_mark(gradients, _gradient_mark(self.call.weights))
         by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
-        for weight in self.call.weights:
-            # Here each weight's gradient is complete, so its hooks run.
-            hooks = getattr(weight, "gradient_hooks", None)
-            if hooks is not None:
-                by_weight[weight] = hooks.run(by_weight[weight])
-        return inputs, by_weight
+        return inputs, _completed(by_weight)
 
     def _of_slopes(self, cotangents: Any) -> dict[int, jax.Array]:
         """Cotangents of the slopes of integer outputs."""
@@ -287,6 +282,19 @@ def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list
     for place, array in zip(positions, trace_marks.apply_mark(pairs, LossMark())[len(positions) :], strict=True):
         marked[place] = array
     return marked
+
+
+def _completed(by_weight: dict[Parameter, Tensor]) -> dict[Parameter, Tensor]:
+    """The gradients after their weights' hooks; in pipelines they are added to the Parameters that were made for their sums."""
+    adds_up = frames.compiling() and context.snapshot().pipeline_stages > 1
+    for weight in by_weight:
+        hooks = getattr(weight, "gradient_hooks", None)
+        if hooks is not None:
+            by_weight[weight] = hooks.run(by_weight[weight])
+        if adds_up and weight.gradient_sum is not None:
+            total = weight.gradient_sum.array
+            frames.write(weight.gradient_sum, total + by_weight[weight].array.astype(total.dtype))
+    return by_weight
 
 
 def _gradient_mark(weights: Sequence[Parameter]) -> GradientMark:

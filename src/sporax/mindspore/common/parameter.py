@@ -76,7 +76,9 @@ class Parameter(Tensor):
         "_requires_grad",
         "by_initializer",
         "cache_enable",
+        "cache_shape",
         "filed",
+        "gradient_sum",
         "init_in_server",
         "is_init",
         "is_param_ps",
@@ -115,8 +117,9 @@ class Parameter(Tensor):
         self.stored: Any = default_input._initializer if self.has_init else None
         """Where a lazy Parameter had its values from; see `train._stored.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
-        self.requires_aggr = True
-        """MindSpore's mark for servers of federated learning: nothing reads it, optimizers hand it on to their state."""
+        self.requires_aggr, self.cache_shape = True, ()
+        """MindSpore's marks for federated learning and caches of rows: nothing reads them, optimizers hand them on."""
+        self.gradient_sum: Parameter | None = None
         self.moved_here = False
         """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
         self.server_rows: row_cache.RowCache | None = None
@@ -446,8 +449,12 @@ class ParameterTuple(tuple[Parameter, ...]):
         return super().__new__(cls, parameters)
 
     def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
-        """Clones of all Parameters, named ``prefix.name``."""
-        return ParameterTuple(_renamed(parameter.clone(init), f"{prefix}.{parameter.name}") for parameter in self)
+        """Clones of all Parameters, named ``prefix.name``. As in MindSpore, pipelines add gradients to ``accu_grads``."""
+        clones = ParameterTuple(_renamed(parameter.clone(init), f"{prefix}.{parameter.name}") for parameter in self)
+        if prefix == "accu_grads":
+            for parameter, clone in zip(self, clones, strict=True):
+                parameter.gradient_sum = clone
+        return clones
 
 
 class no_init_parameters:  # noqa: N801 - MindSpore's name

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.ir.variables import VARIABLES, without_effect
 from sporax.mindspore import context
 from sporax.mindspore.ops._collectives import told_ranks
@@ -51,8 +51,7 @@ def init(backend_name: str | None = None) -> None:
         SporaxTypeError: `backend_name` is not a string.
         SporaxRuntimeError: another name, a backend for hardware that is not there, or ranks that do not come in time.
     """
-    if backend_name is not None and not isinstance(backend_name, str):
-        raise SporaxTypeError(f"For 'init', 'backend_name' must be a string, but got {type(backend_name).__name__}.")
+    check_type("init", "backend_name", backend_name, "a string", str | None)
     if backend_name is not None and backend_name not in _BACKENDS:
         raise SporaxRuntimeError.must("init", "backend_name", f"be one of {list(_BACKENDS)}", f"'{backend_name}'")
     # With parameter servers, the job's scheduler says who is who.
@@ -264,6 +263,5 @@ def _require_init(function: str) -> None:
 
 
 def _int(function: str, what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{function}', '{what}' must be an int, but got {type(value).__name__}.")
-    return value
+    check_type(function, what, value, "an int", int, takes_bool=False)
+    return int(value)

@@ -295,6 +295,7 @@ _READERS: dict[str, Reader] = {
     "device_target": lambda values: values["device_target"] or _present_target(),
     "pynative_synchronize": lambda values: _streams.is_on(),
     "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),
+    "enable_ge": lambda values: False,  # of Ascend's graph engine
 }
 
 _settings: Settings[dict[str, Any]] = Settings("context", _DEFAULTS, _SETTERS, _READERS)

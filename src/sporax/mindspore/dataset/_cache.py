@@ -66,15 +66,9 @@ class DatasetCache:
     """
 
     def __init__(
-        self,
-        session_id: int,
-        size: int = 0,
-        spilling: bool = False,
-        hostname: str | None = None,
-        port: int | None = None,
-        num_connections: int | None = None,
-        prefetch_size: int | None = None,
-    ) -> None:
+        self, session_id: int, size: int = 0, spilling: bool = False, hostname: str | None = None,
+        port: int | None = None, num_connections: int | None = None, prefetch_size: int | None = None,
+    ) -> None:  # fmt: skip
         where = "DatasetCache"
         self.session_id = check_int(where, "session_id", session_id, 1, UINT32_MAX)
         self.size = check_int(where, "size", size, 0, UINT64_MAX)

@@ -40,8 +40,9 @@ def type_error(where: str, name: str, expected: str, value: object) -> SporaxTyp
 def check_instance(where: str, name: str, value: object, *types: type[Any], takes_bool: bool = True) -> None:
     """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
+        listed = types if isinstance(value, bool) and int in types else list(types)
         raise SporaxTypeError(
-            f"For '{where}', Argument {name} with value {_printed(value)} is not of type {list(types)}, but got {type(value)}."
+            f"For '{where}', Argument {name} with value {_printed(value)} is not of type {listed}, but got {type(value)}."
         )
 
 
@@ -52,7 +53,7 @@ def _printed(value: object) -> object:
 def range_error(where: str, name: str, interval: str, value: object) -> SporaxValueError:
     """The error for a number outside of an interval, in MindSpore's words."""
     return SporaxValueError(
-        f"For '{where}', Input {name} is not within the required interval of {interval}. Got {value}."
+        f"For '{where}', Input {name and f'{name} '}is not within the required interval of {interval}. Got {value}."
     )
 
 
@@ -73,22 +74,24 @@ def check_bool(where: str, name: str, value: object) -> bool:
 
 
 def check_number(
-    where: str,
-    name: str,
-    value: Any,
-    low: float = -FLOAT32_MAX,
-    high: float = FLOAT32_MAX,
-    *,
-    open_low: bool = False,
-    open_high: bool = False,
-) -> float:
-    """A real number within [low, high], without an end that is open."""
+    where: str, name: str, value: Any, low: float = -FLOAT32_MAX, high: float = FLOAT32_MAX, *,
+    open_low: bool = False, open_high: bool = False, types: tuple[type, ...] = (float, int),
+) -> float:  # fmt: skip
+    """A real number within [low, high], without an end that is open; errors name `types`."""
     # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        check_instance(where, name, value, float, int, takes_bool=False)
+        check_instance(where, name, value, *types, takes_bool=False)
     if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
         raise range_error(where, name, f"{'[('[open_low]}{low}, {high}{'])'[open_high]}", value)
     return float(value)
+
+
+def check_factor(where: str, name: str, value: Any) -> float:
+    """A real number >= 0; the error is that of MindSpore's checks without a name."""
+    number = check_number(where, name, value, -float("inf"), float("inf"))
+    if not 0 <= number <= FLOAT32_MAX:
+        raise range_error(where, "", f"[0, {FLOAT32_MAX}]", f"{name} = {value}")
+    return number
 
 
 def check_probability(where: str, name: str, value: object) -> float:

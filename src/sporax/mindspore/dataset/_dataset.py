@@ -65,16 +65,11 @@ class Dataset(Recorded, Described):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def map(
-        self,
-        operations: Any,
-        input_columns: str | list[str] | None = None,
-        output_columns: str | list[str] | None = None,
-        num_parallel_workers: int | None = None,
-        python_multiprocessing: bool = False,
-        cache: DatasetCache | None = None,
-        callbacks: DSCallback | list[DSCallback] | None = None,
-        **options: Any,
-    ) -> Dataset:
+        self, operations: Any, input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None, num_parallel_workers: int | None = None,
+        python_multiprocessing: bool = False, cache: DatasetCache | None = None,
+        callbacks: DSCallback | list[DSCallback] | None = None, **options: Any,
+    ) -> Dataset:  # fmt: skip
         """Apply operations to some columns of every row.
 
         Args:
@@ -107,17 +102,11 @@ class Dataset(Recorded, Described):
         )
 
     def batch(
-        self,
-        batch_size: int | Callable[[batches.BatchInfo], int],
-        drop_remainder: bool = False,
-        num_parallel_workers: int | None = None,
-        *,
-        per_batch_map: Callable[..., Any] | None = None,
-        input_columns: str | list[str] | None = None,
-        output_columns: str | list[str] | None = None,
-        python_multiprocessing: bool = False,
-        **options: Any,
-    ) -> Dataset:
+        self, batch_size: int | Callable[[batches.BatchInfo], int], drop_remainder: bool = False,
+        num_parallel_workers: int | None = None, *, per_batch_map: Callable[..., Any] | None = None,
+        input_columns: str | list[str] | None = None, output_columns: str | list[str] | None = None,
+        python_multiprocessing: bool = False, **options: Any,
+    ) -> Dataset:  # fmt: skip
         """Collate runs of rows; every column gets a leading batch dimension.
 
         Args:
@@ -134,9 +123,9 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
         """
         _checks.check_options("batch", options)
-        fixed = (
-            None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
-        )
+        # True is 1, as in MindSpore.
+        count: Any = int(batch_size) if isinstance(batch_size, bool) else batch_size
+        fixed = None if callable(batch_size) else _checks.check_int("batch", "batch_size", count, 1, _checks.INT32_MAX)
         # Checked in MindSpore's order, so that two mistakes give the same first error.
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
         if per_batch_map is None and input_columns is not None:
@@ -199,15 +188,10 @@ class Dataset(Recorded, Described):
         return self._then("PaddedBatchDataset", node)
 
     def bucket_batch_by_length(
-        self,
-        column_names: str | list[str],
-        bucket_boundaries: list[int],
-        bucket_batch_sizes: list[int],
-        element_length_function: Callable[..., int] | None = None,
-        pad_info: dict[str, Any] | None = None,
-        pad_to_bucket_boundary: bool = False,
-        drop_remainder: bool = False,
-    ) -> Dataset:
+        self, column_names: str | list[str], bucket_boundaries: list[int], bucket_batch_sizes: list[int],
+        element_length_function: Callable[..., int] | None = None, pad_info: dict[str, Any] | None = None,
+        pad_to_bucket_boundary: bool = False, drop_remainder: bool = False,
+    ) -> Dataset:  # fmt: skip
         """Batch rows of similar length together.
 
         Args:

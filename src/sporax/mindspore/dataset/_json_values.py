@@ -66,13 +66,23 @@ _ENUMS: dict[str, type[enum.Enum]] = {
     "gain_type": audio.GainType,
     "resample_method": audio.ResampleMethod,
     "fade_shape": audio.FadeShape,
+    "density_function": audio.DensityFunction,
+    "modulation": audio.Modulation,
     "window": audio.WindowType,
+    "window_type": audio.WindowType,
     "norm": audio.NormType,
     "mel_type": audio.MelType,
     "mel_scale": audio.MelType,
     "pad_mode": audio.BorderType,
 }
 """Arguments that are enumerations."""
+
+_OWN_ENUMS: dict[type, dict[str, Callable[[Any], enum.Enum]]] = {
+    audio.MFCC: {"norm": audio.NormMode},
+    audio.LFCC: {"norm": audio.NormMode},
+    audio.Flanger: {"interpolation": audio.Interpolation},
+}
+"""Those of one class, by names that elsewhere are of another enumeration."""
 
 _CPP_NAMES = {"HWC2CHW": "HwcToChw"}
 """Classes whose transforms have another name in MindSpore's JSON."""
@@ -193,8 +203,8 @@ def decoded_operation(where: str, document: Mapping[str, Any]) -> Any:
     name = python_names.get(document["tensor_op_name"], document["tensor_op_name"])
     kind = _transform_class(where, name, document)
     accepted = inspect.signature(kind).parameters
-    if kind is audio.MFCC:
-        document = _with_norm(document)
+    if kind in _OWN_ENUMS:
+        document = _with_own(kind, document)
     arguments = {
         (key if key in accepted else _CPP_ARGUMENTS.get(key, key)): _argument(where, key, value)
         for key, value in (document["tensor_op_params"] or {}).items()
@@ -224,10 +234,11 @@ def _transform_class(where: str, name: str, document: Mapping[str, Any]) -> Any:
     return kind
 
 
-def _with_norm(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same with the member that `norm` of MFCC is; elsewhere it is one of another enumeration."""
-    parameters = document["tensor_op_params"]
-    return {**document, "tensor_op_params": parameters | {"norm": audio.NormMode(parameters["norm"])}}
+def _with_own(kind: type, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the members of enumerations that only this class has by these names."""
+    parameters: dict[str, Any] = document["tensor_op_params"]
+    own = {name: member(parameters[name]) for name, member in _OWN_ENUMS.get(kind, {}).items()}
+    return {**document, "tensor_op_params": parameters | own}
 
 
 def _argument(where: str, name: str, value: Any) -> Any:

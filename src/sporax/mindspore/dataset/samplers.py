@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset._checks import (
+    INT64_MAX,
     ConflictingArgumentsError,
     SharesOfAll,
     check_bool,
@@ -64,6 +65,10 @@ class BuiltinSampler:
         """The cap on the number of rows that this sampler and its children impose, or None."""
         below = self.child_sampler.get_num_samples() if self.child_sampler is not None else None
         return min((n for n in (self.num_samples, below) if n is not None), default=None)
+
+    def stated(self) -> int | None:
+        """How many rows a sampler of the user's says that it yields; None where it says nothing."""
+        return None
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -311,13 +316,9 @@ class PKSampler(BuiltinSampler):
     """
 
     def __init__(
-        self,
-        num_val: int,
-        num_class: int | None = None,
-        shuffle: bool = False,
-        class_column: str = "label",
+        self, num_val: int, num_class: int | None = None, shuffle: bool = False, class_column: str = "label",
         num_samples: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(num_samples)
         self.num_val = check_int("PKSampler", "num_val", num_val)
         if num_class is not None:
@@ -373,7 +374,22 @@ class Sampler(BuiltinSampler):
         self.dataset_size = num_rows
         # In this order: `reset` may use the size.
         self.reset()
-        return _row_numbers(type(self).__name__, iter(self), num_rows, self.num_samples)
+        stated = self.num_samples if self.stated() is None else self.stated()
+        rows = _row_numbers(type(self).__name__, iter(self), num_rows, stated)
+        if self.stated() not in (None, len(rows)):
+            raise SporaxRuntimeError(
+                f"For '{type(self).__name__}', The actual amount of data read from generator {len(rows)} is different from "
+                f"generator.len {stated}; its '__len__' and 'num_samples' must be what '__iter__' yields."
+            )
+        return rows
+
+    def stated(self) -> int | None:
+        """How many rows it says that it yields."""
+        # With a child, both say something.
+        length = getattr(self, "__len__", None)
+        if self.child_sampler is not None or length is None or self.num_samples is not None:
+            return None if self.child_sampler is not None else self.num_samples
+        return int(length())
 
 
 class _Indexed:
@@ -404,6 +420,11 @@ class IterSampler(Sampler):
     def is_pure(self) -> bool:
         """Whether the order follows from the pass alone."""
         return isinstance(self.sampler, (list, tuple, range))
+
+    def stated(self) -> int | None:
+        """How many rows the iterable says that it yields, at most `num_samples`."""
+        length = getattr(self.sampler, "__len__", None)
+        return None if length is None else min(int(length()), self.num_samples or INT64_MAX)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.sampler)

@@ -236,15 +236,9 @@ def _joined(mean: Array, invstd: Array, counts: Array, eps: float) -> tuple[Arra
 
 @operator(function="", mint="batch_norm_gather_stats_with_counts", composed=True)
 def batch_norm_gather_stats_with_counts(
-    input: Any,
-    mean: Any,
-    invstd: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    counts: Any = None,
-) -> Any:
+    input: Any, mean: Any, invstd: Any, running_mean: Any = None, running_var: Any = None, momentum: float = 0.1,
+    eps: float = 1e-5, counts: Any = None,
+) -> Any:  # fmt: skip
     """Mean and `invstd` of all devices' batches from those of each.
 
     Args:

@@ -192,8 +192,7 @@ class CellFlags:
         # A buffer may replace one of its own name only.
         if name not in self._buffers and hasattr(self, name):
             raise SporaxKeyError(f"For 'register_buffer', the attribute '{name}' already exists.")
-        if tensor is not None and not isinstance(tensor, Tensor):
-            raise SporaxTypeError.must("register_buffer", name, "be a Tensor or None", type(tensor).__name__)
+        check_type("register_buffer", name, tensor, "a Tensor or None", Tensor | None)
         # A Parameter, so that a compiled step may change it, but one that no list of Parameters shows.
         buffer = None if tensor is None else Parameter(tensor, name=name, requires_grad=False)
         self._buffers[name] = buffer

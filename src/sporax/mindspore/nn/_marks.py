@@ -235,8 +235,7 @@ class PlacementMarks(CellTree[AnyCell]):
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
         if out_strategy is not None:
             checked_outputs(name, out_strategy)
-        if parameter_plan is not None and not isinstance(parameter_plan, dict):
-            raise SporaxTypeError.must(f"{name}.shard", "parameter_plan", "be a dict", type(parameter_plan).__name__)
+        check_type(f"{name}.shard", "parameter_plan", parameter_plan, "a dict", dict | None)
         check_options(f"{name}.shard", device, level)
         plan = checked_plan(f"{name}.shard", self, parameter_plan or {})
         self._mark("shard", (in_strategy, out_strategy, plan, device, level))

@@ -81,7 +81,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     compiled_once = False
     """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Keep what a layer of ours is made with: in MindSpore these are attributes."""
         cell = super().__new__(cls)
         if cls.__module__.startswith("sporax."):

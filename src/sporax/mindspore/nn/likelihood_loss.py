@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -182,8 +182,7 @@ class FocalLoss(LossBase):
 
     def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        if weight is not None and not isinstance(weight, Tensor):
-            raise SporaxTypeError(f"For 'FocalLoss', 'weight' must be a Tensor, but got {type(weight).__name__}.")
+        check_type("FocalLoss", "weight", weight, "a Tensor", Tensor | None)
         if weight is not None and weight.ndim != 1:
             raise SporaxValueError(f"For 'FocalLoss', 'weight' must have 1 dimension, but its shape is {weight.shape}.")
         self.weight = weight
@@ -239,8 +238,7 @@ class MultiClassDiceLoss(LossBase):
                 name, "activation", activation, ("softmax", "logsoftmax", "relu", "relu6", "tanh", "sigmoid")
             )
             activation = get_activation(activation)
-        if activation is not None and not isinstance(activation, Cell):
-            raise SporaxTypeError.must(name, "activation", "be a name or a Cell", type(activation).__name__)
+        check_type(name, "activation", activation, "a name or a Cell", Cell | None)
         self.weights = weights
         self.ignore_indiex = ignore_indiex
         self.activation = activation
@@ -325,8 +323,7 @@ class SampledSoftmaxLoss(LossBase):
                 f"For '{name}', 'num_sampled' and 'num_true' must be at most 'num_classes' = {num_classes}, but got "
                 f"{num_sampled} and {num_true}."
             )
-        if sampled_values is not None and not isinstance(sampled_values, tuple | list):
-            raise SporaxTypeError.must(name, "sampled_values", "be a list or tuple", type(sampled_values).__name__)
+        check_type(name, "sampled_values", sampled_values, "a list or tuple", tuple | list | None)
         if sampled_values is not None and len(sampled_values) != 3:
             raise SporaxValueError(f"For '{name}', 'sampled_values' must have length 3, but got {len(sampled_values)}.")
         self.num_true = num_true

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -333,8 +333,7 @@ class Moments(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] | None = None, keep_dims: bool | None = None) -> None:
         super().__init__()
-        if axis is not None and not isinstance(axis, int | tuple):
-            raise SporaxTypeError(f"For 'Moments', 'axis' must be an int or a tuple, but got {type(axis).__name__}.")
+        check_type("Moments", "axis", axis, "an int or a tuple", int | tuple | None)
         self.axis = () if axis is None else axis
         self.keep_dims = argument.boolean("Moments", "keep_dims", bool(keep_dims) if keep_dims is None else keep_dims)
 

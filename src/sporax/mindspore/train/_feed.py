@@ -234,8 +234,7 @@ def check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
     check_type("Model", "network", network, "a Cell", Cell)
     if loss_fn is not None and not callable(loss_fn):
         raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
-    if optimizer is not None and not isinstance(optimizer, Cell):
-        raise SporaxTypeError(f"For 'Model', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+    check_type("Model", "optimizer", optimizer, "an Optimizer", Cell | None)
 
 
 def check_parallel(where: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.nn.cell import Cell
@@ -156,10 +156,7 @@ def connect_network_with_dataset(network: Any, dataset_helper: DatasetHelper) ->
         ...     for inputs in helper:
         ...         loss = step(*inputs)
     """
-    if not isinstance(dataset_helper, DatasetHelper):
-        raise SporaxTypeError(
-            f"For 'connect_network_with_dataset', 'dataset_helper' must be a DatasetHelper, but got {dataset_helper!r}."
-        )
+    check_type("connect_network_with_dataset", "dataset_helper", dataset_helper, "a DatasetHelper", DatasetHelper)
     if not dataset_helper.is_sunk:
         raise SporaxRuntimeError(
             "For 'connect_network_with_dataset', the DatasetHelper must be in sink mode; without it, call the network with "

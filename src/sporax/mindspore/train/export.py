@@ -67,21 +67,16 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
 
     Raises:
         SporaxTypeError, SporaxValueError: an argument is not valid.
-        SporaxNotImplementedError: another format, or one of `kwargs`.
+        SporaxNotImplementedError: one of `kwargs`.
         SporaxImportError: the extra ``export`` is not installed.
         SporaxRuntimeError: the network writes Parameters or draws random numbers, or the parallel mode shards it.
     """
     check_type("export", "net", net, "a Cell", Cell)
     if not isinstance(file_name, str) or not file_name:
         raise SporaxTypeError(f"For 'export', 'file_name' must be a str that is not empty, but got {file_name!r}.")
-    # Known to MindSpore, so the message says what can be done instead.
-    if file_format in ("ONNX", "AIR"):
-        raise SporaxNotImplementedError(
-            f"For 'export', the file format {file_format!r} is not offered. Use 'MINDIR', or give the network to "
-            "jax.export yourself."
-        )
     if file_format != "MINDIR":
-        raise SporaxValueError(f"For 'export', 'file_format' must be 'MINDIR', but got {file_format!r}.")
+        words = f"'file_format' must be 'MINDIR', but got {file_format!r}; for others give the network to jax.export yourself."
+        raise SporaxValueError(f"For 'export', {words}")
     if kwargs:
         raise SporaxNotImplementedError(f"For 'export', the argument {next(iter(kwargs))!r} is not offered.")
     # The program would hold collective operations for this job's devices.

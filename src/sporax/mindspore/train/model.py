@@ -10,7 +10,7 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.amp import build_train_network
 from sporax.mindspore.common.tensor import Tensor
@@ -428,10 +428,8 @@ class Model:
             if isinstance(value, Tensor) and value.size == 0:
                 raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
             # None stands for an input that is left out.
-            if not isinstance(value, Tensor | int | float | str | tuple | list | dict | None):
-                raise SporaxTypeError(
-                    f"For 'Model.predict', inputs must be Tensors, numbers or strings, but got {type(value).__name__}."
-                )
+            kinds = (Tensor, int, float, str, tuple, list, dict, type(None))
+            check_type("Model.predict", "the inputs", value, "Tensors, numbers or strings", kinds)
         if self._network.training:
             self._network.set_train(False)
         return self._network(*predict_data)

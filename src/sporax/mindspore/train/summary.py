@@ -6,25 +6,23 @@ MindSpore writes files for its own viewer, MindInsight; these are for TensorBoar
 
 from __future__ import annotations
 
-import importlib
+import re
+import time
+import warnings
 from collections.abc import Callable
-from enum import Enum
-from types import TracebackType
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import numpy as np
 
-from sporax.base.errors import (
-    SporaxImportError,
-    SporaxNotImplementedError,
-    SporaxValueError,
-    check_type,
-)
-from sporax.mindspore import context
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.mindspore import context, log
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops.control import debug
-from sporax.mindspore.train._checks import check_integer, check_text
+from sporax.mindspore.train._checks import check_directory, check_entries, check_kind, package
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
@@ -34,6 +32,7 @@ answer_missing_names(__name__)
 _PLUGINS = ("scalar", "image", "histogram", "tensor")
 # Names that MindInsight alone understands.
 _OF_MINDINSIGHT = ("graph", "train_lineage", "eval_lineage", "dataset_graph", "custom_lineage_data", "LANDSCAPE")
+_DEFAULT_EXPORT_OPTIONS: dict[str, set[str | None]] = {"tensor_format": {"npy", None}}
 
 
 class SummaryRecord:
@@ -43,14 +42,14 @@ class SummaryRecord:
         log_dir: directory of the file; made if needed.
         file_prefix: accepted for compatibility; TensorBoard wants files to be called ``events…``.
         file_suffix: end of the file's name.
-        num_process, max_file_size, raise_exception: accepted for compatibility; one thread writes one file, and errors
-            are raised.
-        network: must be None: graphs are MindInsight's.
-        export_options: must be None.
+        num_process, max_file_size: accepted for compatibility; one thread writes one file.
+        network: a line says that its graph, MindInsight's, is not written.
+        raise_exception: accepted for compatibility; errors are raised.
+        export_options: ``{"tensor_format": "npy"}`` writes tensors to ``export_<time>/tensor/<name>_<step>.npy``, too.
 
     Raises:
         SporaxImportError: tensorboardX is not installed.
-        SporaxNotImplementedError: `network` or `export_options`.
+        SporaxTypeError, SporaxValueError, SporaxNotADirectoryError: an argument is not valid.
 
     Example:
         >>> with SummaryRecord("runs") as record:
@@ -69,13 +68,19 @@ class SummaryRecord:
         raise_exception: bool = False,
         export_options: dict[str, Any] | None = None,
     ) -> None:
-        check_text("SummaryRecord", "log_dir", log_dir)
-        check_text("SummaryRecord", "file_suffix", file_suffix)
-        for name, value in (("network", network), ("export_options", export_options)):
-            if value is not None:
-                raise SporaxNotImplementedError(f"For 'SummaryRecord', '{name}' is not offered, but it is given.")
+        check_directory("log_dir", log_dir)
+        for name, text in (("file_prefix", file_prefix), ("file_suffix", file_suffix)):
+            check_kind(name, text, str)
+        check_kind("max_file_size", max_file_size, int, type(None))
+        check_kind("raise_exception", raise_exception, bool)
+        if network is not None:
+            say_left_out("SummaryRecord", ["network"])
+        exports = export_format(export_options) and not context.plans_only()
+        self._exported = Path(log_dir, f"export_{int(time.time())}", "tensor") if exports else None
         # `sporax plan` leaves no files.
-        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
+        writer = package("SummaryRecord", "tensorboardX", "summary").SummaryWriter
+        self._writer = writer(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
+        self._file: Any = getattr(self._writer, "file_writer", None)  # which `close` takes from the writer
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
         self._mode = "train"
@@ -85,16 +90,14 @@ class SummaryRecord:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
     def log_dir(self) -> str:
-        """Path of the file."""
-        # tensorboardX has no public name for it.
-        return str(self._writer.file_writer.event_writer._ev_writer._file_name)
+        """Path of the file; of its directory while a script is planned."""
+        events = getattr(self._file, "event_writer", None)  # tensorboardX has no public name for the path
+        return str(events._ev_writer._file_name if events else self._file.get_logdir())
 
     def set_mode(self, mode: str) -> None:
         """Say what the program does: `record` writes what summary operators have put aside in training only.
@@ -102,7 +105,8 @@ class SummaryRecord:
         Raises:
             SporaxValueError: neither ``"train"`` nor ``"eval"``.
         """
-        check_text("SummaryRecord.set_mode", "mode", mode, ("train", "eval"))
+        if mode not in ("train", "eval"):
+            raise SporaxValueError.must("SummaryRecord.set_mode", "mode", "be 'train' or 'eval'", repr(mode))
         self._mode = mode
 
     def add_value(self, plugin: str, name: str, value: Any) -> None:
@@ -115,7 +119,7 @@ class SummaryRecord:
             value: a Tensor.
 
         Raises:
-            SporaxValueError: an unknown plugin, or an empty name.
+            SporaxValueError: an unknown plugin, an empty name, or a scalar of several elements.
             SporaxTypeError: not a Tensor.
             SporaxNotImplementedError: a plugin of MindInsight's.
         """
@@ -126,15 +130,17 @@ class SummaryRecord:
         if not isinstance(name, str) or not name:
             raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
         check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
+        if plugin == "scalar" and value.size != 1:
+            raise SporaxValueError.must("SummaryRecord.add_value", "value", "have one element", f"shape {value.shape}")
         # Copied to the host now: the Tensor may change before `record`.
-        self._values[plugin, name] = value.float().asnumpy()
+        self._values[plugin, name] = value.asnumpy()
 
     def record(self, step: int, train_network: Any = None, plugin_filter: Callable[[str], bool] | None = None) -> bool:
         """Write what was added since the last time, and, in training, what summary operators have put aside.
 
         Args:
             step: number to show it at.
-            train_network: must be None.
+            train_network: as in MindSpore, of use for graphs alone, which are not written.
             plugin_filter: says by plugin what to write; the rest is dropped.
 
         Returns:
@@ -143,11 +149,7 @@ class SummaryRecord:
         Raises:
             SporaxTypeError: `step` is no whole number.
         """
-        check_integer("SummaryRecord.record", "step", step)
-        if train_network is not None:
-            raise SporaxNotImplementedError(
-                "For 'SummaryRecord.record', graphs are not offered; leave out 'train_network'."
-            )
+        check_kind("step", step, int)
         if self._closed:
             return False
         if self._mode == "train":
@@ -159,15 +161,34 @@ class SummaryRecord:
                 self._write(plugin, name, value, step)
         return True
 
-    def _write(self, plugin: str, name: str, value: Any, step: int) -> None:
+    def _write(self, plugin: str, name: str, value: np.ndarray[Any, Any], step: int) -> None:
         if plugin == "scalar":
             self._writer.add_scalar(name, float(value.mean()), step)
         elif plugin == "image":
+            if value.ndim not in (3, 4) or value.shape[-3] not in (1, 3) or not value.size:
+                log.error(f"For 'SummaryRecord', '{name}' is no image [N, C, H, W] of 1 or 3 channels: {value.shape}.")
+                return
             # A batch of images is shown as a grid.
             show = self._writer.add_images if value.ndim == 4 else self._writer.add_image
-            show(name, value, step)
+            show(name, _pixels(value), step)
         else:
-            self._writer.add_histogram(name, value, step)
+            self._write_histogram(name, value.astype(np.float64), step)
+            if plugin == "tensor" and self._exported is not None:
+                self._exported.mkdir(parents=True, exist_ok=True)
+                value = value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16
+                np.save(self._exported / f"{quote(name, safe='')}_{step}.npy", value)
+
+    def _write_histogram(self, name: str, values: np.ndarray[Any, Any], step: int) -> None:
+        """Numbers that are not finite are in no bucket; as soon as there are some, a curve of its own counts them."""
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        margin = 0.0 if low < high else 0.5
+        counts, edges = np.histogram(finite, _calc_histogram_bins(finite.size), (low - margin, high + margin))
+        self._writer.add_histogram_raw(
+            name, low, high, values.size, finite.sum(), (finite**2).sum(), edges[1:].tolist(), counts.tolist(), step
+        )
+        if finite.size < values.size:
+            self._writer.add_scalar(f"{name}/not_finite", values.size - finite.size, step)
 
     def flush(self) -> None:
         """Force to disk what was recorded."""
@@ -181,17 +202,54 @@ class SummaryRecord:
             self._closed = True
 
 
-def _writer_class() -> Any:
-    try:
-        return importlib.import_module("tensorboardX").SummaryWriter
-    except ModuleNotFoundError as error:
-        raise SporaxImportError(
-            "For 'SummaryRecord', the package tensorboardX must be installed, but it is not: "
-            "pip install 'sporax[summary]' (or tensorboardX)."
-        ) from error
+def say_left_out(where: str, names: list[str]) -> None:
+    """Say that what was asked for is written nowhere, since MindInsight alone shows it."""
+    warnings.warn(f"For '{where}', {names} are not written: they are MindInsight's.", stacklevel=3)
 
 
-class BaseEnum(Enum):
+def export_format(export_options: dict[str, str | None] | None) -> str | None:
+    """How `export_options`, checked in MindSpore's words, want tensors to be exported."""
+    check_kind("export_options", export_options, dict, type(None))
+    options = export_options or {}
+    check_entries("SummaryRecord", '"export_options"', options, {"tensor_format": (str, type(None))})
+    form, known = options.get("tensor_format"), _DEFAULT_EXPORT_OPTIONS["tensor_format"]
+    if form not in known:
+        words = f'the export_format { {form} } of "export_options" are unsupported for tensor_format'
+        raise SporaxValueError(f'For "SummaryRecord", {words}, expect the follow values: {list(known)}')
+    return form
+
+
+def _pixels(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bytes of images, by MindSpore's rule: numbers beyond 0…1 are mapped to the range of a byte."""
+    if value.dtype == np.uint8:
+        return value
+    value = np.nan_to_num(value.astype(np.float32), posinf=1, neginf=0)
+    low, high = value.min(), value.max()
+    if not 0 <= low <= high <= 1:
+        value = (value - low) / (high - low + 1)
+    return (value * 255).astype(np.uint8)
+
+
+def _calc_histogram_bins(count: int) -> int:
+    """Number of buckets, by MindSpore's rule: ten numbers in each, if that makes at most 90."""
+    return next((bins for most, bins in ((0, 1), (5, 2), (10, 3), (880, count // 10 + 1)) if count <= most), 90)
+
+
+def _cache_summary_tensor_data(summary: list[dict[str, Any]]) -> bool:
+    """Put values aside as summary operators do: dicts of ``name``, which is ``tag[:Scalar]``, and ``data``, a Tensor."""
+    for item in summary:
+        if not (parts := re.fullmatch(r"(.+)\[:(\w+)\]", item["name"])) or parts[2].lower() not in _PLUGINS:
+            raise SporaxValueError.must("SummaryRecord", "name", "be 'TAG[:TYPE]'", repr(item["name"]))
+        debug.keep(parts[2].lower(), parts[1], item["data"].asnumpy())
+    return True
+
+
+def _get_summary_tensor_data() -> dict[str, Tensor]:
+    """What summary operators have put aside since the last time, by ``tag[:Scalar]``."""
+    return {f"{name}[:{plugin.capitalize()}]": Tensor(value) for (plugin, name), value in debug.take().items()}
+
+
+class BaseEnum(StrEnum):
     """Words that can be listed."""
 
     @classmethod
@@ -203,21 +261,12 @@ class BaseEnum(Enum):
 class PluginEnum(BaseEnum):
     """Kinds of values: the first argument of `SummaryRecord.add_value`."""
 
-    GRAPH = "graph"
-    SCALAR = "scalar"
-    IMAGE = "image"
-    TENSOR = "tensor"
-    HISTOGRAM = "histogram"
-    TRAIN_LINEAGE = "train_lineage"
-    EVAL_LINEAGE = "eval_lineage"
-    CUSTOM_LINEAGE_DATA = "custom_lineage_data"
-    DATASET_GRAPH = "dataset_graph"
-    EXPLAINER = "explainer"
-    LANDSCAPE = "landscape"
+    GRAPH, SCALAR, IMAGE, TENSOR, HISTOGRAM = "graph", "scalar", "image", "tensor", "histogram"
+    TRAIN_LINEAGE, EVAL_LINEAGE, CUSTOM_LINEAGE_DATA = "train_lineage", "eval_lineage", "custom_lineage_data"
+    DATASET_GRAPH, EXPLAINER, LANDSCAPE = "dataset_graph", "explainer", "landscape"
 
 
 class ModeEnum(BaseEnum):
     """What a program does: the argument of `SummaryRecord.set_mode`."""
 
-    TRAIN = "train"
-    EVAL = "eval"
+    TRAIN, EVAL = "train", "eval"

@@ -144,9 +144,10 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     return _at_the_peak(ranges, ranges.usage(), out.owners)
 
 
-def temporary_bytes(graph: OperatorGraph, backend: Backend) -> int:
-    """Bytes that a program of one device holds at most besides its arguments and results."""
-    return _LiveRanges(Timeline(inline_loops(graph).graph), backend)._height()
+def temporary_bytes(graph: OperatorGraph) -> tuple[int, int]:
+    """Bytes that a program of one device holds at most besides its arguments and results, on CPUs and on other devices."""
+    timeline = Timeline(inline_loops(graph).graph)
+    return _LiveRanges(timeline, XLA_CPU)._height(), _LiveRanges(timeline, PLAIN)._height()
 
 
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:

@@ -38,8 +38,7 @@ from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
 from sporax.planner.search.limit.reduction import reduce_memory
-from sporax.planner.search.sharding_propagation import heaviest_first
-from sporax.planner.search.space.coordinate_descent import CoordinateDescent
+from sporax.planner.search.sharding_propagation import CoordinateDescent, heaviest_first
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult

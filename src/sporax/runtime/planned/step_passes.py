@@ -179,9 +179,8 @@ def rewrite(state: StepState) -> StepState:
 
 def _first_plan(state: StepState, program: ClosedJaxpr) -> tuple[OperatorGraph, Plan]:
     """A plan of a program that is not recomputed, for facts about it."""
-    # Of a pipeline, too, as of one step over all devices.
-    parallel = replace(state.settings.parallel, pipeline_stages=1)
-    settings = replace(state.settings, parallel=parallel)
+    # Of a pipeline as of one step over the devices of a stage, which strategies are written for.
+    settings = of_one_stage(state.settings)
     first = run_passes(FIRST_PASSES, replace(state, jaxpr=program, settings=settings, is_final=False))
     return first.ingested.graph, first.plan_result.plan
 

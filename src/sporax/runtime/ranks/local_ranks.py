@@ -7,8 +7,9 @@ normalisation, explicit collectives.
 Method: a step runs as a program of all ranks (`sporax.runtime.ranks.joint_arrays`), as between processes, but one process holds
 the copies of all of them. The batch is divided into as many parts as there are ranks. Each rank computes gradients from its
 part, and collectives combine them. What leaves the step is one value where all ranks have the same
-(`sporax.lowering.passes.varying`); where they differ it is the mean of a number, and the rows of all ranks of what has a row
-for each sample. Gradients that are not combined yet stay different on each rank, as arrays of an axis of their own (`is_own`).
+(`sporax.lowering.passes.varying`); where they differ it is the mean of a number, or of what is made of numbers alone, and the
+rows of all ranks of what has a row for each sample. Gradients that are not combined yet stay different on each rank, as arrays
+of an axis of their own (`is_own`).
 
 Which programs these are is found out by tracing: one that computes gradients of weights, or exchanges data, stops its first
 trace (`need`) and is traced again with the part of one rank. All others, such as evaluations, take whole batches. So do those
@@ -385,7 +386,8 @@ def _check_variables(name: str, variables: Sequence[Any]) -> None:
 def _way(name: str, number: int, label: int, result: Any, rows: int) -> Leaves:
     if label == passes.EQUAL:
         return Leaves.EQUAL
-    if jnp.issubdtype(result.dtype, jnp.inexact) and result.size == 1 and (result.ndim == 0 or rows != 1):
+    is_number = result.size == 1 and (result.ndim == 0 or rows != 1)
+    if jnp.issubdtype(result.dtype, jnp.inexact) and (is_number or label == passes.NUMBER):
         return Leaves.MEAN
     if label == passes.GRADIENT:
         return Leaves.OWN

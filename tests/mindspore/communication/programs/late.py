@@ -101,7 +101,7 @@ context.set_auto_parallel_context(enable_parallel_optimizer=True)
 assert optimizer.use_parallel
 assert optimizer.param_rank == (0, 1)
 optimizer(tuple(Tensor(np.ones(2, np.float32)) for _ in parameters))
-moments = [parameter.asnumpy() for parameter in optimizer._slots["adam_m"]]
+moments = [parameter.asnumpy() for parameter in optimizer.moments1]
 assert [bool(moment.any()) for moment in moments] == [index == get_rank() for index in (0, 1)], moments
 assert all((parameter.asnumpy() < 1).all() for parameter in parameters)
 

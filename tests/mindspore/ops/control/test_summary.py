@@ -70,6 +70,12 @@ def test_dimensions_must_fit(make, value, message):
         make()("x", value)
 
 
+@pytest.mark.parametrize("value", [3, True, "three", np.ones(1)])
+def test_values_must_be_tensors(value):
+    with pytest.raises(SporaxTypeError, match="For 'ScalarSummary', 'value' must be a Tensor, but got"):
+        ops.ScalarSummary()("x", value)
+
+
 def test_names_must_be_strings_that_say_something():
     with pytest.raises(SporaxTypeError, match="For 'ScalarSummary', 'name' must be a string, but got int"):
         ops.ScalarSummary()(3, Tensor(1.0))

@@ -121,8 +121,8 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
 
 
 def without_saved_marks(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The same program, not recomputed: for a first plan. Its variables are those of `program`."""
-    return _WithoutSavedMarks(program).run()
+    """The same program, not recomputed, nor inside of loops: for a first plan. Its variables are those of `program`."""
+    return _Plain(program).run()
 
 
 def _is_saved_mark(eqn: JaxprEqn) -> bool:
@@ -135,6 +135,11 @@ class _WithoutSavedMarks(JaxprRewriter):
             self.rename(eqn.outvars, map(self.read, eqn.invars))
         else:
             self.keep(eqn)
+
+
+class _Plain(_WithoutSavedMarks):
+    def visit(self, eqn: JaxprEqn) -> None:
+        super().visit(with_bodies(eqn, without_saved_marks) if eqn.primitive.name in _CONTROL else eqn)
 
 
 class _Tagged(_WithoutSavedMarks):

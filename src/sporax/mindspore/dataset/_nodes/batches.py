@@ -311,17 +311,10 @@ class Batch(Node):
     collates = True
 
     def __init__(
-        self,
-        parent: Node,
-        size_of: Callable[[int, int], int],
-        fixed_size: int | None,
-        drop_remainder: bool,
-        collate: Callable[[Block, int, int], Block],
-        columns: Sequence[str],
-        python: bool = False,
-        workers: int | None = None,
-        processes: bool = False,
-    ) -> None:
+        self, parent: Node, size_of: Callable[[int, int], int], fixed_size: int | None, drop_remainder: bool,
+        collate: Callable[[Block, int, int], Block], columns: Sequence[str], python: bool = False,
+        workers: int | None = None, processes: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(columns, [parent])
         self._size_of = size_of
         self.fixed_size = fixed_size
@@ -381,14 +374,9 @@ class BatchSource(Node):
     collates = True
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        store: Table,
-        batch_sampler: Any,
-        collate_fn: Callable[..., Any] | None,
-        workers: int,
-        processes: bool,
-    ) -> None:
+        self, columns: Sequence[str], store: Table, batch_sampler: Any, collate_fn: Callable[..., Any] | None,
+        workers: int, processes: bool,
+    ) -> None:  # fmt: skip
         super().__init__(columns)
         self._store = store
         self._batch_sampler = batch_sampler

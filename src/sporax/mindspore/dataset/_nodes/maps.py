@@ -144,15 +144,9 @@ class Map(RowByRow):
     """
 
     def __init__(
-        self,
-        parent: Node,
-        operations: Sequence[Operation],
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        workers: int | None = None,
-        processes: bool = False,
-        callbacks: Sequence[DSCallback] = (),
-    ) -> None:
+        self, parent: Node, operations: Sequence[Operation], inputs: Sequence[str], outputs: Sequence[str],
+        workers: int | None = None, processes: bool = False, callbacks: Sequence[DSCallback] = (),
+    ) -> None:  # fmt: skip
         super().__init__(replaced_columns("map", parent.columns, inputs, outputs), [parent])
         self.operations = tuple(operations)
         self.inputs = tuple(inputs)

@@ -130,16 +130,10 @@ class Source(Node):
     """
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        load: Callable[[], Table],
-        sampler: BuiltinSampler,
-        labels: Callable[[Table], Any] | None = None,
-        python: bool = False,
-        workers: int | None = None,
-        processes: bool = False,
-        cache: DatasetCache | None = None,
-    ) -> None:
+        self, columns: Sequence[str], load: Callable[[], Table], sampler: BuiltinSampler,
+        labels: Callable[[Table], Any] | None = None, python: bool = False, workers: int | None = None,
+        processes: bool = False, cache: DatasetCache | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(columns)
         self.load = load
         self._origin = load
@@ -183,9 +177,9 @@ class Source(Node):
         return self.sampler.order(store.size, run, labels)
 
     def _count(self) -> int:
-        # A sampler's own length saves building the order, which a user's sampler may draw at random.
-        length = getattr(self.sampler, "__len__", None)
-        return super()._count() if length is None else int(length())
+        # What a sampler says itself saves building the order, which a user's sampler may draw at random.
+        stated = self.sampler.stated()
+        return super()._count() if stated is None else stated
 
     def runs_python(self) -> bool:
         return self._python
@@ -203,13 +197,9 @@ class FlowSource(Node):
     """
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        start: Callable[[Pass], Iterator[Row]],
-        size: Callable[[], int] | None = None,
-        shuffled: bool = False,
-        sharded: bool = False,
-    ) -> None:
+        self, columns: Sequence[str], start: Callable[[Pass], Iterator[Row]], size: Callable[[], int] | None = None,
+        shuffled: bool = False, sharded: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(columns)
         self._start = start
         self._size = size
@@ -309,13 +299,9 @@ class Rewritten(Node):
     """
 
     def __init__(
-        self,
-        parent: Node,
-        rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]],
-        columns: Sequence[str],
-        inputs: Sequence[str] = (),
-        workers: int | None = None,
-    ) -> None:
+        self, parent: Node, rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]], columns: Sequence[str],
+        inputs: Sequence[str] = (), workers: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(columns, [parent])
         self.rewrite = rewrite
         self.inputs = tuple(inputs)

@@ -148,14 +148,9 @@ class CocoDataset(
 
 
 def _voc_values(
-    where: str,
-    folder: Path,
-    task: str,
-    usage: str,
-    class_indexing: dict[str, int] | None,
-    decoded: bool,
+    where: str, folder: Path, task: str, usage: str, class_indexing: dict[str, int] | None, decoded: bool,
     extra_metadata: bool,
-) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:
+) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:  # fmt: skip
     """(folder, whether boxes are read, the list of images, classes, decode, whether file names are read)."""
     boxes = task == "Detection"
     # Masks hold classes as colors.
@@ -168,27 +163,17 @@ def _voc_values(
 
 
 def _voc_columns(
-    where: str,
-    folder: Path,
-    boxes: bool,
-    listed: Path,
-    class_indexing: dict[str, int] | None,
-    decoded: bool,
+    where: str, folder: Path, boxes: bool, listed: Path, class_indexing: dict[str, int] | None, decoded: bool,
     extra_metadata: bool,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     columns = ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
     return (*columns, *_FILE_NAME * extra_metadata)
 
 
 def _voc(
-    where: str,
-    folder: Path,
-    boxes: bool,
-    listed: Path,
-    class_indexing: dict[str, int] | None,
-    decoded: bool,
+    where: str, folder: Path, boxes: bool, listed: Path, class_indexing: dict[str, int] | None, decoded: bool,
     extra_metadata: bool,
-) -> Mapping[str, Stored]:
+) -> Mapping[str, Stored]:  # fmt: skip
     if not boxes:
         return _voc_masks(where, folder, listed, decoded)
     return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, class_indexing), decoded)

@@ -72,13 +72,9 @@ class FileSampler(BuiltinSampler):
     """
 
     def __init__(
-        self,
-        shuffle: Shuffle,
-        shards: tuple[int, int] | None,
-        num_samples: int | None,
-        own_files: bool = False,
+        self, shuffle: Shuffle, shards: tuple[int, int] | None, num_samples: int | None, own_files: bool = False,
         workers: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(num_samples)
         self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
@@ -322,13 +318,9 @@ class FileDataset(SpecifiedDataset, SourceDataset):
     """Base of data sets in text files: a rank reads neighboring rows, and files can be shuffled as wholes."""
 
     def _open(
-        self,
-        where: str,
-        columns: Sequence[str],
-        read: Callable[[], Rows],
-        sampling: Mapping[str, Any],
+        self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any],
         own_files: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """See SpecifiedDataset. `own_files`: the files are one rank's share already."""
         cache = check_cache(where, sampling["cache"])
         shuffle = sampling["shuffle"]

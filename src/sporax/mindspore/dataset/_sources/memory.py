@@ -41,16 +41,10 @@ class NumpySlicesDataset(MappableDataset):
     """
 
     def __init__(
-        self,
-        data: Any,
-        column_names: str | list[str] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
+        self, data: Any, column_names: str | list[str] | None = None, num_samples: int | None = None,
+        num_parallel_workers: int | None = None, shuffle: bool | None = None, sampler: Any = None,
+        num_shards: int | None = None, shard_id: int | None = None,
+    ) -> None:  # fmt: skip
         where = "NumpySlicesDataset"
         columns = _named_columns(data, column_names)
         chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
@@ -133,22 +127,12 @@ class GeneratorDataset(MappableDataset):
     """
 
     def __init__(
-        self,
-        source: Any,
-        column_names: str | list[str] | None = None,
-        column_types: list[Any] | None = None,
-        schema: Schema | str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int = 1,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        python_multiprocessing: bool = False,
-        batch_sampler: Any = None,
-        collate_fn: Callable[..., Any] | None = None,
-        **options: Any,
-    ) -> None:
+        self, source: Any, column_names: str | list[str] | None = None, column_types: list[Any] | None = None,
+        schema: Schema | str | None = None, num_samples: int | None = None, num_parallel_workers: int = 1,
+        shuffle: bool | None = None, sampler: Any = None, num_shards: int | None = None, shard_id: int | None = None,
+        python_multiprocessing: bool = False, batch_sampler: Any = None,
+        collate_fn: Callable[..., Any] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         where = "GeneratorDataset"
         _checks.check_options(where, options)
         self.source = source

@@ -266,7 +266,8 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
         content = json.loads(line)
         # Other annotations, such as boxes, have no name.
         names = [mark["name"] for mark in content.get("annotation", ()) if "name" in mark]
-        return content["usage"], Path(content["source"]), names
+        # Usages have any case, as in MindSpore.
+        return content["usage"].lower(), Path(content["source"]), names
 
     return [(source, names) for usage, source, names in parse_lines(where, path, row) if usage == part]
 

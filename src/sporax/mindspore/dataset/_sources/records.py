@@ -50,19 +50,12 @@ class TFRecordDataset(FileDataset):
     """
 
     def __init__(
-        self,
-        dataset_files: str | list[str],
-        schema: Schema | str | None = None,
-        columns_list: list[str] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | Shuffle = Shuffle.GLOBAL,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        shard_equal_rows: bool = False,
-        cache: DatasetCache | None = None,
-        compression_type: str | None = None,
-    ) -> None:
+        self, dataset_files: str | list[str], schema: Schema | str | None = None,
+        columns_list: list[str] | None = None, num_samples: int | None = None,
+        num_parallel_workers: int | None = None, shuffle: bool | Shuffle = Shuffle.GLOBAL,
+        num_shards: int | None = None, shard_id: int | None = None, shard_equal_rows: bool = False,
+        cache: DatasetCache | None = None, compression_type: str | None = None,
+    ) -> None:  # fmt: skip
         where = "TFRecordDataset"
         paths = find_files(where, dataset_files)
         described = as_schema(where, schema)

@@ -6,12 +6,16 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad EqualizerBiquad
-        Filtfilt HighpassBiquad LFilter LowpassBiquad Resample TrebleBiquad
-    _levels: AmplitudeToDB Contrast DBToAmplitude Fade Gain MuLawDecoding MuLawEncoding Vol MFCC
-    _spectra: Angle ComplexNorm ComputeDeltas MelScale MelSpectrogram SpectralCentroid Spectrogram create_dct
-        linear_fbanks melscale_fbanks FrequencyMasking MaskAlongAxis TimeMasking
-    enums: BorderType FadeShape GainType MelType NormMode NormType ResampleMethod ScaleType WindowType
+    _effects: DCShift Dither Flanger Overdrive Phaser
+    _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad DeemphBiquad EqualizerBiquad
+        Filtfilt HighpassBiquad LFilter LowpassBiquad Resample RiaaBiquad TrebleBiquad
+    _inverse: GriffinLim InverseMelScale InverseSpectrogram PhaseVocoder PitchShift TimeStretch
+    _levels: AmplitudeToDB Contrast DBToAmplitude Fade Gain LFCC MuLawDecoding MuLawEncoding Vol MFCC
+    _spectra: Angle ComplexNorm ComputeDeltas Magphase MelScale MelSpectrogram SpectralCentroid Spectrogram create_dct
+        linear_fbanks melscale_fbanks FrequencyMasking MaskAlongAxis MaskAlongAxisIID TimeMasking
+    _speech: DetectPitchFrequency SlidingWindowCmn Vad
+    enums: BorderType DensityFunction FadeShape GainType Interpolation MelType Modulation NormMode NormType ResampleMethod
+        ScaleType WindowType
     """,
 )
 

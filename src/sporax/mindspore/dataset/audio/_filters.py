@@ -10,8 +10,8 @@ Base of the transforms of sound: arrays (…, time) of samples, float32 unless t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from sporax.mindspore.dataset._checks import (
     check_number,
     range_error,
 )
-from sporax.mindspore.dataset._operations import OneToOne
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio.enums import ResampleMethod
 
@@ -33,20 +33,44 @@ from sporax.mindspore.dataset.audio.enums import ResampleMethod
 class WaveTransform(OneToOne):
     """A transform of one wave, or of what became of one."""
 
-    min_dims = 1
-    """The fewest dimensions of what it takes."""
+    layout = "<..., time>"
+    """The dimensions of what it takes, in MindSpore's words."""
 
     def _one(self, value: Array) -> Array:
-        if value.dtype.kind not in "iuf" or value.ndim < self.min_dims:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', the data type of input tensor does not match the requirement of operator: numbers with at "
-                f"least {self.min_dims} dimension(s) are required, but got {value.dtype} of shape {value.shape}."
-            )
+        return self._applied(value, self._of_wave)
+
+    def _applied(self, value: Array, function: Callable[[Array], Array]) -> Array:
+        """What a function makes of the samples, of which the operator can be applied to."""
+        if value.dtype.kind not in "iuf":
+            raise self._mismatch("data type", f"in type of [int, float, double], but got type {value.dtype}")
+        is_complex = self.layout.endswith("complex=2>")
+        if value.ndim < self.layout.count(",") or (is_complex and value.shape[-1:] != (2,)):
+            raise self._mismatch("shape", f"in shape of {self.layout}, but got tensor with shape {value.shape}")
         dtype = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
-        return np.asarray(self._of_wave(value.astype(np.float64))).astype(dtype)
+        return np.asarray(function(value.astype(np.float64))).astype(dtype)
+
+    def _mismatch(self, what: str, expected: str) -> SporaxRuntimeError:
+        return SporaxRuntimeError(
+            f"For '{self.name}', {self.name}: the {what} of input tensor does not match the requirement of operator. Expecting "
+            f"tensor {expected}."
+        )
 
     def _of_wave(self, wave: Array) -> Array:
         """The result for float64 samples; it is rounded afterwards."""
+        raise NotImplementedError
+
+
+class RandomWave(RandomTransform, WaveTransform):
+    """A random transform of one wave."""
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+        return int(rng.integers(2**63))
+
+    def _apply(self, value: Array, choice: Any) -> Array:
+        return self._applied(value, lambda wave: self._of_random(wave, np.random.default_rng(choice)))
+
+    def _of_random(self, wave: Array, rng: np.random.Generator) -> Array:
+        """The result for float64 samples."""
         raise NotImplementedError
 
 
@@ -118,11 +142,12 @@ class Biquad(_Biquad):
 
     def __init__(self, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float) -> None:
         values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
-        numbers = [check_number("Biquad", name, value) for name, value in values.items()]
-        if not numbers[3]:
+        numbers = [check_number("Biquad", name, value) for name, value in values.items() if name != "a0"]
+        check_instance("Biquad", "a0", a0, float, int, takes_bool=False)
+        if not a0 or abs(a0) > FLOAT32_MAX:
             raise range_error("Biquad", "a0", f"[-{FLOAT32_MAX}, 0) and (0, {FLOAT32_MAX}]", a0)
         self._b = (numbers[0], numbers[1], numbers[2])
-        self._a = (numbers[3], numbers[4], numbers[5])
+        self._a = (float(a0), numbers[3], numbers[4])
 
 
 class AllpassBiquad(_Biquad):
@@ -186,7 +211,10 @@ class _Shelf(_Biquad):
 
     def _shelve(self, sample_rate: int, gain: float, central_freq: float, quality: float) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", central_freq, quality)
-        level = 10 ** (check_number(self.name, "gain", gain) / 40)
+        self._set(angle, alpha, check_number(self.name, "gain", gain))
+
+    def _set(self, angle: float, alpha: float, gain: float) -> None:
+        level = 10 ** (gain / 40)
         slope = 2 * math.sqrt(level) * alpha
         turn, plus, minus = self._sign * math.cos(angle), level + 1, level - 1
         self._b = (
@@ -213,6 +241,48 @@ class TrebleBiquad(_Shelf):
 
     def __init__(self, sample_rate: int, gain: float, central_freq: float = 3000, Q: float = 0.707) -> None:
         self._shelve(sample_rate, gain, central_freq, Q)
+
+
+class DeemphBiquad(_Shelf):
+    """The de-emphasis of compact discs (IEC 60908), at `sample_rate` 44100 or 48000."""
+
+    _sign = -1
+    _CURVES: ClassVar = {44100: (5283, 0.4845, -9.477), 48000: (5356, 0.479, -9.62)}
+    """Central frequency, slope and gain in decibels of the shelf that comes near it: SoX's."""
+
+    def __init__(self, sample_rate: int) -> None:
+        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        if sample_rate not in self._CURVES:
+            raise SporaxValueError(
+                f"For '{self.name}', Argument sample_rate should be 44100 or 48000, but got {sample_rate}."
+            )
+        frequency, slope, gain = self._CURVES[sample_rate]
+        angle, level = 2 * math.pi * frequency / sample_rate, 10 ** (gain / 40)
+        self._set(angle, math.sin(angle) / 2 * math.sqrt((level + 1 / level) * (1 / slope - 1) + 2), gain)
+
+
+class RiaaBiquad(_Biquad):
+    """The equalization of records that are played (RIAA), at `sample_rate` 44100, 48000, 88200 or 96000."""
+
+    _ROOTS: ClassVar = {
+        44100: ((-0.2014898, 0.9233820), (0.7083149, 0.9924091)),
+        48000: ((-0.1766069, 0.9321590), (0.7396325, 0.9931330)),
+        88200: ((-0.1168735, 0.9648312), (0.8590646, 0.9964002)),
+        96000: ((-0.1141486, 0.9676817), (0.8699137, 0.9966946)),
+    }
+    """Zeros and poles: SoX's."""
+
+    def __init__(self, sample_rate: int) -> None:
+        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        if sample_rate not in self._ROOTS:
+            raise SporaxValueError(
+                f"For '{self.name}', sample_rate should be one of {[*self._ROOTS]}, but got {sample_rate}."
+            )
+        b, a = (np.poly(roots) for roots in self._ROOTS[sample_rate])
+        # 1000 hertz are as loud as before.
+        turn = np.exp(2j * math.pi * 1000 / sample_rate)
+        self._a = tuple(a)
+        self._b = tuple(b * abs(np.polyval(a, turn) / np.polyval(b, turn)))
 
 
 class BandBiquad(_Biquad):
@@ -245,14 +315,10 @@ class Resample(WaveTransform):
     """
 
     def __init__(
-        self,
-        orig_freq: float = 16000,
-        new_freq: float = 16000,
-        resample_method: ResampleMethod = ResampleMethod.SINC_INTERPOLATION,
-        lowpass_filter_width: int = 6,
-        rolloff: float = 0.99,
-        beta: float | None = None,
-    ) -> None:
+        self, orig_freq: float = 16000, new_freq: float = 16000,
+        resample_method: ResampleMethod = ResampleMethod.SINC_INTERPOLATION, lowpass_filter_width: int = 6,
+        rolloff: float = 0.99, beta: float | None = None,
+    ) -> None:  # fmt: skip
         settings = {"orig_freq": orig_freq, "new_freq": new_freq}
         rates = [int(check_number("Resample", name, rate, 0, open_low=True)) for name, rate in settings.items()]
         check_instance("Resample", "resample_method", resample_method, ResampleMethod)
@@ -262,23 +328,28 @@ class Resample(WaveTransform):
         if not min(rates):
             raise SporaxValueError(f"For 'Resample', sample rates must be >= 1, but got {orig_freq} and {new_freq}.")
         self._old, self._new = (rate // math.gcd(*rates) for rate in rates)
-        # A row of the kernel for each new sample of a period of both rates.
-        cutoff = min(self._old, self._new) * share
-        self._width = math.ceil(zeros * self._old / cutoff)
-        taps = np.arange(-self._width, self._width + self._old) / self._old
-        times = np.clip((taps - np.arange(self._new)[:, None] / self._new) * cutoff, -zeros, zeros)
-        window = np.cos(times * math.pi / zeros / 2) ** 2
-        if resample_method is ResampleMethod.KAISER_WINDOW:
-            window = np.i0(shape * np.sqrt(1 - (times / zeros) ** 2)) / np.i0(shape)
-        self._kernel = np.sinc(times) * window * cutoff / self._old
+        self._cutoff, self._zeros = min(self._old, self._new) * share, zeros
+        self._shape = shape if resample_method is ResampleMethod.KAISER_WINDOW else None
 
     def _of_wave(self, wave: Array) -> Array:
         if self._old == self._new:
             return wave
-        padded = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(self._width, self._width + self._old)])
-        windows = np.lib.stride_tricks.sliding_window_view(padded, self._kernel.shape[1], -1)[..., :: self._old, :]
-        result: Array = (windows @ self._kernel.T).reshape(*wave.shape[:-1], -1)
-        return result[..., : math.ceil(self._new * wave.shape[-1] / self._old)]
+        return resampled(wave, self._old, self._new, self._cutoff, self._zeros, self._shape)
+
+
+def resampled(wave: Array, old: int, new: int, cutoff: float, zeros: int, beta: float | None) -> Array:
+    """A wave at another sample rate; arguments as of `Resample`, the rates without common factors, no `beta` for its window."""
+    width = math.ceil(zeros * old / cutoff)
+    middles = np.arange(math.ceil(new * wave.shape[-1] / old)) * old / new
+    taps = np.floor(middles).astype(int)[:, None] + np.arange(-width, width + 1)
+    times = np.clip((taps - middles[:, None]) * cutoff / old, -zeros, zeros)
+    if beta is None:
+        window = np.cos(times * math.pi / zeros / 2) ** 2
+    else:
+        window = np.i0(beta * np.sqrt(1 - (times / zeros) ** 2)) / np.i0(beta)
+    padded = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(width, width + 1)])
+    result: Array = (padded[..., taps + width] * (np.sinc(times) * window * cutoff / old)).sum(-1)
+    return result
 
 
 class Filtfilt(LFilter):

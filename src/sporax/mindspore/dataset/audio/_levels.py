@@ -19,7 +19,7 @@ from sporax.mindspore.dataset._checks import (
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
-from sporax.mindspore.dataset.audio._spectra import MelSpectrogram, create_dct
+from sporax.mindspore.dataset.audio._spectra import MelSpectrogram, Spectrogram, create_dct, linear_fbanks
 from sporax.mindspore.dataset.audio.enums import FadeShape, GainType, NormMode, ScaleType
 
 
@@ -33,17 +33,17 @@ class AmplitudeToDB(WaveTransform):
         top_db: how far below the loudest the result is limited, > 0.
     """
 
-    min_dims = 2
+    layout = "<..., freq, time>"
 
     def __init__(
         self, stype: ScaleType = ScaleType.POWER, ref_value: float = 1.0, amin: float = 1e-10, top_db: float = 80.0
     ) -> None:
         check_instance("AmplitudeToDB", "stype", stype, ScaleType)
         self._factor = 10.0 if stype is ScaleType.POWER else 20.0
-        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True)
-        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True)
+        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True, types=(int, float))
+        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True, types=(int, float))
         self._offset = self._factor * math.log10(max(self._amin, reference))
-        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True)
+        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True, types=(int, float))
 
     def _of_wave(self, wave: Array) -> Array:
         decibels = self._factor * np.log10(np.maximum(wave, self._amin)) - self._offset
@@ -108,12 +108,7 @@ class Contrast(WaveTransform):
 
 
 class Fade(WaveTransform):
-    """Comes and goes slowly.
-
-    Args:
-        fade_in_len: samples until the full volume, >= 0.
-        fade_out_len: samples of the end, >= 0.
-        fade_shape: the curve.
+    """Comes in `fade_in_len` >= 0 samples and goes in `fade_out_len`, along `fade_shape`.
 
     Raises:
         SporaxRuntimeError: (when applied) the wave is shorter than one of them.
@@ -168,16 +163,35 @@ class MuLawDecoding(OneToOne):
         self._mu = check_int("MuLawDecoding", "quantization_channels", quantization_channels, 1) - 1
 
     def _one(self, value: Array) -> Array:
-        dtype = np.float64 if value.dtype == np.float64 else np.float32
-        squeezed = value / self._mu * 2 - 1.0
-        return (np.sign(squeezed) * (np.exp(np.abs(squeezed) * np.log1p(self._mu)) - 1) / self._mu).astype(dtype)
+        dtype: Any = np.float64 if value.dtype == np.float64 else np.float32
+        scale = dtype(self._mu)
+        squeezed = (value.astype(dtype) / scale * 2 - 1.0).astype(dtype)
+        return (np.sign(squeezed) * np.expm1(np.abs(squeezed) * np.log1p(scale)) / scale).astype(dtype)
 
 
 _LOG_OFFSET = 1e-6
 """Added before the logarithm, so that silence has one: MindSpore's number."""
 
 
-class MFCC(WaveTransform):
+class _Cepstrum(WaveTransform):
+    """Base of cepstra: the cosine transform of logarithms or decibels of powers (…, band, frames)."""
+
+    _cosines: Array
+    _log: bool
+
+    def _accept(self, dct_type: int, norm: NormMode, log: tuple[str, bool], count: int, bands: int) -> None:
+        if check_int(self.name, "dct_type", dct_type) != 2:
+            raise SporaxValueError(f"For '{self.name}', Input dct_type must be 2, but got : {dct_type}.")
+        self._log = check_bool(self.name, *log)
+        check_instance(self.name, "norm", norm, NormMode)
+        self._cosines = create_dct(count, bands, norm).astype(np.float64)
+
+    def _of_powers(self, powers: Array) -> Array:
+        levels = np.log(powers + _LOG_OFFSET) if self._log else AmplitudeToDB()._of_wave(powers)
+        return np.swapaxes(np.swapaxes(levels, -1, -2) @ self._cosines, -1, -2)
+
+
+class MFCC(_Cepstrum):
     """Mel frequency cepstral coefficients: (…, time) -> (…, n_mfcc, frames).
 
     Args:
@@ -193,28 +207,64 @@ class MFCC(WaveTransform):
     """
 
     def __init__(
-        self,
-        sample_rate: int = 16000,
-        n_mfcc: int = 40,
-        dct_type: int = 2,
-        norm: NormMode = NormMode.ORTHO,
-        log_mels: bool = False,
-        melkwargs: dict[str, Any] | None = None,
-    ) -> None:
+        self, sample_rate: int = 16000, n_mfcc: int = 40, dct_type: int = 2, norm: NormMode = NormMode.ORTHO,
+        log_mels: bool = False, melkwargs: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         if melkwargs is not None and not isinstance(melkwargs, dict):
             raise type_error("MFCC", "melkwargs", "a dict", melkwargs)
         options = dict(melkwargs or {})
-        if check_int("MFCC", "dct_type", dct_type) != 2:
-            raise SporaxValueError(f"For 'MFCC', dct_type must be 2, but got : {dct_type}.")
         count, triangles = check_int("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
         self._spectrogram = MelSpectrogram(sample_rate, **options)
         if count > triangles:
-            raise SporaxValueError(f"For 'MFCC', 'n_mfcc' must be at most n_mels = {triangles}, but got {n_mfcc}.")
-        self._cosines = create_dct(count, triangles, norm).astype(np.float64)
-        self._log = check_bool("MFCC", "log_mels", log_mels)
-        self._decibels = AmplitudeToDB()
+            raise SporaxValueError(
+                f"For 'MFCC', Input n_mels should be greater than or equal to n_mfcc, but got n_mfcc: {n_mfcc} and n_mels: "
+                f"{triangles}."
+            )
+        self._accept(dct_type, norm, ("log_mels", log_mels), count, triangles)
 
     def _of_wave(self, wave: Array) -> Array:
-        mels = self._spectrogram._of_wave(wave)
-        levels = np.log(mels + _LOG_OFFSET) if self._log else self._decibels._of_wave(mels)
-        return np.swapaxes(np.swapaxes(levels, -1, -2) @ self._cosines, -1, -2)
+        return self._of_powers(self._spectrogram._of_wave(wave))
+
+
+class LFCC(_Cepstrum):
+    """Linear frequency cepstral coefficients: (…, time) -> (…, n_lfcc, frames).
+
+    As `MFCC`, of `n_filter` triangles of equal width from `f_min` to `f_max` (half the sample rate by default); `speckwargs` are
+    arguments of `Spectrogram`.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self, sample_rate: int = 16000, n_filter: int = 128, n_lfcc: int = 40, f_min: float = 0.0,
+        f_max: float | None = None, dct_type: int = 2, norm: NormMode = NormMode.ORTHO, log_lf: bool = False,
+        speckwargs: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        rate = check_int("LFCC", "sample_rate", sample_rate, 0)
+        low = check_number("LFCC", "f_min", f_min, 0, types=(int, float))
+        high = rate // 2 if f_max is None else check_number("LFCC", "f_max", f_max, 0, types=(int, float))
+        if low > high or (f_max is None and low == high):
+            what = "Input sample_rate // 2 should be greater than f_min when f_max is set to None"
+            what = what if f_max is None else "f_max should be greater than or equal to f_min"
+            raise SporaxValueError(f"For 'LFCC', {what}, but got f_min: {f_min} and {high}.")
+        options = {} if speckwargs is None else speckwargs
+        check_instance("LFCC", "speckwargs", options, dict)
+        count, bands = check_int("LFCC", "n_lfcc", n_lfcc, 1), check_int("LFCC", "n_filter", n_filter, 1)
+        check_instance("LFCC", "power", options.get("power", 2.0), float)
+        size = options.get("n_fft", 400)
+        if count > size:
+            raise SporaxValueError(
+                f"For 'LFCC', n_fft should be greater than or equal to n_lfcc, but got {size} and {count}."
+            )
+        if (width := options.get("win_length") or 0) > size:
+            raise SporaxValueError(
+                f"For 'LFCC', win_length must be less than or equal to n_fft, but got {width} and {size}."
+            )
+        self._accept(dct_type, norm, ("log_lf", log_lf), count, bands)
+        self._spectrogram = Spectrogram(**options)
+        self._bands = linear_fbanks(size // 2 + 1, low, high, bands, rate).astype(np.float64)
+
+    def _of_wave(self, wave: Array) -> Array:
+        powers = np.swapaxes(self._spectrogram._of_wave(wave), -1, -2) @ self._bands
+        return self._of_powers(np.swapaxes(powers, -1, -2))

@@ -13,21 +13,16 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number
-from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
 from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
 
 
 def melscale_fbanks(
-    n_freqs: int,
-    f_min: float,
-    f_max: float,
-    n_mels: int,
-    sample_rate: int,
-    norm: NormType = NormType.NONE,
+    n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: NormType = NormType.NONE,
     mel_type: MelType = MelType.HTK,
-) -> Array:
+) -> Array:  # fmt: skip
     """Triangles of the mel scale over frequencies: (n_freqs, n_mels) float32.
 
     Args:
@@ -43,13 +38,19 @@ def melscale_fbanks(
     _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
     _member(where, "norm", norm, NormType)
     _member(where, "mel_type", mel_type, MelType)
+    return _mel_triangles(n_freqs, f_min, f_max, n_mels, sample_rate, norm, mel_type).astype(np.float32)
+
+
+def _mel_triangles(
+    n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: NormType, mel_type: MelType
+) -> Array:
     frequencies = np.linspace(0, sample_rate // 2, n_freqs)
     mels = np.linspace(_to_mel(f_min, mel_type), _to_mel(f_max, mel_type), n_mels + 2)
     corners = _to_hertz(mels, mel_type)
     triangles = _triangles(frequencies, corners)
     if norm is NormType.SLANEY:
         triangles *= 2.0 / (corners[2:] - corners[:-2])
-    return triangles.astype(np.float32)
+    return triangles
 
 
 def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sample_rate: int) -> Array:
@@ -117,6 +118,14 @@ _WINDOWS: dict[WindowType, Any] = {
     WindowType.HANN: np.hanning,
     WindowType.KAISER: lambda size: np.kaiser(size, 12),
 }
+
+
+def _periodic(window: WindowType, width: int) -> Array:
+    """The window without the last of n + 1 numbers, which is equal to the first."""
+    result: Array = _WINDOWS[window](width + 1)[:-1] if width > 1 else np.ones(1)
+    return result
+
+
 _PADDING = {
     BorderType.CONSTANT: "constant",
     BorderType.EDGE: "edge",
@@ -146,23 +155,15 @@ class Spectrogram(WaveTransform):
     """
 
     def __init__(
-        self,
-        n_fft: int = 400,
-        win_length: int | None = None,
-        hop_length: int | None = None,
-        pad: int = 0,
-        window: WindowType = WindowType.HANN,
-        power: float = 2.0,
-        normalized: bool = False,
-        center: bool = True,
-        pad_mode: BorderType = BorderType.REFLECT,
-        onesided: bool = True,
-    ) -> None:
+        self, n_fft: int = 400, win_length: int | None = None, hop_length: int | None = None, pad: int = 0,
+        window: WindowType = WindowType.HANN, power: float = 2.0, normalized: bool = False, center: bool = True,
+        pad_mode: BorderType = BorderType.REFLECT, onesided: bool = True,
+    ) -> None:  # fmt: skip
         where = type(self).__name__
         self._size = check_int(where, "n_fft", n_fft, 1)
-        self._width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
-        self._hop = self._width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
-        if self._width > self._size:
+        width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
+        self.hop = width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
+        if width > self._size:
             raise SporaxValueError(
                 f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
                 f"{n_fft}."
@@ -170,26 +171,26 @@ class Spectrogram(WaveTransform):
         self._pad = check_int(where, "pad", pad, 0)
         _member(where, "window", window, WindowType)
         _member(where, "pad_mode", pad_mode, BorderType)
-        # The window is periodic: the last of n + 1 numbers, equal to the first, is left out.
-        self._window = _WINDOWS[window](self._width + 1)[:-1]
+        before = (self._size - width) // 2
+        self.window = np.pad(_periodic(window, width), (before, self._size - width - before))
         self._power = check_number(where, "power", power, 0)
         self._normalized = check_bool(where, "normalized", normalized)
-        self._center = check_bool(where, "center", center)
+        self.center = check_bool(where, "center", center)
         self._pad_mode = _PADDING[pad_mode]
         self._onesided = check_bool(where, "onesided", onesided)
 
     def _of_wave(self, wave: Array) -> Array:
-        spectrum = self._transform(wave)
+        spectrum = self.transform(wave)
         if not self._power:
             return np.stack([spectrum.real, spectrum.imag], -1)
         result: Array = np.abs(spectrum) ** self._power
         return result
 
-    def _transform(self, wave: Array) -> Array:
+    def transform(self, wave: Array) -> Array:
         """Complex numbers (…, freq, frames)."""
         sides = [(0, 0)] * (wave.ndim - 1)
         wave = np.pad(wave, [*sides, (self._pad, self._pad)])
-        if self._center:
+        if self.center:
             half = self._size // 2
             if self._pad_mode == "reflect" and wave.shape[-1] <= half:
                 raise SporaxRuntimeError(
@@ -198,81 +199,64 @@ class Spectrogram(WaveTransform):
             wave = np.pad(wave, [*sides, (half, half)], mode=cast(Any, self._pad_mode))
         if wave.shape[-1] < self._size:
             raise SporaxRuntimeError(
-                f"For '{self.name}', the wave must have at least n_fft = {self._size} samples, but has {wave.shape[-1]}."
+                f"For '{self.name}', {self.name}: n_fft should be more than 0 and less than {wave.shape[-1]}, but got n_fft: "
+                f"{self._size}."
             )
-        before = (self._size - self._width) // 2
-        window = np.pad(self._window, (before, self._size - self._width - before))
-        frames = np.lib.stride_tricks.sliding_window_view(wave, self._size, -1)[..., :: self._hop, :] * window
+        frames = np.lib.stride_tricks.sliding_window_view(wave, self._size, -1)[..., :: self.hop, :] * self.window
         spectrum = np.fft.rfft(frames) if self._onesided else np.fft.fft(frames)
         if self._normalized:
-            spectrum = spectrum / math.sqrt((self._window**2).sum())
+            spectrum = spectrum / math.sqrt((self.window**2).sum())
         return np.swapaxes(spectrum, -1, -2)
 
 
 class MelScale(WaveTransform):
-    """Powers of frequencies (…, n_stft, time) as powers of the mel scale (…, n_mels, time).
+    """Powers of frequencies (…, n_stft, time) as powers of the mel scale (…, n_mels, time). Arguments: see `melscale_fbanks`.
 
-    Args:
-        n_mels: number of triangles.
-        sample_rate: samples per second of the wave.
-        f_min: lowest frequency, in hertz.
-        f_max: highest one; half the sample rate by default.
-        n_stft: number of frequencies.
-        norm: SLANEY gives triangles of equal area.
-        mel_type: the formula of the scale.
+    `n_stft` is the number of frequencies; the highest is half the sample rate without `f_max`.
     """
 
-    min_dims = 2
+    layout = "<..., freq, time>"
 
     def __init__(
-        self,
-        n_mels: int = 128,
-        sample_rate: int = 16000,
-        f_min: float = 0.0,
-        f_max: float | None = None,
-        n_stft: int = 201,
-        norm: NormType = NormType.NONE,
-        mel_type: MelType = MelType.HTK,
-    ) -> None:
+        self, n_mels: int = 128, sample_rate: int = 16000, f_min: float = 0.0, f_max: float | None = None,
+        n_stft: int = 201, norm: NormType = NormType.NONE, mel_type: MelType = MelType.HTK,
+    ) -> None:  # fmt: skip
         where = "MelScale"
-        low = check_number(where, "f_min", f_min)
-        high = check_int(where, "sample_rate", sample_rate, 0) // 2 if f_max is None else f_max
-        if check_number(where, "f_max", high, 0) <= low:
-            raise SporaxValueError(f"For '{where}', {where}: f_max should be greater than f_min: {high} and {f_min}.")
+        low = check_number(where, "f_min", f_min, types=(int, float))
+        rate = check_int(where, "sample_rate", sample_rate, 1)
+        high = rate // 2 if f_max is None else f_max
+        if check_number(where, "f_max", high, 0, open_low=f_max is not None, types=(int, float)) <= low:
+            what = "sample_rate // 2 should be greater than f_min when f_max is set to None"
+            what = what if f_max is None else "f_max should be greater than f_min"
+            raise SporaxValueError(f"For '{where}', {where}: {what}: {high} and {f_min}.")
         stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
-        self._triangles = melscale_fbanks(stft, low, high, count, sample_rate, norm, mel_type).astype(np.float64)
+        _member(where, "norm", norm, NormType)
+        _member(where, "mel_type", mel_type, MelType)
+        self.triangles = (
+            _mel_triangles(stft, low, high, count, rate, norm, mel_type).astype(np.float32).astype(np.float64)
+        )
 
     def _of_wave(self, wave: Array) -> Array:
-        if wave.shape[-2] != len(self._triangles):
+        if wave.shape[-2] != len(self.triangles):
             raise SporaxRuntimeError(
-                f"For 'MelScale', there must be n_stft = {len(self._triangles)} frequencies, but got {wave.shape[-2]}."
+                f"For 'MelScale', there must be n_stft = {len(self.triangles)} frequencies, but got {wave.shape[-2]}."
             )
-        return np.swapaxes(np.swapaxes(wave, -1, -2) @ self._triangles, -1, -2)
+        return np.swapaxes(np.swapaxes(wave, -1, -2) @ self.triangles, -1, -2)
 
 
 class MelSpectrogram(WaveTransform):
     """`Spectrogram`, then `MelScale`: (…, time) -> (…, n_mels, frames). Arguments: see these."""
 
     def __init__(
-        self,
-        sample_rate: int = 16000,
-        n_fft: int = 400,
-        win_length: int | None = None,
-        hop_length: int | None = None,
-        f_min: float = 0.0,
-        f_max: float | None = None,
-        pad: int = 0,
-        n_mels: int = 128,
-        window: WindowType = WindowType.HANN,
-        power: float = 2.0,
-        normalized: bool = False,
-        center: bool = True,
-        pad_mode: BorderType = BorderType.REFLECT,
-        onesided: bool = True,
-        norm: NormType = NormType.NONE,
-        mel_scale: MelType = MelType.HTK,
-    ) -> None:
+        self, sample_rate: int = 16000, n_fft: int = 400, win_length: int | None = None,
+        hop_length: int | None = None, f_min: float = 0.0, f_max: float | None = None, pad: int = 0,
+        n_mels: int = 128, window: WindowType = WindowType.HANN, power: float = 2.0, normalized: bool = False,
+        center: bool = True, pad_mode: BorderType = BorderType.REFLECT, onesided: bool = True,
+        norm: NormType = NormType.NONE, mel_scale: MelType = MelType.HTK,
+    ) -> None:  # fmt: skip
         check_number("MelSpectrogram", "power", power, 0, open_low=True)
+        check_int("MelSpectrogram", "sample_rate", sample_rate, 0)
+        check_number("MelSpectrogram", "f_max", 1 if f_max is None else f_max, 0, types=(int, float))
         shape = (n_fft, win_length, hop_length, pad, window, power, normalized, center, pad_mode, onesided)
         self._spectrogram = Spectrogram(*shape)
         count = n_fft // 2 + 1 if onesided else n_fft
@@ -286,14 +270,9 @@ class SpectralCentroid(WaveTransform):
     """The mean frequency of each frame, weighted with magnitudes: (…, time) -> (…, 1, frames). Arguments: see Spectrogram."""
 
     def __init__(
-        self,
-        sample_rate: int,
-        n_fft: int = 400,
-        win_length: int | None = None,
-        hop_length: int | None = None,
-        pad: int = 0,
-        window: WindowType = WindowType.HANN,
-    ) -> None:
+        self, sample_rate: int, n_fft: int = 400, win_length: int | None = None, hop_length: int | None = None,
+        pad: int = 0, window: WindowType = WindowType.HANN,
+    ) -> None:  # fmt: skip
         rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 0)
         self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
         self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
@@ -307,7 +286,7 @@ class SpectralCentroid(WaveTransform):
 class ComplexNorm(WaveTransform):
     """Magnitudes, to the exponent `power` >= 0, of complex numbers (…, 2)."""
 
-    min_dims = 2
+    layout = "<..., complex=2>"
 
     def __init__(self, power: float = 1.0) -> None:
         self._power = check_number("ComplexNorm", "power", power, 0)
@@ -320,21 +299,28 @@ class ComplexNorm(WaveTransform):
 class Angle(WaveTransform):
     """Angles of complex numbers (…, 2), in radians."""
 
-    min_dims = 2
+    layout = "<..., complex=2>"
 
     def _of_wave(self, wave: Array) -> Array:
         return np.arctan2(wave[..., 1], wave[..., 0])
 
 
+class Magphase(Transform):
+    """Magnitudes, to the exponent `power` >= 0, and angles of complex numbers (…, 2): two results."""
+
+    def __init__(self, power: float = 1.0) -> None:
+        check_number("Magphase", "power", power, 0)
+        self._norm, self._angle = ComplexNorm(power), Angle()
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        value = self.only(values)
+        return self._norm.on_row((value,), rng) + self._angle.on_row((value,), rng)
+
+
 class ComputeDeltas(WaveTransform):
-    """How fast spectra (…, freq, time) change: the slope of a line through `win_length` >= 3 frames.
+    """How fast spectra (…, freq, time) change: the slope of a line through `win_length` >= 3 frames; `pad_mode` adds some."""
 
-    Args:
-        win_length: number of frames.
-        pad_mode: what is before the first and behind the last.
-    """
-
-    min_dims = 2
+    layout = "<..., freq, time>"
 
     def __init__(self, win_length: int = 5, pad_mode: BorderType = BorderType.EDGE) -> None:
         self._half = (check_int("ComputeDeltas", "win_length", win_length, 3) - 1) // 2
@@ -350,13 +336,9 @@ class ComputeDeltas(WaveTransform):
 
 
 class MaskAlongAxis(OneToOne):
-    """A stripe of (…, freq, time) becomes one number.
+    """A stripe of (…, freq, time), `mask_width` >= 1 wide from `mask_start` >= 0 on, becomes `mask_value`.
 
-    Args:
-        mask_start: where it begins, >= 0.
-        mask_width: how wide it is, >= 1.
-        mask_value: the number, >= 0.
-        axis: 1 for frequencies, 2 for time.
+    `axis` is 1 for a stripe of frequencies, 2 for one of time.
 
     Raises:
         SporaxRuntimeError: (when applied) the stripe is not within the spectrogram.
@@ -376,8 +358,12 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
     """The array with a stripe of one number."""
     size = _size(where, value, dim)
     if start + width > size:
+        kind = "time" if dim == -1 else "frequency"
+        what = "'mask_start' should be less than the length of the masked dimension"
+        if width > size:
+            what = f"'{kind}_mask_param' should be less than or equal to the length of {kind} dimension"
         raise SporaxRuntimeError(
-            f"For '{where}', the stripe must end within {size}, but it begins at {start} and is {width} wide."
+            f"For '{where}', {where}: {what}: the stripe is {width} wide from {start} on, of {size}."
         )
     result = value.copy()
     np.moveaxis(result, dim, 0)[start : start + width] = number
@@ -428,13 +414,9 @@ class _Masking(RandomTransform):
 
 
 class FrequencyMasking(_Masking):
-    """A stripe of frequencies of (…, freq, time) becomes one number.
+    """A stripe of frequencies of (…, freq, time), at most `freq_mask_param` >= 0 wide, becomes `mask_value` >= 0.
 
-    Args:
-        iid_masks: stripes of random place and width, one for each channel.
-        freq_mask_param: the width, or the largest one; >= 0.
-        mask_start: where the stripe begins, without `iid_masks`.
-        mask_value: the number, >= 0.
+    With `iid_masks` stripes have random places and widths, one for each channel; otherwise it begins at `mask_start`.
     """
 
     _dim = -2
@@ -446,13 +428,9 @@ class FrequencyMasking(_Masking):
 
 
 class TimeMasking(_Masking):
-    """A stripe of time of (…, freq, time) becomes one number.
+    """A stripe of time of (…, freq, time), at most `time_mask_param` >= 0 wide, becomes `mask_value` >= 0.
 
-    Args:
-        iid_masks: stripes of random place and width, one for each channel.
-        time_mask_param: the width, or the largest one; >= 0.
-        mask_start: where the stripe begins, without `iid_masks`.
-        mask_value: the number, >= 0.
+    With `iid_masks` stripes have random places and widths, one for each channel; otherwise it begins at `mask_start`.
     """
 
     _dim = -1
@@ -461,3 +439,15 @@ class TimeMasking(_Masking):
         self, iid_masks: bool = False, time_mask_param: int = 0, mask_start: int = 0, mask_value: float = 0.0
     ) -> None:
         self._accept(iid_masks, time_mask_param, mask_start, mask_value)
+
+
+class MaskAlongAxisIID(_Masking):
+    """Stripes of random places and widths up to `mask_param` >= 0, one for each channel of (…, freq, time), become `mask_value`.
+
+    `axis` is 1 for stripes of frequencies, 2 for stripes of time.
+    """
+
+    def __init__(self, mask_param: int, mask_value: float, axis: int) -> None:
+        self._accept(True, check_int("MaskAlongAxisIID", "mask_param", mask_param, 0), 0, 0)
+        self._value = check_number("MaskAlongAxisIID", "mask_value", mask_value, types=(int, float))
+        self._dim = check_int("MaskAlongAxisIID", "axis", axis, 1, 2) - 3

@@ -9,6 +9,12 @@ class BorderType(enum.StrEnum):
     CONSTANT, EDGE, REFLECT, SYMMETRIC = "constant", "edge", "reflect", "symmetric"
 
 
+class DensityFunction(enum.StrEnum):
+    """The noise of `Dither`."""
+
+    TPDF, RPDF, GPDF = "TPDF", "RPDF", "GPDF"
+
+
 class FadeShape(enum.StrEnum):
     """The curve of a fade."""
 
@@ -25,10 +31,22 @@ class GainType(enum.StrEnum):
     AMPLITUDE, POWER, DB = "amplitude", "power", "db"
 
 
+class Interpolation(enum.StrEnum):
+    """How samples between two are found."""
+
+    LINEAR, QUADRATIC = "linear", "quadratic"
+
+
 class MelType(enum.StrEnum):
     """The formula of the mel scale."""
 
     HTK, SLANEY = "htk", "slaney"
+
+
+class Modulation(enum.StrEnum):
+    """What a delay follows."""
+
+    SINUSOIDAL, TRIANGULAR = "sinusoidal", "triangular"
 
 
 class NormMode(enum.StrEnum):

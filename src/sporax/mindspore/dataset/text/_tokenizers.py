@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +37,12 @@ def check_string(where: str, value: Array) -> str:
     return str(value)
 
 
+def _bytes_at(text: str, spans: Sequence[Span]) -> tuple[Array, Array]:
+    """Where pieces begin and end, in bytes of UTF-8 as in MindSpore: two uint32 arrays."""
+    byte = np.cumsum([0] + [len(character.encode()) for character in text]).astype(np.uint32)
+    return byte[[start for start, _ in spans]], byte[[stop for _, stop in spans]]
+
+
 class Tokenizer(Transform):
     """Base of tokenizers that extract pieces of a string.
 
@@ -54,9 +60,7 @@ class Tokenizer(Transform):
         pieces = np.array([text[start:stop] for start, stop in spans])
         if not self._with_offsets:
             return (pieces,)
-        byte = np.cumsum([0] + [len(character.encode()) for character in text])
-        starts, stops = (byte[list(ends)].astype(np.uint32) for ends in zip(*spans, strict=True))
-        return pieces, starts, stops
+        return pieces, *_bytes_at(text, spans)
 
     @abc.abstractmethod
     def _spans(self, text: str) -> Iterator[Span]:
@@ -143,7 +147,7 @@ class RegexTokenizer(Tokenizer):
             yield start, len(text)
 
 
-class WordpieceTokenizer(OneToOne):
+class WordpieceTokenizer(Transform):
     """Words (n,) to the longest pieces of a vocabulary, from left to right.
 
     Args:
@@ -151,23 +155,49 @@ class WordpieceTokenizer(OneToOne):
         suffix_indicator: what pieces begin with that do not begin a word.
         max_bytes_per_token: longer words are unknown.
         unknown_token: stands for words that cannot be split into pieces; "" keeps them.
+        with_offsets: see Tokenizer; bytes count from the beginning of each word, or from where two more columns say it is.
     """
 
     def __init__(
-        self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]"
-    ) -> None:
+        self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]",
+        with_offsets: bool = False,
+    ) -> None:  # fmt: skip
         check_instance("WordpieceTokenizer", "vocab", vocab, Vocab)
         self._pieces = vocab.vocab()
         self._suffix = check_str("WordpieceTokenizer", "suffix_indicator", suffix_indicator)
         self._limit = check_int("WordpieceTokenizer", "max_bytes_per_token", max_bytes_per_token, 0)
         self._unknown = check_str("WordpieceTokenizer", "unknown_token", unknown_token)
+        self._with_offsets = check_bool("WordpieceTokenizer", "with_offsets", with_offsets)
 
-    def _one(self, value: Array) -> Array:
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        value = values[0] if self._with_offsets and len(values) == 3 else self.only(values)
         if value.ndim > 1 or value.dtype.kind != "U":
             raise SporaxRuntimeError(
                 f"For 'WordpieceTokenizer', the input must be words (n,), but got {value.dtype} of shape {value.shape}."
             )
-        return np.array([piece for word in value.reshape(-1).tolist() for piece in self.pieces_of(word)], np.str_)
+        words = value.reshape(-1).tolist()
+        located = [self.located(word) for word in words]
+        pieces = np.array([piece for parts in located for piece, _ in parts], np.str_)
+        if not self._with_offsets:
+            return (pieces,)
+        begins = values[1] if len(values) == 3 else np.zeros(len(words), np.uint32)
+        ends = [
+            np.stack(_bytes_at(word, [span for _, span in parts])) + begin
+            for word, parts, begin in zip(words, located, begins.reshape(-1), strict=True)
+        ]
+        starts, stops = np.concatenate([np.zeros((2, 0), np.uint32), *ends], 1, dtype=np.uint32)
+        return pieces, starts, stops
+
+    def located(self, word: str) -> list[tuple[str, Span]]:
+        """The pieces of one word with their places in it."""
+        pieces = self.pieces_of(word)
+        # A word that stays as it is, or is unknown, has the place of all of it.
+        if len(pieces) == 1:
+            return [(pieces[0], (0, len(word)))]
+        # The mark of a suffix is not in the text.
+        lengths = [len(piece) - (len(self._suffix) if i else 0) for i, piece in enumerate(pieces)]
+        stops = np.cumsum(lengths).tolist()
+        return [(piece, (stop - n, stop)) for piece, n, stop in zip(pieces, lengths, stops, strict=True)]
 
     def pieces_of(self, word: str) -> list[str]:
         """The pieces of one word."""
@@ -239,13 +269,10 @@ class BasicTokenizer(Tokenizer):
     """
 
     def __init__(
-        self,
-        lower_case: bool = False,
-        keep_whitespace: bool = False,
-        normalization_form: NormalizeForm = NormalizeForm.NONE,
-        preserve_unused_token: bool = True,
+        self, lower_case: bool = False, keep_whitespace: bool = False,
+        normalization_form: NormalizeForm = NormalizeForm.NONE, preserve_unused_token: bool = True,
         with_offsets: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(with_offsets)
         self._lower = check_bool(self.name, "lower_case", lower_case)
         self._keep_whitespace = check_bool(self.name, "keep_whitespace", keep_whitespace)
@@ -327,27 +354,13 @@ class BertTokenizer(BasicTokenizer):
     ) -> None:
         super().__init__(lower_case, keep_whitespace, normalization_form, preserve_unused_token, with_offsets)
         self._wordpieces = WordpieceTokenizer(vocab, suffix_indicator, max_bytes_per_token, unknown_token)
-        self._suffix = suffix_indicator
 
     def _tokenized(self, text: str) -> Values:
         # At least one piece: rows must not be empty.
-        located = [piece for span in self._spans(text) for piece in self._pieces(text, span)] or [("", (0, 0))]
+        located = [
+            (piece, (start + first, start + last))
+            for start, stop in self._spans(text)
+            for piece, (first, last) in self._wordpieces.located(text[start:stop])
+        ] or [("", (0, 0))]
         pieces = np.array([piece for piece, _ in located], np.str_)
-        if not self._with_offsets:
-            return (pieces,)
-        # Offsets count bytes of UTF-8, as in MindSpore.
-        byte = np.cumsum([0] + [len(character.encode()) for character in text])
-        starts, stops = (byte[[span[end] for _, span in located]].astype(np.uint32) for end in (0, 1))
-        return pieces, starts, stops
-
-    def _pieces(self, text: str, span: Span) -> list[tuple[str, Span]]:
-        """Pieces of one word with their places; a word that is unknown keeps its own."""
-        start, stop = span
-        pieces = self._wordpieces.pieces_of(text[start:stop])
-        # The mark of a suffix is not in the text.
-        lengths = [len(piece) - (len(self._suffix) if i else 0) for i, piece in enumerate(pieces)]
-        # A word that stays whole, or is unknown, has the place of the whole word.
-        if len(pieces) == 1:
-            return [(pieces[0], span)]
-        ends = start + np.cumsum(lengths)
-        return [(piece, (int(end) - n, int(end))) for piece, n, end in zip(pieces, lengths, ends, strict=True)]
+        return (pieces, *_bytes_at(text, [span for _, span in located])) if self._with_offsets else (pieces,)

@@ -12,6 +12,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     INT32_MAX,
+    ConflictingArgumentsError,
     check_bool,
     check_instance,
     check_int,
@@ -83,13 +84,9 @@ class Vocab:
 
     @classmethod
     def from_file(
-        cls,
-        file_path: str,
-        delimiter: str = "",
-        vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None,
-        special_first: bool = True,
-    ) -> Vocab:
+        cls, file_path: str, delimiter: str = "", vocab_size: int | None = None,
+        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+    ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a file, one per line; with `delimiter`, each line up to it.
 
         Raises:
@@ -109,14 +106,10 @@ class Vocab:
 
     @classmethod
     def from_dataset(
-        cls,
-        dataset: Dataset,
-        columns: str | list[str] | None = None,
-        freq_range: tuple[int | None, int | None] | None = None,
-        top_k: int | None = None,
-        special_tokens: Iterable[str] | None = None,
-        special_first: bool = True,
-    ) -> Vocab:
+        cls, dataset: Dataset, columns: str | list[str] | None = None,
+        freq_range: tuple[int | None, int | None] | None = None, top_k: int | None = None,
+        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+    ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a dataset, the most frequent first (equally frequent ones by the alphabet).
 
         Args:
@@ -247,7 +240,8 @@ class Vectors:
         limit = 0 if max_vectors is None else check_int(cls.__name__, "max_vectors", max_vectors, 0)
         if not path.is_file() or not path.match(cls._file_name):
             raise SporaxRuntimeError(
-                f"For '{cls.__name__}', 'file_path' must be an existing file '{cls._file_name}', but got '{path}'."
+                f"For '{cls.__name__}', get real path failed: {cls.__name__}: invalid file, can not find file "
+                f"'{cls._file_name}': '{path}'."
             )
         table: dict[str, Array] = {}
         dim = 0
@@ -273,6 +267,8 @@ class Vectors:
             vector = np.array(texts, np.float32)
         except ValueError as error:
             raise SporaxRuntimeError(f"For '{cls.__name__}', numbers must follow words in {where}: {error}.") from error
+        if len(vector) == 1:
+            raise SporaxRuntimeError(f"For '{cls.__name__}', token with 1-dimensional vector. It is in {where}.")
         if len(vector) != dim or not dim:
             raise SporaxRuntimeError(
                 f"For '{cls.__name__}', all vectors must have the same number of dimensions, but got dim {len(vector)} while "
@@ -288,7 +284,7 @@ class Vectors:
 class GloVe(Vectors):
     """Vectors from a file of GloVe's, ``glove.*.txt``."""
 
-    _file_name = "glove.*.txt"
+    _file_name = "glove.6B.*.txt"
 
 
 class FastText(Vectors):
@@ -328,8 +324,9 @@ class ToVectors(OneToOne):
             raise type_error("ToVectors", "unk_init", "a list of numbers", unk_init)
         numbers = [check_number("ToVectors", "unk_init", number) for number in unk_init or [0.0] * vectors.dim]
         if len(numbers) != vectors.dim:
-            raise SporaxValueError(
-                f"For 'ToVectors', 'unk_init' must have {vectors.dim} numbers like the vectors, but got {len(numbers)}."
+            raise ConflictingArgumentsError(
+                f"For 'ToVectors', ToVectors: unk_init must be the same length as vectors, but got unk_init: {len(numbers)} and "
+                f"vectors: {vectors.dim}."
             )
         self._vectors, self._unknown = vectors, np.array(numbers, np.float32)
         self._lower = check_bool("ToVectors", "lower_case_backup", lower_case_backup)
@@ -337,7 +334,8 @@ class ToVectors(OneToOne):
     def _one(self, value: Array) -> Array:
         if value.ndim > 1 or value.dtype.kind != "U":
             raise SporaxRuntimeError(
-                f"For 'ToVectors', the input must be a str or (n,) of them, but got {value.dtype} of shape {value.shape}."
+                f"For 'ToVectors', input tensor type should be string. It must be a str or (n,) of them, but got {value.dtype} "
+                f"of shape {value.shape}."
             )
         vectors = [self._of(word) for word in value.reshape(-1).tolist()]
         return np.array(vectors, np.float32).reshape(*value.shape, self._vectors.dim)

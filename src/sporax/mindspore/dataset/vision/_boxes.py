@@ -152,13 +152,9 @@ class RandomCropWithBBox(_RandomWithBBox):
     """`RandomCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def __init__(
-        self,
-        size: Any,
-        padding: Any = None,
-        pad_if_needed: bool = False,
-        fill_value: Any = 0,
+        self, size: Any, padding: Any = None, pad_if_needed: bool = False, fill_value: Any = 0,
         padding_mode: Border = Border.CONSTANT,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._random: RandomCrop = RandomCrop(size, padding, pad_if_needed, fill_value, padding_mode)
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
@@ -173,13 +169,10 @@ class RandomResizedCropWithBBox(_RandomWithBBox):
     """`RandomResizedCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def __init__(
-        self,
-        size: Any,
-        scale: tuple[float, float] = (0.08, 1.0),
-        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Inter = Inter.BILINEAR,
+        self, size: Any, scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0), interpolation: Inter = Inter.BILINEAR,
         max_attempts: int = 10,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._random = RandomResizedCrop(size, scale, ratio, interpolation, max_attempts)
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:

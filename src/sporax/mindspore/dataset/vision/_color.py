@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_int, check_number, type_error
+from sporax.mindspore.dataset._checks import check_factor, check_int, check_number, type_error
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -103,7 +103,7 @@ class AdjustSaturation(OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
     def __init__(self, saturation_factor: float) -> None:
-        self._factor = check_number("AdjustSaturation", "saturation_factor", saturation_factor, 0)
+        self._factor = check_factor("AdjustSaturation", "saturation_factor", saturation_factor)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustSaturation", value)
@@ -259,7 +259,7 @@ class AdjustGamma(Elementwise):
     """
 
     def __init__(self, gamma: float, gain: float = 1) -> None:
-        self._gamma = check_number("AdjustGamma", "gamma", gamma, 0)
+        self._gamma = check_factor("AdjustGamma", "gamma", gamma)
         self._gain = check_number("AdjustGamma", "gain", gain)
 
     def _one(self, value: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     check_bool,
+    check_factor,
     check_instance,
     check_int,
     check_number,
@@ -192,7 +193,7 @@ class AdjustSharpness(OneToOne):
     """Sharpness of an image times `sharpness_factor` >= 0: 0 softens, 2 doubles it."""
 
     def __init__(self, sharpness_factor: float) -> None:
-        self._factor = check_number("AdjustSharpness", "sharpness_factor", sharpness_factor, 0)
+        self._factor = check_factor("AdjustSharpness", "sharpness_factor", sharpness_factor)
 
     def _one(self, value: Array) -> Array:
         return sharpened(value, self._factor)

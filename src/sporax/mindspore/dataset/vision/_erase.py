@@ -108,14 +108,9 @@ class RandomErasing(RandomTransform):
     only_pillow = True
 
     def __init__(
-        self,
-        prob: float = 0.5,
-        scale: tuple[float, float] = (0.02, 0.33),
-        ratio: tuple[float, float] = (0.3, 3.3),
-        value: Any = 0,
-        inplace: bool = False,
-        max_attempts: int = 10,
-    ) -> None:
+        self, prob: float = 0.5, scale: tuple[float, float] = (0.02, 0.33), ratio: tuple[float, float] = (0.3, 3.3),
+        value: Any = 0, inplace: bool = False, max_attempts: int = 10,
+    ) -> None:  # fmt: skip
         where = "RandomErasing"
         self._prob = check_probability(where, "prob", prob)
         self._scale = check_interval(where, "scale", scale, 0)

@@ -232,13 +232,9 @@ class RandomCrop(RandomTransform):
     """
 
     def __init__(
-        self,
-        size: Any,
-        padding: Any = None,
-        pad_if_needed: bool = False,
-        fill_value: Any = 0,
+        self, size: Any, padding: Any = None, pad_if_needed: bool = False, fill_value: Any = 0,
         padding_mode: Border = Border.CONSTANT,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._size = check_size("RandomCrop", size)
         self._padding = (0, 0, 0, 0) if padding is None else check_padding("RandomCrop", padding)
         self._pad_if_needed = check_bool("RandomCrop", "pad_if_needed", pad_if_needed)
@@ -336,13 +332,10 @@ class RandomResizedCrop(ByPillow, RandomTransform):
     """
 
     def __init__(
-        self,
-        size: Any,
-        scale: tuple[float, float] = (0.08, 1.0),
-        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Inter = Inter.BILINEAR,
+        self, size: Any, scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0), interpolation: Inter = Inter.BILINEAR,
         max_attempts: int = 10,
-    ) -> None:
+    ) -> None:  # fmt: skip
         where = "RandomResizedCrop"
         self._size = check_size(where, size)
         self._scale = check_interval(where, "scale", scale, 0)

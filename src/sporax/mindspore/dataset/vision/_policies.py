@@ -247,13 +247,9 @@ class RandAugment(_Policy):
     """
 
     def __init__(
-        self,
-        num_ops: int = 2,
-        magnitude: int = 9,
-        num_magnitude_bins: int = 31,
-        interpolation: Inter = Inter.NEAREST,
-        fill_value: Any = 0,
-    ) -> None:
+        self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31,
+        interpolation: Inter = Inter.NEAREST, fill_value: Any = 0,
+    ) -> None:  # fmt: skip
         super().__init__(interpolation, fill_value)
         self._count = check_int("RandAugment", "num_ops", num_ops, 0, INT32_MAX)
         self._bins = check_int("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, INT32_MAX)

@@ -76,13 +76,9 @@ def blended(image: Array, x: Array, y: Array, blank: Array) -> Array:
 
 
 def rotated(
-    value: Array,
-    degrees: float,
-    interpolation: Inter,
-    expand: bool,
-    center: tuple[float, float] | None,
+    value: Array, degrees: float, interpolation: Inter, expand: bool, center: tuple[float, float] | None,
     fill: tuple[int, ...],
-) -> Array:
+) -> Array:  # fmt: skip
     """An image turned counter-clockwise about its centre, or about `center` (x, y)."""
     check_image("Rotate", value)
     height, width = sides(value)
@@ -131,13 +127,9 @@ class Rotate(OneToOne):
     """
 
     def __init__(
-        self,
-        degrees: float,
-        resample: Inter = Inter.NEAREST,
-        expand: bool = False,
-        center: Any = None,
+        self, degrees: float, resample: Inter = Inter.NEAREST, expand: bool = False, center: Any = None,
         fill_value: Any = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._degrees = check_number("Rotate", "degrees", degrees)
         self._how = (
             check_warp("Rotate", resample),
@@ -162,13 +154,9 @@ class RandomRotation(RandomTransform):
     """
 
     def __init__(
-        self,
-        degrees: Any,
-        resample: Inter = Inter.NEAREST,
-        expand: bool = False,
-        center: Any = None,
+        self, degrees: Any, resample: Inter = Inter.NEAREST, expand: bool = False, center: Any = None,
         fill_value: Any = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         where = "RandomRotation"
         if isinstance(degrees, (list, tuple)):
             if len(degrees) != 2:
@@ -197,15 +185,9 @@ Shift = tuple[float, float]
 
 
 def moved(
-    value: Array,
-    degrees: float,
-    shift: Shift,
-    scale: float,
-    shear: Shift,
-    interpolation: Inter = Inter.NEAREST,
-    fill: tuple[int, ...] = (0,),
-    center: Shift | None = None,
-) -> Array:
+    value: Array, degrees: float, shift: Shift, scale: float, shear: Shift, interpolation: Inter = Inter.NEAREST,
+    fill: tuple[int, ...] = (0,), center: Shift | None = None,
+) -> Array:  # fmt: skip
     """An image sheared, scaled and turned about its centre, then shifted.
 
     Args:
@@ -249,14 +231,9 @@ class Affine(OneToOne):
     """
 
     def __init__(
-        self,
-        degrees: float,
-        translate: Sequence[float],
-        scale: float,
-        shear: Any,
-        resample: Inter = Inter.NEAREST,
+        self, degrees: float, translate: Sequence[float], scale: float, shear: Any, resample: Inter = Inter.NEAREST,
         fill_value: Any = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._degrees = check_number("Affine", "degrees", degrees)
         if not isinstance(translate, (list, tuple)) or len(translate) != 2:
             raise SporaxTypeError(f"For 'Affine', The length of translate should be 2, but got {translate!r}.")
@@ -289,14 +266,9 @@ class RandomAffine(RandomTransform):
     """
 
     def __init__(
-        self,
-        degrees: Any,
-        translate: Sequence[float] | None = None,
-        scale: Sequence[float] | None = None,
-        shear: Any = None,
-        resample: Inter = Inter.NEAREST,
-        fill_value: Any = 0,
-    ) -> None:
+        self, degrees: Any, translate: Sequence[float] | None = None, scale: Sequence[float] | None = None,
+        shear: Any = None, resample: Inter = Inter.NEAREST, fill_value: Any = 0,
+    ) -> None:  # fmt: skip
         self._degrees = _ranges("degrees", degrees, (2,))[0]
         shifts = (0, 0, 0, 0) if translate is None else translate
         self._shift = _ranges("translate", shifts, (2, 4), -1, 1)

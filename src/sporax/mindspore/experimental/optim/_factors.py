@@ -245,18 +245,10 @@ class CyclicLR(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        base_lr: Any,
-        max_lr: Any,
-        step_size_up: int = 2000,
-        step_size_down: int | None = None,
-        mode: str = "triangular",
-        gamma: float = 1.0,
-        scale_fn: Callable[[Any], Any] | None = None,
-        scale_mode: str = "cycle",
-        last_epoch: int = -1,
-    ) -> None:
+        self, optimizer: Optimizer, base_lr: Any, max_lr: Any, step_size_up: int = 2000,
+        step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
+        scale_fn: Callable[[Any], Any] | None = None, scale_mode: str = "cycle", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
         check_optimizer("CyclicLR", optimizer)
         heights: dict[str, Callable[[Any], Any]] = {
             "triangular": lambda cycle: 1.0,

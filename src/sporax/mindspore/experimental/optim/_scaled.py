@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
@@ -101,16 +101,9 @@ class Adagrad(CountingOptimizer):
     nonnegative = ("lr_decay", "initial_accumulator_value")
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
         settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
         settings["initial_accumulator_value"] = initial_accumulator_value
         super().__init__(params, {**settings, "maximize": maximize})
@@ -141,15 +134,9 @@ class Adadelta(LimitedOptimizer):
     nonnegative = ("rho",)
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
+        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
         maximize: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
@@ -182,16 +169,9 @@ class RMSprop(LimitedOptimizer):
     nonnegative = ("alpha", "momentum")
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
+        momentum: float = 0.0, centered: bool = False, maximize: bool = False,
+    ) -> None:  # fmt: skip
         settings = {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered}
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
@@ -236,23 +216,16 @@ class ASGD(CountingOptimizer):
     slots = ("mu", "eta", "ax")
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+        weight_decay: float = 0.0, maximize: bool = False,
+    ) -> None:  # fmt: skip
         settings = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0}
         super().__init__(params, {**settings, "weight_decay": weight_decay, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
         for what in ("lambd", "t0"):
-            if not isinstance(settings[what], float):
-                raise SporaxTypeError(f"For 'ASGD', '{what}' must be a float, but got {type(settings[what]).__name__}.")
+            check_type("ASGD", what, settings[what], "a float", float)
 
     def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
         """One number each for ``mu`` (1) and ``eta`` (0), zeros for the average."""
@@ -284,14 +257,9 @@ class Rprop(CountingOptimizer):
     slots = ("prev", "step_size")
 
     def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50),
-        *,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Any, lr: Any = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50), *, maximize: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
 
     def check_settings(self, settings: dict[str, Any]) -> None:

@@ -26,17 +26,9 @@ class _Convolution(Cell):
     dims = 2
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes,
-        dilation: Sizes,
-        groups: int,
-        bias: bool,
-        transposed: bool,
-        dtype: DType | None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dilation: Sizes, groups: int,
+        bias: bool, transposed: bool, dtype: DType | None,
+    ) -> None:  # fmt: skip
         super().__init__()
         name = type(self).__name__
         self.in_channels = argument.positive_int(name, "in_channels", in_channels)
@@ -83,18 +75,10 @@ class Conv2d(_Convolution):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes | str = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes | str = 0,
+        dilation: Sizes = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
         dtype: DType | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, False, dtype)
         name = type(self).__name__
         self.padding_mode = argument.one_of(
@@ -160,19 +144,10 @@ class ConvTranspose2d(_Convolution):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Sizes = 1,
-        padding_mode: str = "zeros",
-        dtype: DType | None = None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes = 0,
+        output_padding: Sizes = 0, groups: int = 1, bias: bool = True, dilation: Sizes = 1,
+        padding_mode: str = "zeros", dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, True, dtype)
         if padding_mode != "zeros":
             raise SporaxNotImplementedError.must("ConvTranspose2d", "padding_mode", "be 'zeros'", repr(padding_mode))

@@ -37,14 +37,9 @@ class Linear(Cell):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        weight_init: Any = None,
-        bias_init: Any = None,
+        self, in_features: int, out_features: int, bias: bool = True, weight_init: Any = None, bias_init: Any = None,
         dtype: DType | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.in_features = argument.positive_int("Linear", "in_features", in_features)
         self.out_features = argument.positive_int("Linear", "out_features", out_features)
@@ -83,18 +78,10 @@ class Embedding(Cell):
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        _weight: Tensor | None = None,
-        _freeze: bool = False,
-        dtype: DType | None = None,
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+        _weight: Tensor | None = None, _freeze: bool = False, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.num_embeddings = argument.positive_int("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = argument.positive_int("Embedding", "embedding_dim", embedding_dim)

@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
     """Decorator for ``__init__`` of an optimizer: keeps its arguments as ``init_params``, ``init_learning_rate`` and
     ``init_args``.
+
+    As in MindSpore, `inspect.signature` sees ``(self, *args, **kwargs)`` only, which factories of optimizers rely on.
     """
     signature = inspect.signature(fn)
 
-    @functools.wraps(fn)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         # Parameters may come from a generator, which can be read once.
         arguments = read_once(signature.bind(self, *args, **kwargs))

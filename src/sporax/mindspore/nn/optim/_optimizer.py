@@ -102,7 +102,7 @@ class Optimizer(OptimizerHelpers, Cell):
     """
 
     slots: tuple[str, ...] = ()
-    """Names of the state arrays of one Parameter; state Parameters are called ``slot.parameter``."""
+    """Attributes that hold the state, a Parameter for each one that is trained; derived classes may assign others to them."""
 
     _is_optimizer = True
 
@@ -147,7 +147,6 @@ class Optimizer(OptimizerHelpers, Cell):
         self.params = self.parameters
         # Asked here, too, so that settings that do not fit are refused at this line.
         _ = self._owners
-        self._slots: dict[str, ParameterTuple] = {}
         self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
         # None: the kind of device that is there.
         self._target: str | None = None
@@ -197,7 +196,7 @@ class Optimizer(OptimizerHelpers, Cell):
         self._target = value
         self._updates_on_host = value == "CPU"
         # The state must be where the update runs.
-        for holder in (*self.parameters, *(parameter for slot in self._slots.values() for parameter in slot)):
+        for holder in (*self.parameters, *(holder for slot in self.slots for holder in getattr(self, slot, ()))):
             holder.on_host = self._updates_on_host
         # Compiled steps were made for the other place.
         frames.touch()
@@ -247,25 +246,25 @@ class Optimizer(OptimizerHelpers, Cell):
         setattr(self, name, value)
         return len(self.rates) - 1
 
-    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".") -> None:
+    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".", prefix: str = "") -> None:
         """Make one state array per Parameter, named ``slot.parameter``.
 
         Args:
-            slot: name of the state.
+            slot: attribute for the state.
             value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array, or what
                 `initializer` gives.
             joint: what is between both names.
+            prefix: in place of the attribute in the names.
         """
 
         def make(parameter: Parameter) -> Parameter:
-            name = f"{slot}{joint}{parameter.name}"
+            name = f"{prefix or slot}{joint}{parameter.name}"
             made = value(parameter) if callable(value) else initializer(value, parameter.shape, parameter.dtype)
             # A lazy Parameter's state is lazy, too.
             with no_init_parameters() if parameter.has_init else nullcontext():
                 return Parameter(made if isinstance(made, Tensor) else wrap(made), name)
 
-        self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
-        setattr(self, slot.replace(".", "_"), self._slots[slot])
+        setattr(self, slot, ParameterTuple(make(parameter) for parameter in self.parameters))
 
     # ---------------------------------------------------------------------------------------------------- one step
 
@@ -319,7 +318,7 @@ class Optimizer(OptimizerHelpers, Cell):
             if not _helpers.is_mine(owners, index):
                 continue
             parameter.moved_here = True
-            holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
+            holders = (parameter, *(getattr(self, slot)[index] for slot in self.slots))
             values = [holder.array for holder in holders]
             decay = _decay_at(setting.decay, number)
             at = Step(rates[setting.rate], decay, number, shared)

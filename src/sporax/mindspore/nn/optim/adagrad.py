@@ -159,7 +159,7 @@ class RMSProp(Optimizer):
         weight_decay: L2 penalty.
     """
 
-    slots: tuple[str, ...] = ("mean_square", "moment")
+    slots: tuple[str, ...] = ("ms", "moment")
 
     def __init__(
         self,
@@ -180,10 +180,10 @@ class RMSProp(Optimizer):
         argument.boolean("RMSProp", "use_locking", use_locking)
         self.centered = argument.boolean("RMSProp", "centered", centered)
         if centered:
-            self.slots = (*RMSProp.slots, "mean_grad")
-            self.add_slot("mean_grad")
+            self.slots = (*RMSProp.slots, "mg")
+            self.add_slot("mg", prefix="mean_grad")
         # 1 as in MindSpore: the first steps are small ones.
-        self.add_slot("mean_square", 1.0)
+        self.add_slot("ms", 1.0, prefix="mean_square")
         self.add_slot("moment")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:

@@ -194,7 +194,7 @@ class AdamWeightDecay(Optimizer):
     """
 
     may_be_dealt = True
-    slots = ("adam_m", "adam_v")
+    slots = ("moments1", "moments2")
     decoupled_decay = True
 
     def __init__(
@@ -209,17 +209,20 @@ class AdamWeightDecay(Optimizer):
         super().__init__(learning_rate, params, weight_decay)
         check_betas("AdamWeightDecay", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.rest1, self.rest2 = complement(beta1), complement(beta2)
-        self.add_slot("adam_m")
-        self.add_slot("adam_v")
+        self.add_slot("moments1", prefix="adam_m")
+        self.add_slot("moments2", prefix="adam_v")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         first, second = slots
-        first = self.beta1 * first + self.rest1 * gradient
-        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
+        # The state may be more precise than the Parameter.
+        gradient, parameter = gradient.astype(first.dtype), parameter.astype(first.dtype)
+        # Derived classes that make their state themselves have Tensors here, as MindSpore does.
+        beta1, beta2, eps = (float(np.asarray(number).item()) for number in (self.beta1, self.beta2, self.eps))
+        first = beta1 * first + complement(beta1) * gradient
+        second = beta2 * second + complement(beta2) * jnp.square(gradient)
         # Without bias correction, as in BERT's own optimizer.
-        direction = first / (jnp.sqrt(second) + self.eps)
+        direction = first / (jnp.sqrt(second) + eps)
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 
 
@@ -299,7 +302,7 @@ class Lamb(Optimizer):
     """
 
     may_be_dealt = True
-    slots = ("lamb_m", "lamb_v")
+    slots = ("moments1", "moments2")
     decoupled_decay = True
 
     def __init__(
@@ -315,8 +318,8 @@ class Lamb(Optimizer):
         check_betas("Lamb", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
         self.rest1, self.rest2 = complement(beta1), complement(beta2)
-        self.add_slot("lamb_m")
-        self.add_slot("lamb_v")
+        self.add_slot("moments1", prefix="lamb_m")
+        self.add_slot("moments2", prefix="lamb_v")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""

@@ -139,7 +139,7 @@ class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak & Juditsky 1992).
 
     p = p · (1 - lambd · eta) - eta · g;  eta = learning_rate / (1 + lambd · learning_rate · t) ^ alpha;
-    from step `t0` on, ``ax_`` holds the average of p, before that p itself.
+    from step `t0` on, ``ax`` holds the average of p, before that p itself.
 
     Args:
         params: Parameters or groups; see `Optimizer`.
@@ -150,7 +150,7 @@ class ASGD(Optimizer):
         weight_decay: L2 penalty.
     """
 
-    slots = ("mu_", "eta_", "ax_")
+    slots = ("mu", "eta", "ax")
 
     def __init__(
         self,
@@ -166,9 +166,9 @@ class ASGD(Optimizer):
         self.alpha = argument.exactly_float("ASGD", "alpha", alpha, -math.inf, math.inf)
         self.t0 = argument.exactly_float("ASGD", "t0", t0, -math.inf, math.inf)
         # Scalars for each Parameter, as in MindSpore's checkpoints.
-        self.add_slot("mu_", lambda _: jnp.ones((), jnp.float32), joint="")
-        self.add_slot("eta_", lambda _: jnp.zeros((), jnp.float32), joint="")
-        self.add_slot("ax_")
+        self.add_slot("mu", lambda _: jnp.ones((), jnp.float32), joint="_")
+        self.add_slot("eta", lambda _: jnp.zeros((), jnp.float32), joint="_")
+        self.add_slot("ax", prefix="ax_")
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""

@@ -179,7 +179,7 @@ class ThorGpu(Optimizer):
         inverses = self._renewed(root) if self.thor else self._stored_inverses()
         rate = _rate_at(self.rates[0], number)
         for index, (parameter, place) in enumerate(zip(self.parameters, self._positions, strict=True)):
-            moment = self._slots["moments"][index]
+            moment = self.moments[index]
             value, velocity = parameter.array, moment.array
             gradient = self._preconditioned(grads[index], place, root, inverses)
             if self._decay and self._decayed[index]:

@@ -114,7 +114,7 @@ class Primitive:
     lasting: tuple[str, ...] = ("attrs", "instance_name", "_stream", "_user_data", "_set_later")
     """What stays when an argument of the constructor is set later; random numbers go on where they were."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Keep the arguments, since an attribute that is set later makes the primitive again."""
         primitive = super().__new__(cls)
         primitive.__dict__["_made_with"] = args, kwargs

@@ -48,9 +48,8 @@ def scalar_to_array(input_x: Any) -> Any:
         SporaxTypeError: neither an int nor a float.
     """
     if isinstance(input_x, bool) or not isinstance(input_x, int | float):
-        raise SporaxTypeError(
-            f"For 'ScalarToArray', 'input_x' must be an int or a float, but got {type(input_x).__name__}: {input_x!r}."
-        )
+        got = f"{type(input_x).__name__}: {input_x!r}"
+        raise SporaxTypeError.must("ScalarToArray", "input_x", "be an int or a float", got)
     return Tensor(input_x, dtypes.float32 if isinstance(input_x, float) else dtypes.int32)
 
 

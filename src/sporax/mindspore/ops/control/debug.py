@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
@@ -202,7 +201,7 @@ class _Summary:
 
         Args:
             name: what the curve, image or distribution is called; not empty.
-            value: Tensor (or number).
+            value: Tensor.
 
         Raises:
             SporaxTypeError: `name` is no string, or `value` no Tensor.
@@ -212,12 +211,11 @@ class _Summary:
         check_type(kind, "name", name, "a string", str)
         if not name:
             raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
-        # Arrays of numpy are refused, as in MindSpore.
-        check_type(kind, "value", value, "a Tensor", Tensor | int | float)
-        array = value.array if isinstance(value, Tensor) else jnp.asarray(value)
-        self._check_dims(kind, array)
+        # Numbers and arrays of numpy are refused, as in MindSpore.
+        check_type(kind, "value", value, "a Tensor", Tensor)
+        self._check_dims(kind, value.array)
         # No gradient flows through: looking must not change what is computed.
-        jax.debug.callback(functools.partial(debug.keep, self.plugin, name), jax.lax.stop_gradient(array))
+        jax.debug.callback(functools.partial(debug.keep, self.plugin, name), jax.lax.stop_gradient(value.array))
 
     def _check_dims(self, kind: str, array: jax.Array) -> None:
         fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)

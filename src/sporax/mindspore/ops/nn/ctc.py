@@ -48,7 +48,7 @@ def _ctc_loss(
     Args:
         x: (time, n, classes), logits: their softmax is taken here.
         labels_indices: (labels, 2), row (sample) and column of each label.
-        labels_values: (labels,), int32.
+        labels_values: (labels,), int32; those from the blank on do not count.
         sequence_length: (n,), how many of the time steps count, int32.
         preprocess_collapse_repeated: True is not offered.
         ctc_merge_repeated: False is not offered.
@@ -71,15 +71,16 @@ def _ctc_loss(
             f"For '{name}', 'labels_indices' must be (labels, 2), 'labels_values' (labels,) and 'sequence_length' (n,), but "
             f"got {labels_indices.shape}, {labels_values.shape} and {sequence_length.shape} for 'x' of shape {x.shape}."
         )
-    rows, columns = labels_indices[:, 0], labels_indices[:, 1]
-    # The sparse labels as rows; columns without a label are left out by the counts.
-    targets = jnp.zeros((x.shape[1], labels_values.shape[0]), labels_values.dtype).at[rows, columns].set(labels_values)
-    counts = jnp.zeros(x.shape[1], jnp.int32).at[rows].add(1)
+    rows, columns, blank = labels_indices[:, 0], labels_indices[:, 1], x.shape[2] - 1
+    # The sparse labels as rows, which end where there is no label, or the blank, with which programs pad.
+    targets = jnp.full((x.shape[1], labels_values.shape[0]), blank, labels_values.dtype)
+    targets = targets.at[rows, columns].set(labels_values)
+    counts = jnp.cumprod(targets < blank, 1, jnp.int32).sum(1)
 
     def losses(logits: Array) -> Array:
         log_probs = jax.nn.log_softmax(logits, -1)
         # The last class is the blank here, not the first.
-        settings = (x.shape[2] - 1, "none", ignore_longer_outputs_than_inputs)
+        settings = (blank, "none", ignore_longer_outputs_than_inputs)
         loss: Array = ctc_loss.kernel(log_probs, targets, sequence_length, counts, *settings)[0]
         return loss
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
@@ -50,10 +50,7 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
         def run(*args: Any, **kwargs: Any) -> Any:
             arguments = signature.bind(*args, **kwargs).arguments
             for state in written:
-                if not isinstance(arguments[state], Tensor):
-                    raise SporaxTypeError(
-                        f"For '{name}', '{state}' must be a Parameter or a Tensor, but got {type(arguments[state]).__name__}."
-                    )
+                check_type(name, state, arguments[state], "a Parameter or a Tensor", Tensor)
             values = compiled(*args, **kwargs)
             for state, value in zip(written, values, strict=False):
                 arguments[state]._replace(value.array)

@@ -224,7 +224,7 @@ def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None)
 
 class PipelineGradReducer(Cell):
     """Divides the gradients that were summed over micro batches. Same as MindSpore, which sums them in Parameters
-    ``accu_grads.…`` on the way; here the gradient of a `PipelineCell` is that sum already, so there are none.
+    ``accu_grads.…`` on the way; here the gradient of a `PipelineCell` is that sum already, so this needs none.
 
     Args:
         parameters: the Parameters that are trained, in the order of the gradients.
@@ -252,10 +252,7 @@ class PipelineGradReducer(Cell):
         check_type("PipelineGradReducer", "parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
             raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
-        if opt_shard is not None and not isinstance(opt_shard, bool):
-            raise SporaxTypeError(
-                f"For 'PipelineGradReducer', 'opt_shard' must be a bool or None, but got {type(opt_shard).__name__}."
-            )
+        check_type("PipelineGradReducer", "opt_shard", opt_shard, "a bool or None", bool | None)
         if float(scale_sense) == 0:
             raise SporaxValueError("For 'PipelineGradReducer', 'scale_sense' must not be 0.")
         self._num_gradients = len(ParameterTuple(parameters))

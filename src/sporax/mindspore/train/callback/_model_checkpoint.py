@@ -84,10 +84,7 @@ class CheckpointConfig:
                 check_count("CheckpointConfig", name, getattr(self, name), minimum=0)
         if not any(getattr(self, name) for name in _POLICY):
             raise SporaxValueError(f"For 'CheckpointConfig', one of {list(_POLICY)} must be positive, but none is.")
-        if self.saved_network is not None and not isinstance(self.saved_network, Cell):
-            raise SporaxTypeError(
-                f"For 'CheckpointConfig', 'saved_network' must be a Cell, but got {type(self.saved_network).__name__}."
-            )
+        check_type("CheckpointConfig", "saved_network", self.saved_network, "a Cell", Cell | None)
         for name in ("integrated_save", "exception_save", "crc_check", "remove_redundancy"):
             check_bool("CheckpointConfig", name, getattr(self, name))
         check_async("CheckpointConfig", self.async_save)
@@ -179,8 +176,7 @@ class ModelCheckpoint(Callback):
             raise SporaxTypeError(
                 f"For 'ModelCheckpoint', 'directory' must be a string or a function, but got {type(directory).__name__}."
             )
-        if config is not None and not isinstance(config, CheckpointConfig):
-            raise SporaxTypeError.must("ModelCheckpoint", "config", "be a CheckpointConfig", type(config).__name__)
+        check_type("ModelCheckpoint", "config", config, "a CheckpointConfig", CheckpointConfig | None)
         self._config = config or CheckpointConfig()
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()

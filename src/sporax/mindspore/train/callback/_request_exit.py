@@ -62,17 +62,22 @@ class OnRequestExit(Callback):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
             check_type("OnRequestExit", name, value, "a string", str)
-        self._file_name, self._directory = file_name, directory
-        self._config_file = config_file
+        self._file_name, self.save_path = file_name, directory
+        self.remote_config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.
-        self._every_step = read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
+        self.use_graceful = read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
         self._requested = False
         self._leaving = False
         self._previous: Any = None
 
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there are several processes."""
+        return jax.process_count() > 1
+
     def path(self, mode: str) -> Path:
         """The file for ``"train"`` or ``"eval"``."""
-        return Path(os.path.realpath(self._directory)) / f"rank_{rank()}" / f"{self._file_name}_{mode}.ckpt"
+        return Path(os.path.realpath(self.save_path)) / f"rank_{rank()}" / f"{self._file_name}_{mode}.ckpt"
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -93,13 +98,13 @@ class OnRequestExit(Callback):
         self._stop_listening()
 
     def _file_says_so(self) -> bool:
-        if not self._every_step or self._config_file is None or not os.path.exists(self._config_file):
+        if not self.use_graceful or self.remote_config_file is None or not os.path.exists(self.remote_config_file):
             return False
         try:
-            settings = json.loads(Path(self._config_file).read_text(encoding="utf-8"))
+            settings = json.loads(Path(self.remote_config_file).read_text(encoding="utf-8"))
         # It may be in the middle of being written.
         except ValueError as error:
-            warnings.warn(f"For 'OnRequestExit', '{self._config_file}' is no JSON: {error}.", stacklevel=2)
+            warnings.warn(f"For 'OnRequestExit', '{self.remote_config_file}' is no JSON: {error}.", stacklevel=2)
             return False
         return isinstance(settings, dict) and settings.get(_CONFIG_KEY) == 1
 
@@ -128,7 +133,7 @@ class OnRequestExit(Callback):
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Leave after this step, if asked to."""
         # One process alone needs no agreement.
-        if self._every_step or jax.process_count() == 1:
+        if self.use_graceful or not self.is_distributed:
             self._leave_if_asked(run_context)
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
@@ -175,7 +180,7 @@ class OnRequestExit(Callback):
 
     def on_eval_step_end(self, run_context: RunContext) -> None:
         """Leave after this step, if asked to."""
-        if (self._every_step or jax.process_count() == 1) and any_rank(self._requested or self._file_says_so()):
+        if (self.use_graceful or not self.is_distributed) and any_rank(self._requested or self._file_says_so()):
             run_context.request_stop()
 
     def on_eval_end(self, run_context: RunContext) -> None:

@@ -8,7 +8,6 @@ before it is opened. Weights & Biases is offline unless the user sets another mo
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Protocol, Self, runtime_checkable
@@ -16,10 +15,10 @@ from typing import Any, Protocol, Self, runtime_checkable
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxImportError, SporaxTypeError
+from sporax.base.errors import SporaxTypeError, check_type
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.train._checks import check_count, check_text
+from sporax.mindspore.train._checks import check_count, check_text, package
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.mindspore.train.callback._monitors import FigureCount, memory_bytes
@@ -68,7 +67,7 @@ class TensorBoardTracker:
 
     def open(self) -> None:
         """Begin a file."""
-        self._writer = _package("TensorBoardTracker", "tensorboardX", "summary").SummaryWriter(self._directory)
+        self._writer = package("TensorBoardTracker", "tensorboardX", "summary").SummaryWriter(self._directory)
 
     def log_parameters(self, parameters: Mapping[str, Scalar]) -> None:
         """Note the parameters as a table of text."""
@@ -109,7 +108,7 @@ class MLflowTracker:
 
     def open(self) -> None:
         """Start a run."""
-        self._mlflow = _package("MLflowTracker", "mlflow", "mlflow")
+        self._mlflow = package("MLflowTracker", "mlflow", "mlflow")
         if self._uri:
             self._mlflow.set_tracking_uri(self._uri)
         self._mlflow.set_experiment(self._experiment)
@@ -155,7 +154,7 @@ class WandbTracker:
 
     def open(self) -> None:
         """Start a run."""
-        self._wandb = _package("WandbTracker", "wandb", "wandb")
+        self._wandb = package("WandbTracker", "wandb", "wandb")
         self._run = self._wandb.init(
             project=self._project, name=self._run_name or None, dir=self._directory or None, mode=self._mode
         )
@@ -171,7 +170,7 @@ class WandbTracker:
     def log_figure(self, name: str, figure: Any, step: int) -> None:
         """Note a picture."""
         if type(figure).__module__.startswith("matplotlib"):
-            importlib.import_module("matplotlib.pyplot")  # `Image` asks for it without importing it
+            package("WandbTracker", "matplotlib.pyplot", "wandb")  # `Image` asks for it without importing it
         self._run.log({name: self._wandb.Image(figure)}, step=step)
 
     def close(self) -> None:
@@ -193,15 +192,6 @@ def as_trackers(trackers: Any) -> list[Tracker]:
                 f"or a list of them, but got {item!r}."
             )
     return items
-
-
-def _package(where: str, name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise SporaxImportError(
-            f"For '{where}', the package {name} must be installed, but it is not ({error}): pip install 'sporax[{extra}]'."
-        ) from error
 
 
 class Track(Callback):
@@ -236,8 +226,7 @@ class Track(Callback):
     ) -> None:
         self._trackers = as_trackers(trackers)
         self._every = check_count("Track", "every", every, minimum=1)
-        if parameters is not None and not isinstance(parameters, Mapping):
-            raise SporaxTypeError.must("Track", "parameters", "be a dict by name", type(parameters).__name__)
+        check_type("Track", "parameters", parameters, "a dict by name", Mapping | None)
         if figures is not None and not callable(figures):
             raise SporaxTypeError(f"For 'Track', 'figures' must be a function, but got {type(figures).__name__}.")
         self._parameters = dict(parameters or {})

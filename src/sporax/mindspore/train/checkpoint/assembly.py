@@ -202,8 +202,7 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
         (4,)
     """
     first = _check_slices(sliced_parameters)
-    if strategy is not None and not isinstance(strategy, dict):
-        raise SporaxTypeError(f"For '{_WHERE}', 'strategy' must be a dict, but got {type(strategy).__name__}.")
+    check_type(_WHERE, "strategy", strategy, "a dict", dict | None)
     slices = [parameter.asnumpy() for parameter in sliced_parameters]
     if strategy is None:
         # Scalars cannot be concatenated; every rank has the same one.

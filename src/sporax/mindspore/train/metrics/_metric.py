@@ -44,7 +44,8 @@ class Metric(metaclass=ABCMeta):
             SporaxValueError: not a list of whole numbers.
         """
         if not isinstance(indexes, list) or not all(isinstance(index, int) for index in indexes):
-            raise SporaxValueError.must("set_indexes", "indexes", "be a list of whole numbers", repr(indexes))
+            words = "must be a list and all its elements must be int, please check whether it is correct"
+            raise SporaxValueError(f"For 'set_indexes', the argument 'indexes' {words}: {indexes!r}.")
         self._indexes = indexes
         return self
 

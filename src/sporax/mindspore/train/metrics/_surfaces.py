@@ -145,8 +145,7 @@ class HausdorffDistance(_SurfaceMetric):
         directed: bool = False,
         crop: bool = True,
     ) -> None:
-        if percentile is not None and not isinstance(percentile, float):
-            raise SporaxTypeError.must("HausdorffDistance", "percentile", "be a float", type(percentile).__name__)
+        check_type("HausdorffDistance", "percentile", percentile, "a float", float | None)
         if percentile is not None and not 0 <= percentile <= 100:
             raise SporaxValueError(f"For 'HausdorffDistance', 'percentile' must be in [0, 100], but got {percentile}.")
         self.percentile = percentile
@@ -241,8 +240,7 @@ class OcclusionSensitivity(Metric):
     ) -> None:
         name = "OcclusionSensitivity"
         check_type(name, "pad_val", pad_val, "a float", float)
-        if b_box is not None and not isinstance(b_box, list):
-            raise SporaxTypeError(f"For '{name}', 'b_box' must be a list or None, but got {type(b_box).__name__}.")
+        check_type(name, "b_box", b_box, "a list or None", list | None)
         for value in margin if isinstance(margin, list) else [margin]:
             check_count(name, "margin", value, minimum=0)
         self.pad_val = pad_val

@@ -3,7 +3,7 @@
 import numpy as np
 from planner_graphs import layers, mesh_of, problem_of, product
 
-from sporax.planner.search.space.coordinate_descent import CoordinateDescent
+from sporax.planner.search.sharding_propagation import CoordinateDescent
 
 
 def test_descent_improves_one_decision_at_a_time_and_keeps_what_it_must():
