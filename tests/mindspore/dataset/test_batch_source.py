@@ -91,7 +91,8 @@ class Long(ds.Sampler):
 
 def test_the_length_of_a_sampler_is_believed():
     assert ds.NumpySlicesDataset([5, 6, 7], "a", sampler=Long()).get_dataset_size() == 3
-    assert column(ds.NumpySlicesDataset([5, 6, 7], "a", sampler=Long())) == [7, 5]
+    with pytest.raises(RuntimeError, match="data read from generator 2 is different from generator.len 3"):
+        column(ds.NumpySlicesDataset([5, 6, 7], "a", sampler=Long()))
 
 
 def test_single_rows_come_in_the_samplers_order():

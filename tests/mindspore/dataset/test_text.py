@@ -184,7 +184,7 @@ def test_vectors_that_do_not_fit(tmp_path):
     for wrong in (text.GloVe, text.FastText):
         with pytest.raises(RuntimeError, match="can not find file"):
             wrong.from_file(str(path))
-    with pytest.raises(ValueError, match="2 numbers"):
+    with pytest.raises(ValueError, match="unk_init: 1 and vectors: 2"):
         text.ToVectors(text.Vectors.from_file(str(path)), [1.0])
     with pytest.raises(TypeError):
         text.ToVectors({"a": [1, 2]})

@@ -158,12 +158,9 @@ class Dataset(Recorded, Described):
         )
 
     def padded_batch(
-        self,
-        batch_size: int | Callable[[batches.BatchInfo], int],
-        drop_remainder: bool = False,
-        num_parallel_workers: int | None = None,
-        pad_info: dict[str, Any] | None = None,
-    ) -> Dataset:
+        self, batch_size: int | Callable[[batches.BatchInfo], int], drop_remainder: bool = False,
+        num_parallel_workers: int | None = None, pad_info: dict[str, Any] | None = None,
+    ) -> Dataset:  # fmt: skip
         """Like `batch`, with rows padded to one shape.
 
         Args:
@@ -431,12 +428,9 @@ class Dataset(Recorded, Described):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def create_tuple_iterator(
-        self,
-        columns: str | list[str] | None = None,
-        num_epochs: int = -1,
-        output_numpy: bool = False,
+        self, columns: str | list[str] | None = None, num_epochs: int = -1, output_numpy: bool = False,
         do_copy: bool = False,
-    ) -> TupleIterator:
+    ) -> TupleIterator:  # fmt: skip
         """An iterator over rows as lists.
 
         Args:

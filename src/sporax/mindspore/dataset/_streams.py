@@ -417,12 +417,9 @@ def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) ->
 
 
 def batched(
-    rows: Iterator[Row],
-    size_of: Callable[[int], int],
-    drop_remainder: bool,
-    collate: Callable[[Block, int], Block],
+    rows: Iterator[Row], size_of: Callable[[int], int], drop_remainder: bool, collate: Callable[[Block, int], Block],
     in_order: InOrder,
-) -> Iterator[Row]:
+) -> Iterator[Row]:  # fmt: skip
     """Runs of rows, batch number k having `size_of(k)` of them, each made into one row."""
 
     def groups() -> Iterator[tuple[int, list[Row]]]:

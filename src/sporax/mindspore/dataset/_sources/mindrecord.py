@@ -189,12 +189,9 @@ def _padded_sample(where: str, name: str, value: object) -> dict[str, Any] | Non
 
 
 def _prepare(
-    where: str,
-    files: list[Path] | Path,
-    columns: tuple[str, ...] | None,
-    sample: dict[str, Any] | None,
+    where: str, files: list[Path] | Path, columns: tuple[str, ...] | None, sample: dict[str, Any] | None,
     num_padded: int,
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...]:  # fmt: skip
     shards = open_shards([str(file) for file in files] if isinstance(files, list) else str(files))
     schema = _common_schema(where, shards)
     fields = [field.name for field in schema.fields]

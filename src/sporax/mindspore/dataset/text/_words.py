@@ -210,12 +210,9 @@ class Ngram(OneToOne):
     """
 
     def __init__(
-        self,
-        n: int | list[int],
-        left_pad: tuple[str, int] = ("", 0),
-        right_pad: tuple[str, int] = ("", 0),
+        self, n: int | list[int], left_pad: tuple[str, int] = ("", 0), right_pad: tuple[str, int] = ("", 0),
         separator: str = " ",
-    ) -> None:
+    ) -> None:  # fmt: skip
         lengths = n if isinstance(n, list) else [n]
         if not lengths:
             raise SporaxValueError("For 'Ngram', the argument 'n' must not be empty.")

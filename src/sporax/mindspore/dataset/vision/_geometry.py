@@ -554,13 +554,17 @@ def _two_taps(left: NDArray[np.int64], beyond: NDArray[np.float32], length: int)
 
 def _cubic(length: int, size: int) -> Taps:
     left, beyond = _positions(length, size)
-    x, a = beyond.astype(np.float32), np.float32(_CUBIC_A)
+    return np.clip(left[:, None] + np.arange(-1, 3), 0, length - 1), cubic_weights(beyond)
+
+
+def cubic_weights(shares: Array) -> NDArray[np.float32]:
+    """Weights (n, 4) of the pixels around positions that lie so far behind the second."""
+    x, a = shares.astype(np.float32), np.float32(_CUBIC_A)
     first = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a
     second = ((a + 2) * x - (a + 3)) * x * x + 1
     third = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1
     # The fourth weight by difference, so that weights add up to 1.
-    weights = np.stack([first, second, third, 1 - first - second - third], 1).astype(np.float32)
-    return np.clip(left[:, None] + np.arange(-1, 3), 0, length - 1), weights
+    return np.stack([first, second, third, 1 - first - second - third], 1).astype(np.float32)
 
 
 def _area_mean(image: Array, size: tuple[int, int]) -> Array:

@@ -214,7 +214,7 @@ class AutoAugment(_Policy):
 
     Args:
         policy: an AutoAugmentPolicy.
-        interpolation: NEAREST or LINEAR, for operations that move pixels.
+        interpolation: NEAREST, LINEAR, BICUBIC or AREA, for operations that move pixels.
         fill_value: what is outside the image: one value in [0, 255], or one per channel.
     """
 

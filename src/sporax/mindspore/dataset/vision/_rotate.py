@@ -4,16 +4,18 @@ comes from.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import check_bool, check_instance, check_number, check_probability, type_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision._geometry import cubic_weights
 from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, pillow, sides
 from sporax.mindspore.dataset.vision.enums import Inter
 
@@ -29,7 +31,7 @@ def warp(value: Array, back: Matrix, size: tuple[int, int], interpolation: Inter
         value: (H, W) or (H, W, C).
         back: (2, 3), output coordinates to input coordinates.
         size: of the output.
-        interpolation: NEAREST or LINEAR.
+        interpolation: NEAREST, LINEAR, BICUBIC or AREA.
         fill: one value, or one per channel.
     """
     one = 1 << _BITS
@@ -46,11 +48,17 @@ def warp(value: Array, back: Matrix, size: tuple[int, int], interpolation: Inter
     ]
     image = value[..., None] if value.ndim == 2 else value
     blank = np.array(fill if len(fill) == image.shape[-1] else fill[:1], image.dtype)
-    if interpolation == Inter.NEAREST:
-        result = look_up(image, source[0], source[1], blank)
-    else:
-        result = blended(image, source[0], source[1], blank)
-    return result.reshape((*size, *value.shape[2:]))
+    return _picked(image, source, blank, interpolation).reshape((*size, *value.shape[2:]))
+
+
+def _picked(image: Array, source: Sequence[Array], blank: Array, interpolation: Inter) -> Array:
+    if interpolation == Inter.BICUBIC and image.shape[-1] > 4:
+        raise SporaxRuntimeError(
+            f"For 'warp', interpolation can not be CUBIC when image channel is greater than 4, but got {image.shape[-1]}."
+        )
+    # AREA is LINEAR where pixels move, as in OpenCV.
+    kinds = {Inter.NEAREST: look_up, Inter.BICUBIC: _curved}
+    return kinds.get(interpolation, blended)(image, source[0], source[1], blank)
 
 
 def look_up(image: Array, x: Array, y: Array, blank: Array) -> Array:
@@ -73,6 +81,33 @@ def blended(image: Array, x: Array, y: Array, blank: Array) -> Array:
             total += look_up(image, left + j, top + i, blank) * (row_share * column_share)
     # 512 is half of 32 * 32.
     return ((total + 512) >> 10).astype(np.uint8) if image.dtype == np.uint8 else (total / 1024).astype(image.dtype)
+
+
+def _cubic_weights(of_floats: bool) -> Array:
+    """Weights (32, 32, 4, 4) of the pixels around a position, by shares of 1/32 in y and x; for bytes they add up to 2 ** 15."""
+    tall = cubic_weights(np.arange(32) / 32)
+    exact = tall[:, None, :, None] * tall[None, :, None, :]
+    if of_floats:
+        return exact
+    table = np.rint(exact * np.float32(1 << 15)).astype(np.int64)
+    rest = table.sum((2, 3)) - (1 << 15)
+    # What rounding leaves over goes to the largest or the smallest of four weights.
+    inner = table[..., 2:, 2:].reshape(32, 32, 4)
+    at = np.where(rest < 0, inner.argmax(-1), inner.argmin(-1))
+    y, x = np.nonzero(rest)
+    table[y, x, 2 + at[y, x] // 2, 2 + at[y, x] % 2] -= rest[y, x]
+    return table
+
+
+def _curved(image: Array, x: Array, y: Array, blank: Array) -> Array:
+    """As `blended`, by cubic curves through four pixels."""
+    weights = _cubic_weights(image.dtype != np.uint8)[y & 31, x & 31]
+    total = np.zeros((*x.shape, image.shape[-1]), np.int64 if image.dtype == np.uint8 else np.float64)
+    for i, j in itertools.product(range(4), repeat=2):
+        total += look_up(image, (x >> 5) + j - 1, (y >> 5) + i - 1, blank) * weights[..., i, j, None]
+    if image.dtype != np.uint8:
+        return total.astype(image.dtype)
+    return np.clip((total + (1 << 14)) >> 15, 0, 255).astype(np.uint8)
 
 
 def rotated(
@@ -100,10 +135,10 @@ def rotated(
 
 
 def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
-    """NEAREST or LINEAR."""
+    """NEAREST, LINEAR, BICUBIC or AREA."""
     check_instance(where, name, interpolation, Inter)
-    if interpolation not in (Inter.NEAREST, Inter.LINEAR):
-        raise SporaxNotImplementedError.must(where, name, "be NEAREST or LINEAR", interpolation.name)
+    if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.BICUBIC, Inter.AREA):
+        raise SporaxNotImplementedError.must(where, name, "be NEAREST, LINEAR, BICUBIC or AREA", interpolation.name)
     return interpolation
 
 
@@ -120,7 +155,7 @@ class Rotate(OneToOne):
 
     Args:
         degrees: the angle.
-        resample: NEAREST or LINEAR.
+        resample: NEAREST, LINEAR, BICUBIC or AREA.
         expand: make the result large enough to hold the whole image.
         center: (x, y) of the turn; the middle by default.
         fill_value: what is outside the image: one value in [0, 255], or one per channel of an RGB image.
@@ -196,7 +231,7 @@ def moved(
         shift: (x, y) in pixels.
         scale: factor of the size.
         shear: (x, y) in degrees.
-        interpolation: NEAREST or LINEAR.
+        interpolation: NEAREST, LINEAR, BICUBIC or AREA.
         fill: what is outside the image.
         center: (x, y) that stays; the middle by default.
     """
@@ -226,7 +261,7 @@ class Affine(OneToOne):
         translate: (x, y), as shares of width and height in [-1, 1].
         scale: factor of the size, > 0.
         shear: degrees in x, or (x, y).
-        resample: NEAREST or LINEAR.
+        resample: NEAREST, LINEAR, BICUBIC or AREA.
         fill_value: what is outside the image: one value in [0, 255], or one per channel of an RGB image.
     """
 
@@ -328,7 +363,7 @@ class Perspective(OneToOne):
     Args:
         start_points: four corners (x, y) in the image.
         end_points: where they are in the result.
-        interpolation: NEAREST or LINEAR.
+        interpolation: NEAREST, LINEAR, BICUBIC or AREA.
     """
 
     def __init__(self, start_points: Any, end_points: Any, interpolation: Inter = Inter.BILINEAR) -> None:
@@ -351,8 +386,7 @@ class Perspective(OneToOne):
         source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
         image = value[..., None] if value.ndim == 2 else value
         blank = np.zeros(image.shape[-1], image.dtype)
-        pick = look_up if self._interpolation == Inter.NEAREST else blended
-        return pick(image, source[0], source[1], blank).reshape(value.shape)
+        return _picked(image, source, blank, self._interpolation).reshape(value.shape)
 
 
 def _points(name: str, points: Any) -> Array:

@@ -74,20 +74,11 @@ class MultiHeadAttention(Cell):
     """
 
     def __init__(
-        self,
-        batch_size: int | None,
-        src_seq_length: int,
-        tgt_seq_length: int,
-        hidden_size: int,
-        num_heads: int,
-        hidden_dropout_rate: float = 0.1,
-        attention_dropout_rate: float = 0.1,
-        compute_dtype: DType = dtypes.float16,
-        softmax_compute_type: DType = dtypes.float32,
-        param_init_type: DType = dtypes.float32,
-        use_past: bool = False,
-        parallel_config: OpParallelConfig = default_dpmp_config,
-    ) -> None:
+        self, batch_size: int | None, src_seq_length: int, tgt_seq_length: int, hidden_size: int, num_heads: int,
+        hidden_dropout_rate: float = 0.1, attention_dropout_rate: float = 0.1, compute_dtype: DType = dtypes.float16,
+        softmax_compute_type: DType = dtypes.float32, param_init_type: DType = dtypes.float32,
+        use_past: bool = False, parallel_config: OpParallelConfig = default_dpmp_config,
+    ) -> None:  # fmt: skip
         super().__init__()
         where = "MultiHeadAttention"
         refuse_past(where, use_past)
@@ -120,15 +111,9 @@ class MultiHeadAttention(Cell):
         self.dropout.dropout.shard(((data, 1),))
 
     def construct(
-        self,
-        query_tensor: Tensor,
-        key_tensor: Tensor,
-        value_tensor: Tensor,
-        attention_mask: Tensor | None,
-        key_past: None = None,
-        value_past: None = None,
-        batch_valid_length: None = None,
-    ) -> tuple[Tensor, Present]:
+        self, query_tensor: Tensor, key_tensor: Tensor, value_tensor: Tensor, attention_mask: Tensor | None,
+        key_past: None = None, value_past: None = None, batch_valid_length: None = None,
+    ) -> tuple[Tensor, Present]:  # fmt: skip
         """The output, of the shape of `query_tensor`; and keys (batch, heads, size, length) and values (…, length, size).
 
         Args:

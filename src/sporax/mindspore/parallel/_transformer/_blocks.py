@@ -37,26 +37,12 @@ class Block(Cell):
     """
 
     def __init__(
-        self,
-        *,
-        batch_size: int | None,
-        seq_length: int,
-        source_length: int | None,
-        hidden_size: int,
-        ffn_hidden_size: int,
-        num_heads: int,
-        attention_dropout_rate: float,
-        hidden_dropout_rate: float,
-        post_layernorm_residual: bool,
-        layernorm_compute_type: DType,
-        softmax_compute_type: DType,
-        param_init_type: DType,
-        hidden_act: Any,
-        use_past: bool,
-        moe_config: MoEConfig,
-        parallel_config: OpParallelConfig | MoEParallelConfig,
-        compute_dtype: DType,
-    ) -> None:
+        self, *, batch_size: int | None, seq_length: int, source_length: int | None, hidden_size: int,
+        ffn_hidden_size: int, num_heads: int, attention_dropout_rate: float, hidden_dropout_rate: float,
+        post_layernorm_residual: bool, layernorm_compute_type: DType, softmax_compute_type: DType,
+        param_init_type: DType, hidden_act: Any, use_past: bool, moe_config: MoEConfig,
+        parallel_config: OpParallelConfig | MoEParallelConfig, compute_dtype: DType,
+    ) -> None:  # fmt: skip
         super().__init__()
         data = parallel_config.data_parallel
         self.hidden_size, self.post_layernorm_residual, self.dtype = hidden_size, post_layernorm_residual, compute_dtype
@@ -129,13 +115,9 @@ class Block(Cell):
         return added
 
     def _behind_norms(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        batch_valid_length: None,
-        source: Tensor | None = None,
+        self, hidden: Tensor, mask: Tensor | None, batch_valid_length: None, source: Tensor | None = None,
         source_mask: Tensor | None = None,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, ...]:  # fmt: skip
         x = self._flat(hidden)
         normalized = self.layernorm1(x)
         query = normalized.astype(self.dtype)
@@ -184,25 +166,13 @@ class TransformerEncoderLayer(Block):
     """
 
     def __init__(
-        self,
-        batch_size: int | None,
-        hidden_size: int,
-        ffn_hidden_size: int,
-        num_heads: int,
-        seq_length: int,
-        attention_dropout_rate: float = 0.1,
-        hidden_dropout_rate: float = 0.1,
-        post_layernorm_residual: bool = False,
-        layernorm_compute_type: DType = dtypes.float32,
-        softmax_compute_type: DType = dtypes.float32,
-        param_init_type: DType = dtypes.float32,
-        hidden_act: Any = "gelu",
-        use_past: bool = False,
-        moe_config: MoEConfig = default_moe_config,
-        parallel_config: OpParallelConfig = default_dpmp_config,
-        *,
+        self, batch_size: int | None, hidden_size: int, ffn_hidden_size: int, num_heads: int, seq_length: int,
+        attention_dropout_rate: float = 0.1, hidden_dropout_rate: float = 0.1, post_layernorm_residual: bool = False,
+        layernorm_compute_type: DType = dtypes.float32, softmax_compute_type: DType = dtypes.float32,
+        param_init_type: DType = dtypes.float32, hidden_act: Any = "gelu", use_past: bool = False,
+        moe_config: MoEConfig = default_moe_config, parallel_config: OpParallelConfig = default_dpmp_config, *,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(seq_length=seq_length, source_length=None, **shared(locals()))
 
     def construct(
@@ -228,37 +198,20 @@ class TransformerDecoderLayer(Block):
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        ffn_hidden_size: int,
-        num_heads: int,
-        batch_size: int | None,
-        src_seq_length: int,
-        tgt_seq_length: int,
-        attention_dropout_rate: float = 0.1,
-        hidden_dropout_rate: float = 0.1,
-        post_layernorm_residual: bool = False,
-        use_past: bool = False,
-        layernorm_compute_type: DType = dtypes.float32,
-        softmax_compute_type: DType = dtypes.float32,
-        param_init_type: DType = dtypes.float32,
-        hidden_act: Any = "gelu",
-        moe_config: MoEConfig = default_moe_config,
-        parallel_config: OpParallelConfig = default_dpmp_config,
-        *,
+        self, hidden_size: int, ffn_hidden_size: int, num_heads: int, batch_size: int | None, src_seq_length: int,
+        tgt_seq_length: int, attention_dropout_rate: float = 0.1, hidden_dropout_rate: float = 0.1,
+        post_layernorm_residual: bool = False, use_past: bool = False,
+        layernorm_compute_type: DType = dtypes.float32, softmax_compute_type: DType = dtypes.float32,
+        param_init_type: DType = dtypes.float32, hidden_act: Any = "gelu",
+        moe_config: MoEConfig = default_moe_config, parallel_config: OpParallelConfig = default_dpmp_config, *,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(seq_length=tgt_seq_length, source_length=src_seq_length, **shared(locals()))
 
     def construct(
-        self,
-        hidden_stats: Tensor,
-        decoder_mask: Tensor | None,
-        encoder_output: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        init_reset: bool = True,
-        batch_valid_length: None = None,
-    ) -> tuple[Any, ...]:
+        self, hidden_stats: Tensor, decoder_mask: Tensor | None, encoder_output: Tensor | None = None,
+        memory_mask: Tensor | None = None, init_reset: bool = True, batch_valid_length: None = None,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The output, of the shape of `hidden_stats`; keys and values of both attentions; with experts the auxiliary loss.
 
         Args:

@@ -118,16 +118,10 @@ class MoEConfig(_Settings):
     _kinds = {"expert_num": int, "capacity_factor": float, "aux_loss_factor": float, "num_experts_chosen": int}
 
     def __init__(
-        self,
-        expert_num: int = 1,
-        capacity_factor: float = 1.1,
-        aux_loss_factor: float = 0.05,
-        num_experts_chosen: int = 1,
-        expert_group_size: int | None = None,
-        group_wise_a2a: bool = False,
-        comp_comm_parallel: bool = False,
-        comp_comm_parallel_degree: int = 2,
-    ) -> None:
+        self, expert_num: int = 1, capacity_factor: float = 1.1, aux_loss_factor: float = 0.05,
+        num_experts_chosen: int = 1, expert_group_size: int | None = None, group_wise_a2a: bool = False,
+        comp_comm_parallel: bool = False, comp_comm_parallel_degree: int = 2,
+    ) -> None:  # fmt: skip
         self.expert_num = expert_num
         self.capacity_factor = capacity_factor
         self.aux_loss_factor = aux_loss_factor
@@ -197,17 +191,10 @@ class TransformerOpParallelConfig(_Settings):
     }
 
     def __init__(
-        self,
-        data_parallel: int = 1,
-        model_parallel: int = 1,
-        expert_parallel: int = 1,
-        pipeline_stage: int = 1,
-        micro_batch_num: int = 1,
-        recompute: TransformerRecomputeConfig | bool | None = None,
-        optimizer_shard: bool | None = None,
-        gradient_aggregation_group: int = 4,
-        vocab_emb_dp: bool = True,
-    ) -> None:
+        self, data_parallel: int = 1, model_parallel: int = 1, expert_parallel: int = 1, pipeline_stage: int = 1,
+        micro_batch_num: int = 1, recompute: TransformerRecomputeConfig | bool | None = None,
+        optimizer_shard: bool | None = None, gradient_aggregation_group: int = 4, vocab_emb_dp: bool = True,
+    ) -> None:  # fmt: skip
         self.data_parallel = data_parallel
         self.model_parallel = model_parallel
         self.expert_parallel = expert_parallel

@@ -83,20 +83,11 @@ class _Linear(Cell):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
-        has_bias: bool = True,
-        activation: Any = None,
-        transpose_b: bool = True,
-        expert_num: int = 1,
-        outer_batch: int = 1,
-        expert_group_size: int | None = None,
-        param_init_type: DType = dtypes.float32,
+        self, in_channels: int, out_channels: int, weight_init: Any = "normal", bias_init: Any = "zeros",
+        has_bias: bool = True, activation: Any = None, transpose_b: bool = True, expert_num: int = 1,
+        outer_batch: int = 1, expert_group_size: int | None = None, param_init_type: DType = dtypes.float32,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         if expert_group_size is not None:
             raise SporaxValueError(

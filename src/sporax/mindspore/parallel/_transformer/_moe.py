@@ -54,19 +54,11 @@ class FeedForward(Cell):
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        ffn_hidden_size: int,
-        dropout_rate: float,
-        hidden_act: Any = "gelu",
-        expert_num: int = 1,
-        expert_group_size: int | None = None,
-        param_init_type: DType = dtypes.float32,
-        parallel_config: OpParallelConfig = default_dpmp_config,
-        *,
-        outer_batch: int = 1,
+        self, hidden_size: int, ffn_hidden_size: int, dropout_rate: float, hidden_act: Any = "gelu",
+        expert_num: int = 1, expert_group_size: int | None = None, param_init_type: DType = dtypes.float32,
+        parallel_config: OpParallelConfig = default_dpmp_config, *, outer_batch: int = 1,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         data, model = parallel_config.data_parallel, parallel_config.model_parallel
         check_division("FeedForward", "hidden_size", hidden_size, "model_parallel", model)
@@ -125,13 +117,9 @@ class Router(Cell):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        moe_config: MoEConfig,
-        routing_policy: None = None,
-        training: bool = True,
+        self, d_model: int, moe_config: MoEConfig, routing_policy: None = None, training: bool = True,
         parallel_config: MoEParallelConfig = default_moeparallel_config,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         if routing_policy is not None:
             raise SporaxValueError(f"For 'Router', 'routing_policy' must be None, but got {routing_policy!r}.")
@@ -207,17 +195,10 @@ class MoE(Cell):
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        dropout_rate: float,
-        ffn_hidden_size: int,
-        param_init_type: DType = dtypes.float32,
-        hidden_act: Any = "gelu",
-        moe_config: MoEConfig = default_moe_config,
-        parallel_config: MoEParallelConfig = default_moeparallel_config,
-        *,
-        compute_dtype: DType = dtypes.float16,
-    ) -> None:
+        self, hidden_size: int, dropout_rate: float, ffn_hidden_size: int, param_init_type: DType = dtypes.float32,
+        hidden_act: Any = "gelu", moe_config: MoEConfig = default_moe_config,
+        parallel_config: MoEParallelConfig = default_moeparallel_config, *, compute_dtype: DType = dtypes.float16,
+    ) -> None:  # fmt: skip
         super().__init__()
         data, experts = parallel_config.data_parallel, parallel_config.expert_parallel
         check_division("MoE", "expert_num", moe_config.expert_num, "expert_parallel", experts)

@@ -116,28 +116,15 @@ class TransformerEncoder(_Stack):
     """
 
     def __init__(
-        self,
-        batch_size: int | None,
-        num_layers: int,
-        hidden_size: int,
-        ffn_hidden_size: int,
-        seq_length: int,
-        num_heads: int,
-        attention_dropout_rate: float = 0.1,
-        hidden_dropout_rate: float = 0.1,
-        hidden_act: Any = "gelu",
-        post_layernorm_residual: bool = False,
-        layernorm_compute_type: DType = dtypes.float32,
-        softmax_compute_type: DType = dtypes.float32,
-        param_init_type: DType = dtypes.float32,
-        lambda_func: Placing | None = None,
-        offset: int = 0,
-        use_past: bool = False,
-        moe_config: MoEConfig = default_moe_config,
-        parallel_config: TransformerOpParallelConfig = default_transformer_config,
-        *,
+        self, batch_size: int | None, num_layers: int, hidden_size: int, ffn_hidden_size: int, seq_length: int,
+        num_heads: int, attention_dropout_rate: float = 0.1, hidden_dropout_rate: float = 0.1,
+        hidden_act: Any = "gelu", post_layernorm_residual: bool = False,
+        layernorm_compute_type: DType = dtypes.float32, softmax_compute_type: DType = dtypes.float32,
+        param_init_type: DType = dtypes.float32, lambda_func: Placing | None = None, offset: int = 0,
+        use_past: bool = False, moe_config: MoEConfig = default_moe_config,
+        parallel_config: TransformerOpParallelConfig = default_transformer_config, *,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         common = shared(locals()) | {"parallel_config": _block_config(parallel_config, moe_config)}
         blocks: list[Block] = [TransformerEncoderLayer(seq_length=seq_length, **common) for _ in range(num_layers)]
         super().__init__(blocks, lambda_func, offset, parallel_config)
@@ -189,14 +176,9 @@ class TransformerDecoder(_Stack):
         super().__init__(blocks, lambda_func, offset, parallel_config)
 
     def construct(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None,
-        encoder_output: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        init_reset: bool = True,
-        batch_valid_length: None = None,
-    ) -> tuple[Any, ...]:
+        self, hidden_states: Tensor, attention_mask: Tensor | None, encoder_output: Tensor | None = None,
+        memory_mask: Tensor | None = None, init_reset: bool = True, batch_valid_length: None = None,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The output, keys and values per layer, and with experts the auxiliary loss."""
         return self._through(hidden_states, attention_mask, encoder_output, memory_mask, init_reset, batch_valid_length)
 
@@ -213,29 +195,15 @@ class Transformer(Cell):
     """
 
     def __init__(
-        self,
-        hidden_size: int,
-        batch_size: int | None,
-        ffn_hidden_size: int,
-        src_seq_length: int,
-        tgt_seq_length: int,
-        encoder_layers: int = 3,
-        decoder_layers: int = 3,
-        num_heads: int = 2,
-        attention_dropout_rate: float = 0.1,
-        hidden_dropout_rate: float = 0.1,
-        hidden_act: Any = "gelu",
-        post_layernorm_residual: bool = False,
-        layernorm_compute_type: DType = dtypes.float32,
-        softmax_compute_type: DType = dtypes.float32,
-        param_init_type: DType = dtypes.float32,
-        lambda_func: Placing | None = None,
-        use_past: bool = False,
-        moe_config: MoEConfig = default_moe_config,
-        parallel_config: TransformerOpParallelConfig = default_transformer_config,
-        *,
+        self, hidden_size: int, batch_size: int | None, ffn_hidden_size: int, src_seq_length: int,
+        tgt_seq_length: int, encoder_layers: int = 3, decoder_layers: int = 3, num_heads: int = 2,
+        attention_dropout_rate: float = 0.1, hidden_dropout_rate: float = 0.1, hidden_act: Any = "gelu",
+        post_layernorm_residual: bool = False, layernorm_compute_type: DType = dtypes.float32,
+        softmax_compute_type: DType = dtypes.float32, param_init_type: DType = dtypes.float32,
+        lambda_func: Placing | None = None, use_past: bool = False, moe_config: MoEConfig = default_moe_config,
+        parallel_config: TransformerOpParallelConfig = default_transformer_config, *,
         compute_dtype: DType = dtypes.float16,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         refuse_past("Transformer", use_past)
         if encoder_layers + decoder_layers < 1 or encoder_layers < 0 or decoder_layers < 0:
@@ -265,15 +233,10 @@ class Transformer(Cell):
         )
 
     def construct(
-        self,
-        encoder_inputs: Tensor | None,
-        encoder_masks: Tensor | None,
-        decoder_inputs: Tensor | None = None,
-        decoder_masks: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        init_reset: bool = True,
+        self, encoder_inputs: Tensor | None, encoder_masks: Tensor | None, decoder_inputs: Tensor | None = None,
+        decoder_masks: Tensor | None = None, memory_mask: Tensor | None = None, init_reset: bool = True,
         batch_valid_length: None = None,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The output; keys and values of the encoder's and of the decoder's layers; with experts the auxiliary loss.
 
         Raises:
