@@ -10,6 +10,8 @@ from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import device_context as devices
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
+from sporax.mindspore.runtime._memory import empty_cache as empty_cache
+from sporax.mindspore.runtime._memory import synchronize as synchronize
 from sporax.mindspore.runtime._streams import Event as Event
 from sporax.mindspore.runtime._streams import Stream as Stream
 from sporax.mindspore.runtime._streams import StreamCtx as StreamCtx
