@@ -329,9 +329,10 @@ def test_summary_collector_finds_the_optimizer_of_a_network() -> None:
     assert collector._get_optimizer(_InternalCallbackParam(mode="train", train_network=step)) is optimizer
 
 
-def test_one_summary_collector_is_enough(make_data: Any, make_model: Any) -> None:
+def test_one_summary_collector_is_enough(make_data: Any, make_model: Any, tmp_path: Path) -> None:
+    two = [SummaryCollector(str(tmp_path / name)) for name in "xy"]
     with pytest.raises(ValueError, match="more than one SummaryCollector instance"):
-        make_model().train(1, make_data(), callbacks=[SummaryCollector("x"), SummaryCollector("y")])
+        make_model().train(1, make_data(), callbacks=two)
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
