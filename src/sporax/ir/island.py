@@ -42,7 +42,7 @@ class Island:
         operands, results: how they are sharded at its border.
         flops: floating-point operations of one device.
         collectives: what its body communicates.
-        temporary_bytes: what its body holds at most besides operands and results, on CPUs and on other devices.
+        temporary_bytes: what its body holds at most in addition to operands and results, on CPUs and on other devices.
     """
 
     matrix: DeviceMatrix
