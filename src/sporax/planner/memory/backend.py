@@ -177,7 +177,7 @@ def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, in
 
 
 def island_bytes(timeline: Timeline, event: Event, sizes: Sequence[int], on_cpus: bool) -> int:
-    """Bytes that an island holds in addition to its results: operands of these sizes make room for it where nothing else reads them."""
+    """Bytes that an island holds and does not hand out: operands of these sizes make room where nothing else reads them."""
     island, graph = event.operator and event.operator.operation.params.get("island"), timeline.graph
     if not isinstance(island, Island):
         return 0
