@@ -20,7 +20,7 @@ $(BIN)/.ready: pyproject.toml
 demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show the plan, compare (under 90 s)
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
-test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (about 13 minutes on 2 cores)
+test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (10 to 14 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto -m "not full and not soak" --costs --durations 10
 
 test-all: $(BIN)/.ready ## Run all variants, too: every kind of end on several machines, long searches, pages and examples (about 30 minutes)
