@@ -184,9 +184,9 @@ def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
 
 def _measured(final: Problem) -> MeasuredPlan:
     """The plan and its memory, remembered with the problem."""
-    if "measured" not in final.cache:
-        final.cache["measured"] = measured(final, [0] * len(final.costs))
-    cached: MeasuredPlan = final.cache["measured"]
+    if "final plan" not in final.cache:
+        final.cache["final plan"] = measured(final, [0] * len(final.costs))
+    cached: MeasuredPlan = final.cache["final plan"]
     return cached
 
 
