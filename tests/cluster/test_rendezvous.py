@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from invariants import check_cluster
 from sporax.cluster.environment import ProcessRole
 from sporax.cluster.messages import Awaited, Ended, Leave, Numbered, Refused, Register, Wait, Watch, Welcomed
 from sporax.cluster.ports import UNANSWERED
@@ -23,7 +24,7 @@ def gathered(*members: Register, server_num: int = 0) -> tuple[Cluster, dict[str
     cluster = Cluster(len(members) - server_num, server_num, 60)
     for connection, newcomer in enumerate(members):
         said = cluster.handle(connection, newcomer)
-        cluster.validate()
+        check_cluster(cluster)
         assert bool(said) == (connection == len(members) - 1)
     return cluster, {members[connection].node_id: welcome for connection, welcome in said}
 
@@ -48,7 +49,7 @@ def test_workers_are_awaited_when_all_of_other_machines_wait():
     report = []
     for connection, waits in ((0, True), (1, True), (3, True), (0, False), (2, True), (0, True)):
         report.append(cluster.handle(connection, Wait(waits)))
-        cluster.validate()
+        check_cluster(cluster)
     assert report == [
         [],  # two machines are busy
         [(2, Awaited((0, 1))), (3, Awaited((0, 1)))],
@@ -58,7 +59,7 @@ def test_workers_are_awaited_when_all_of_other_machines_wait():
         [(0, Awaited(()))],  # nobody is left
     ]
     assert cluster.handle(0, Leave(None)) == []
-    cluster.validate()
+    check_cluster(cluster)
 
 
 def test_those_without_a_number_fill_the_gaps():
@@ -119,7 +120,7 @@ def test_time_up_names_who_is_missing():
     refusals = cluster.time_up()
     assert [connection for connection, _ in refusals] == [0, 1]
     assert "2 of 4 workers joined ('a', 'c'); ranks [1, 3] never did" in cluster.failure
-    cluster.validate()
+    check_cluster(cluster)
 
 
 def test_time_up_without_numbers_counts_who_is_missing():
@@ -140,7 +141,7 @@ def test_all_leave_in_good_order():
     cluster.handle(9, Watch("node1"))
     assert cluster.handle(0, Leave(None)) == cluster.handle(2, Leave(None)) == []
     assert cluster.handle(1, Leave(None)) == [(9, Ended(True, ""))]
-    cluster.validate()
+    check_cluster(cluster)
 
 
 def test_a_lost_member_is_named_to_everyone():
@@ -184,7 +185,7 @@ def test_a_launcher_hears_the_ranks_of_its_processes_once_all_are_there():
     # One that asks later is told at once; one that asks for none, or for a stranger, is told nothing.
     assert cluster.handle(8, Watch("node1", ("b", "a"))) == [(8, Numbered((1, 0)))]
     assert cluster.handle(7, Watch("node1")) == cluster.handle(6, Watch("node1", ("c",))) == []
-    cluster.validate()
+    check_cluster(cluster)
 
 
 def test_a_stranger_who_hangs_up_is_no_loss():
@@ -219,7 +220,7 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
             if isinstance(message, Ended):
                 assert told not in heard
                 heard.add(told)
-        cluster.validate()
+        check_cluster(cluster)
 
 
 def test_natural_order():
@@ -235,7 +236,7 @@ def failed_with_launchers(failure: str, *, is_own_word: bool) -> Cluster:
         cluster.handle(2, Leave(failure))
     else:
         cluster.lost(2, failure)
-    cluster.validate()
+    check_cluster(cluster)
     return cluster
 
 
@@ -251,7 +252,7 @@ def test_launchers_hear_from_the_ranks_launcher_how_it_ended(failure: str, is_ow
     assert cluster.is_open
     told = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
     assert told == [(7, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
-    cluster.validate()
+    check_cluster(cluster)
     # One that comes now hears the same; and there is only one such word.
     assert cluster.handle(9, Watch("z")) == [(9, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
     assert cluster.handle(7, Leave("ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []

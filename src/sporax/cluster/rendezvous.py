@@ -16,7 +16,6 @@ Connections are numbers given out by whoever holds the sockets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -133,26 +132,6 @@ class Cluster:
     def has_ended(self) -> bool:
         """Whether nothing more will happen."""
         return self.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
-
-    def _worker_ranks(self) -> Iterator[int]:
-        """Numbers given to workers."""
-        return (rank for connection, rank in self.ranks.items() if self.members[connection].role is ProcessRole.WORKER)
-
-    def validate(self) -> None:
-        """Check what must hold between any two events; for tests."""
-        workers = [member for member in self.members.values() if member.role is ProcessRole.WORKER]
-        assert len(workers) <= self.size
-        assert len(self.members) - len(workers) <= self.server_num
-        assert not self.watchers.keys() & self.members.keys()
-        assert self.asked.keys() == self.watchers.keys()
-        assert bool(self.failure) == (self.phase is ClusterPhase.FAILED)
-        assert self.ranks.keys() <= self.members.keys()
-        assert (self.phase is ClusterPhase.GATHERING) <= (not self.ranks)
-        worker_ranks = list(self._worker_ranks())
-        assert len(set(worker_ranks)) == len(worker_ranks)
-        assert set(worker_ranks) <= set(range(self.size))
-        assert self.waiting <= self.members.keys()
-        assert not self.waiting & self.awaited
 
     def _register(self, connection: int, member: Register) -> list[Said]:
         """Take a member in, or say why not; the last one to come completes the cluster."""
