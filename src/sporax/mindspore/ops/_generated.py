@@ -282,16 +282,14 @@ def _cosine(name: str, over_all: bool) -> None:
     ) -> Array:
         return run(x, type, s, axes, norm)
 
-    def dims(call: Call, shapes: Shapes) -> Dims:
-        rank = len(shapes[0])
-        return Dims((numbered(rank, range(rank) if call.get("axes") is None else along(call, "axes", -1, rank)),))
-
     chosen = kernel_n if over_all else kernel
     chosen.__name__ = f"_{name.lower()}"
     chosen.__doc__ = (
         "Orthonormal cosine transform of type 2, or its inverse (Makhoul 1980), along dims that may be resized."
     )
-    operator(f"{name}()", function="", classes=GENERATED, dims=dims if over_all else Along("axis", -1))(chosen)
+    operator(f"{name}()", function="", classes=GENERATED, dims=Along("axes", None) if over_all else Along("axis", -1))(
+        chosen
+    )
 
 
 for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):

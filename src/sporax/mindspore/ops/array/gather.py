@@ -154,7 +154,13 @@ def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
 
 
-@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=elements_along)
+def _picked_dims(call: Call, shapes: Shapes) -> Dims:
+    """As `elements_along`, but the tensor may be sharded along the dimension that is pointed into."""
+    _, indices = elements_along(call, shapes).inputs
+    return Dims((numbered(len(shapes[0])), indices), leader=1)
+
+
+@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=_picked_dims)
 def gather_d(x: Array, dim: int, index: Array) -> Array:
     """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
 
@@ -166,7 +172,7 @@ def gather_d(x: Array, dim: int, index: Array) -> Array:
     return _gather_along("GatherD", x, dim, index)
 
 
-@operator(function="gather_elements", method="gather_elements", dims=elements_along)
+@operator(function="gather_elements", method="gather_elements", dims=_picked_dims)
 def gather_elements(input: Array, dim: int, index: Array) -> Array:
     """Same as `gather_d`."""
     return _gather_along("gather_elements", input, dim, index)
