@@ -263,8 +263,7 @@ def build_train_network(
     check_type(name, "optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
-    if boost_level != "O0":
-        raise SporaxNotImplementedError(f"For '{name}', 'boost_level' must be 'O0', but got {boost_level!r}.")
+    SporaxNotImplementedError.raise_if(boost_level != "O0", name, "boost_level", "be 'O0'", boost_level, show=repr)
     _check_settings(name, kwargs)
     network = auto_mixed_precision(network, _effective_level(level, kwargs))
     if loss_fn is not None:

@@ -247,8 +247,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
     Raises:
         SporaxTypeError: `fn` is neither.
     """
-    if not callable(fn):
-        raise SporaxTypeError(f"For '{what}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), what, "fn", "be a function or a Cell", type(fn).__name__)
     # Shown in logs of compilation.
     function.__name__ = f"{what}_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(function)

@@ -212,8 +212,7 @@ def check_sizes(function: str, key: str, value: Any) -> tuple[int, ...]:
     """
     _require(function, key, value, list)
     sizes = tuple(_require(function, f"an element of {key}", size, int) for size in value)
-    if any(size <= 0 for size in sizes):
-        raise SporaxValueError(f"For '{function}', '{key}' must be a list of sizes above 0, but got {value}.")
+    SporaxValueError.raise_if(any(size <= 0 for size in sizes), function, key, "be a list of sizes above 0", value)
     return sizes
 
 

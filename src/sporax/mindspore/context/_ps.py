@@ -94,8 +94,7 @@ def _member(*allowed: str) -> Any:
 
 def _staleness(function: str, key: str, value: Any) -> int:
     kind(int)(function, key, value)
-    if value < -1:
-        raise SporaxValueError(f"For '{function}', '{key}' must be -1 (unbounded), 0 or positive, but got {value}.")
+    SporaxValueError.raise_if(value < -1, function, key, "be -1 (unbounded), 0 or positive", value)
     return int(value)
 
 

@@ -185,8 +185,7 @@ class CellFlags:
         """
         if "_buffers" not in self.__dict__:
             raise SporaxAttributeError("For 'register_buffer', call super().__init__() before.")
-        if not isinstance(name, str):
-            raise SporaxTypeError(f"For 'register_buffer', the name must be a string, but got {type(name).__name__}.")
+        check_type("register_buffer", "the name", name, "a string", str)
         if "." in name or not name:
             raise SporaxKeyError(f"For 'register_buffer', the name must not be empty or contain '.', but got '{name}'.")
         # A buffer may replace one of its own name only.

@@ -317,8 +317,7 @@ class LRN(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, H, W)."""
-        if x.ndim != 4:
-            raise SporaxValueError(f"For 'LRN', the input must have 4 dimensions, but got shape {x.shape}.")
+        SporaxValueError.raise_if(x.ndim != 4, "LRN", "the input", "have 4 dimensions", f"shape {x.shape}")
         return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
 
 

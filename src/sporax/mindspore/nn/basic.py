@@ -174,12 +174,10 @@ class Dropout(Cell):
         super().__init__()
         if p is None:
             keep = argument.number("Dropout", "keep_prob", keep_prob)
-            if not 0 < keep <= 1:
-                raise SporaxValueError(f"For 'Dropout', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
+            SporaxValueError.raise_if(not 0 < keep <= 1, "Dropout", "keep_prob", "be in (0, 1]", keep_prob)
             p = 1 - keep
         self.p = argument.number("Dropout", "p", p)
-        if not 0 <= self.p < 1:
-            raise SporaxValueError(f"For 'Dropout', 'p' must be in [0, 1), but got {self.p}.")
+        SporaxValueError.raise_if(not 0 <= self.p < 1, "Dropout", "p", "be in [0, 1)", self.p)
         self.dropout = ops.Dropout(1 - self.p)
 
     def construct(self, x: Tensor) -> Tensor:

@@ -42,8 +42,7 @@ def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
         if not isinstance(rate, float):
             raise SporaxTypeError(f"For '{name}', 'learning_rates' must hold floats, but got {type(rate).__name__}.")
         # Equal milestones give a rate that is never used; falling ones are a mistake.
-        if end < len(rates):
-            raise SporaxValueError(f"For '{name}', 'milestone' must ascend, but got {milestone}.")
+        SporaxValueError.raise_if(end < len(rates), name, "milestone", "ascend", milestone)
         rates += [rate] * (end - len(rates))
     return rates
 
@@ -173,8 +172,7 @@ def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup
     argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
     epochs = _epochs(name, total_step, step_per_epoch)
     check_type(name, "warmup_epoch", warmup_epoch, "an int", int, takes_bool=False)
-    if warmup_epoch < 0:
-        raise SporaxValueError(f"For '{name}', 'warmup_epoch' must be >= 0, but got {warmup_epoch}.")
+    SporaxValueError.raise_if(warmup_epoch < 0, name, "warmup_epoch", "be >= 0", warmup_epoch)
     # Without a warm-up there is nothing to divide by.
     if warmup_epoch == 0:
         return [learning_rate] * total_step

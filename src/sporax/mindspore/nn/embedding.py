@@ -176,8 +176,7 @@ class EmbeddingLookup(Cell):
 def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
     """`vocab_cache_size`, or 0 with a warning where it has no effect."""
     check_type(name, "vocab_cache_size", vocab_cache_size, "an int", int, takes_bool=False)
-    if vocab_cache_size < 0:
-        raise SporaxValueError(f"For '{name}', 'vocab_cache_size' must be >= 0, but got {vocab_cache_size}.")
+    SporaxValueError.raise_if(vocab_cache_size < 0, name, "vocab_cache_size", "be >= 0", vocab_cache_size)
     if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
         warnings.warn(
             f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",

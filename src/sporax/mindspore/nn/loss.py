@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
@@ -80,8 +80,7 @@ def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
 def argument_is_tensor(name: str, **values: Any) -> None:
     """Raise SporaxTypeError unless every value is a Tensor."""
     for label, value in values.items():
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{name}', the '{label}' must be a Tensor, but got {type(value).__name__}.")
+        check_type(name, f"the '{label}'", value, "a Tensor", Tensor)
 
 
 class MSELoss(LossBase):

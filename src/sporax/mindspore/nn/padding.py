@@ -57,8 +57,7 @@ class _Around(Cell):
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
             raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
-        if self.mode != "constant" and min(sides) < 0:
-            raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
+        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
         return sides
 
     _exact = True

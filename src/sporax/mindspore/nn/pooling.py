@@ -39,10 +39,9 @@ class _Windowed(Cell):
             )
         # A wider padding would give windows without a real cell.
         too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
-        if any(too_wide):
-            raise SporaxValueError(
-                f"For '{name}', 'padding' must be at most half of 'kernel_size' {self.kernel_size}, but got {padding}."
-            )
+        SporaxValueError.raise_if(
+            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self.kernel_size}", padding
+        )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return argument.ints(type(self).__name__, what, value, self.spatial)

@@ -214,8 +214,7 @@ class _Recurrent(Cell):
                 f"For '{name}', 'hx' must be {'a tuple of two Tensors' if count == 2 else 'a Tensor'}, but got {type(hx)}."
             )
         for state in states:
-            if state.shape != shape:
-                raise SporaxValueError(f"For '{name}', 'hx' must have shape {shape}, but got {state.shape}.")
+            SporaxValueError.raise_if(state.shape != shape, name, "hx", f"have shape {shape}", state.shape)
         return states
 
     def extend_repr(self) -> str:

@@ -482,8 +482,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
-    if not prefixes or "" in prefixes:
-        raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")
+    SporaxValueError.raise_if(not prefixes or "" in prefixes, "load_checkpoint", what, "not be empty", value, show=repr)
     return tuple(prefixes)
 
 
@@ -577,8 +576,7 @@ def _files_to_convert(where: str, root: Path, suffix: str, regex: str | None) ->
                 f"For '{where}', the file must be a .{suffix} file that fits {regex!r}, got '{root}'."
             )
         return [root]
-    if not root.is_dir():
-        raise SporaxValueError(f"For '{where}', 'file_path' must be a file or a directory, but got '{root}'.")
+    SporaxValueError.raise_if(not root.is_dir(), where, "file_path", "be a file or a directory", f"'{root}'")
     ranks = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("rank")]
     if not ranks:
         raise SporaxValueError(f"For '{where}', '{root}' must hold directories called rank…, but there are none.")

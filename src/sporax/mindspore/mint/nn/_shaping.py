@@ -130,10 +130,8 @@ class _Padding(_Around):
         sides = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * count
         if any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or {count} ints, but got {padding!r}.")
-        if len(sides) != count:
-            raise SporaxValueError(f"For '{name}', 'padding' must be one int or {count}, but got {padding}.")
-        if self.mode != "constant" and min(sides) < 0:
-            raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
+        SporaxValueError.raise_if(len(sides) != count, name, "padding", f"be one int or {count}", padding)
+        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
         return sides
 
     def construct(self, input: Tensor) -> Tensor:

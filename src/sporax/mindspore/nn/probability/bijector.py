@@ -114,8 +114,7 @@ class Bijector(Cell):
         return parameter
 
     def _checked(self, value: Any) -> Tensor:
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{self.name}', the value must be a Tensor, but got {type(value).__name__}.")
+        check_type(self.name, "the value", value, "a Tensor", Tensor)
         fits = value.dtype in dtypes.float_type if self.dtype is None else value.dtype == self.dtype
         if not fits:
             expected = "floating" if self.dtype is None else self.dtype
@@ -155,8 +154,7 @@ class Bijector(Cell):
         Raises:
             SporaxValueError: there is none of that name.
         """
-        if name not in _FUNCTIONS:
-            raise SporaxValueError(f"For '{self.name}', 'name' must be one of {_FUNCTIONS}, but got {name!r}.")
+        SporaxValueError.raise_if(name not in _FUNCTIONS, self.name, "name", f"be one of {_FUNCTIONS}", name, show=repr)
         result: Tensor = getattr(self, name)(*args, **kwargs)
         return result
 

@@ -22,13 +22,11 @@ class _Settings:
         if kind is int:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be an int, but got {value!r}.")
-            if value < 1:
-                raise SporaxValueError(f"For '{where}', '{name}' must be at least 1, but got {value}.")
+            SporaxValueError.raise_if(value < 1, where, name, "be at least 1", value)
         if kind is float:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be a number, but got {value!r}.")
-            if value <= 0:
-                raise SporaxValueError(f"For '{where}', '{name}' must be greater than 0, but got {value}.")
+            SporaxValueError.raise_if(value <= 0, where, name, "be greater than 0", value)
         object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -255,5 +253,4 @@ def check_division(where: str, name: str, value: int, parts_name: str, parts: in
     Raises:
         SporaxValueError: `parts` does not divide `value`.
     """
-    if value % parts:
-        raise SporaxValueError.must(where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")
+    SporaxValueError.raise_if(value % parts, where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")

@@ -158,8 +158,7 @@ class Fbeta(ClassificationMetric):
     """
 
     def __init__(self, beta: float) -> None:
-        if check_number("Fbeta", "beta", beta) <= 0:
-            raise SporaxValueError(f"For 'Fbeta', 'beta' must be greater than 0, but got {beta}.")
+        SporaxValueError.raise_if(check_number("Fbeta", "beta", beta) <= 0, "Fbeta", "beta", "be greater than 0", beta)
         self.beta = beta
         super().__init__("classification")
 

@@ -261,8 +261,7 @@ class WithBNNLossCell(Cell):
         for name, factor in (("dnn_factor", dnn_factor), ("bnn_factor", bnn_factor)):
             if isinstance(factor, bool) or not isinstance(factor, int | float):
                 raise SporaxTypeError(f"For 'WithBNNLossCell', '{name}' must be a number, but got {factor!r}.")
-            if factor < 0:
-                raise SporaxValueError(f"For 'WithBNNLossCell', '{name}' must not be negative, but got {factor}.")
+            SporaxValueError.raise_if(factor < 0, "WithBNNLossCell", name, "not be negative", factor)
         self._backbone, self._loss_fn = backbone, loss_fn
         self.dnn_factor, self.bnn_factor = dnn_factor, bnn_factor
 

@@ -127,8 +127,7 @@ class Categorical(_OfProbability):
     def _check(self) -> None:
         if self._probs is None:
             return
-        if not self._probs.shape:
-            raise SporaxValueError(f"For '{self.name}', 'probs' must have at least one dimension, but got none.")
+        SporaxValueError.raise_if(not self._probs.shape, self.name, "probs", "have at least one dimension", "none")
         super()._check()
         if not isinstance(self._probs, Parameter):
             # Sums in float32 are not exact.
@@ -208,8 +207,7 @@ class Poisson(Distribution):
     def __init__(
         self, rate: Any = None, seed: int | None = None, dtype: DType = dtypes.float32, name: str = "Poisson"
     ) -> None:
-        if isinstance(rate, int | float):
-            raise SporaxTypeError(f"For '{name}', 'rate' must not be a scalar, but got {rate}.")
+        SporaxTypeError.raise_if(isinstance(rate, int | float), name, "rate", "not be a scalar", rate)
         super().__init__(seed, dtype, name, {"rate": rate})
         self._rate = self._add_parameter(rate, "rate")
         check_positive(self._rate, "rate")

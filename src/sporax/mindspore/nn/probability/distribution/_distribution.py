@@ -87,8 +87,7 @@ def _check_seed(name: str, seed: Any) -> None:
     if seed is None:
         return
     check_type(name, "seed", seed, "an int", int, takes_bool=False)
-    if seed < 0:
-        raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
+    SporaxValueError.raise_if(seed < 0, name, "seed", "be >= 0", seed)
 
 
 class Distribution(Cell):
@@ -321,8 +320,7 @@ class Distribution(Cell):
     def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Parameters of this distribution, and of the other one."""
         kind = self.get_dist_type()
-        if dist != kind:
-            raise SporaxValueError(f"For '{self.name}', 'dist' must be '{kind}', but got {dist!r}.")
+        SporaxValueError.raise_if(dist != kind, self.name, "dist", f"be '{kind}'", dist, show=repr)
         names = self.parameter_names
         others = list(args[: len(names)])
         for name in names[len(others) :]:
