@@ -31,6 +31,12 @@ def test_a_condition_raises_where_it_holds_and_shows_the_value_only_then():
         SporaxTypeError.raise_if(True, "Net", "the mode", "be a word", "a\nb", show=repr)
 
 
+def test_a_choice_is_one_of_those_there_are():
+    SporaxValueError.raise_unless_in("Net", "mode", "same", ["same", "valid"])
+    with pytest.raises(ValueError, match=r"^For 'Net', 'mode' must be one of \('same', 'valid'\), but got 'pad'\.$"):
+        SporaxValueError.raise_unless_in("Net", "mode", "pad", ["same", "valid"])
+
+
 @pytest.mark.parametrize(
     ("word", "expected"),
     [

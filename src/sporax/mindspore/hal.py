@@ -52,10 +52,7 @@ class DeviceProperties:
 def _checked(where: str, device_target: str | None) -> str:
     if device_target is None:
         return devices.kind_in_use()
-    if device_target not in devices.KINDS:
-        raise SporaxValueError(
-            f"For 'hal.{where}', the argument 'device_target' must be one of {list(devices.KINDS)}, but got {device_target}."
-        )
+    SporaxValueError.raise_unless_in(f"hal.{where}", "the argument 'device_target'", device_target, devices.KINDS)
     return device_target
 
 

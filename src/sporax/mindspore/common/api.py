@@ -250,7 +250,6 @@ class JitConfig:
             "infer_boost": infer_boost,
         }
         for name, value in settings.items():
-            if value not in _CHOICES[name]:
-                raise SporaxValueError(f"For 'JitConfig', '{name}' must be one of {_CHOICES[name]}, but got {value!r}.")
+            SporaxValueError.raise_unless_in("JitConfig", name, value, _CHOICES[name])
         # Named settings win over further ones of the same name.
         self.jit_config_dict = {**kwargs, **settings}

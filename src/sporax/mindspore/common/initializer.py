@@ -429,8 +429,7 @@ class XavierNormal(_ByFan):
 
 class _He(_ByFan):
     def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
-        if mode not in ("fan_in", "fan_out"):
-            raise SporaxValueError.must(type(self).__name__, "mode", "be 'fan_in' or 'fan_out'", f"'{mode}'")
+        SporaxValueError.raise_unless_in(type(self).__name__, "mode", mode, ("fan_in", "fan_out"))
         self.negative_slope = negative_slope
         self.mode = mode
         self.nonlinearity = nonlinearity
@@ -470,8 +469,7 @@ class VarianceScaling(_ByFan):
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
         SporaxValueError.raise_if(scale <= 0, "VarianceScaling", "scale", "be positive", scale)
-        if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise SporaxValueError.must("VarianceScaling", "mode", "be 'fan_in', 'fan_out' or 'fan_avg'", f"'{mode}'")
+        SporaxValueError.raise_unless_in("VarianceScaling", "mode", mode, ("fan_in", "fan_out", "fan_avg"))
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
             raise SporaxValueError(
                 "For 'VarianceScaling', 'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', "

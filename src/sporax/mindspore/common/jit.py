@@ -284,8 +284,7 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
     Raises:
         SporaxValueError: a policy other than None and ``"front"``.
     """
-    if policy not in (None, "front"):
-        raise SporaxValueError(f"For 'lazy_inline', 'policy' must be None or 'front', but got {policy!r}.")
+    SporaxValueError.raise_unless_in("lazy_inline", "policy", policy, (None, "front"))
     if fn is None:
         return functools.partial(lazy_inline, attrs=attrs, policy=policy)
 

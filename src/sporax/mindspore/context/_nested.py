@@ -231,10 +231,7 @@ def _rule(function: str, collective: str, setting: Any) -> FusionRule:
             stacklevel=7,
         )
     mode, value = setting["mode"], setting["config"]
-    if mode not in _MODES[collective]:
-        raise SporaxKeyError(
-            f"For '{function}', the mode of '{name}' must be one of {_MODES[collective]}, but got {mode!r}."
-        )
+    SporaxKeyError.raise_unless_in(function, f"the mode of '{name}'", mode, _MODES[collective])
     if mode == "auto":
         # "auto" takes its size from the system; what 'config' says has no meaning then.
         return FusionRule(configured=True)

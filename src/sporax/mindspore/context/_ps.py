@@ -84,9 +84,8 @@ def _unsigned(limit: int | None = None) -> Any:
 def _member(*allowed: str) -> Any:
     def check(function: str, key: str, value: Any) -> str:
         kind(str)(function, key, value)
-        if value not in allowed:
-            # Unknown roles and modes are a RuntimeError in MindSpore.
-            raise SporaxRuntimeError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got '{value}'.")
+        # Unknown roles and modes are a RuntimeError in MindSpore.
+        SporaxRuntimeError.raise_unless_in(function, key, value, allowed)
         return str(value)
 
     return check

@@ -137,8 +137,7 @@ def exactly_float(layer: str, name: str, value: Any, low: float, high: float, en
 
 def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
     """`value`, one of `allowed`, else SporaxValueError."""
-    if value not in allowed:
-        raise SporaxValueError(f"For '{layer}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+    SporaxValueError.raise_unless_in(layer, name, value, allowed)
     return value
 
 

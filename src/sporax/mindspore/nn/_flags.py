@@ -133,8 +133,7 @@ class CellFlags:
         Raises:
             SporaxValueError: not ``"less_bn"``.
         """
-        if boost_type not in ("less_bn",):
-            raise SporaxValueError(f"For 'set_boost', 'boost_type' must be 'less_bn', but got {boost_type!r}.")
+        SporaxValueError.raise_unless_in("set_boost", "boost_type", boost_type, ("less_bn",))
         warnings.warn("For 'Cell.set_boost', 'less_bn' has no counterpart in XLA and changes nothing.", stacklevel=2)
         return self.add_flags_recursive(less_bn=True)
 

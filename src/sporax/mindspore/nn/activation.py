@@ -30,8 +30,7 @@ def _layer(
     def construct(self: Cell, x: Tensor) -> Tensor:
         # Without a strategy the plain function runs.
         own = self.__dict__.get(attribute)
-        result: Tensor = own(x) if own is not None and argument.configured(own) else function(x)
-        return result
+        return own(x) if own is not None and argument.configured(own) else function(x)
 
     construct.__doc__ = "`x` of any shape."
     body = {

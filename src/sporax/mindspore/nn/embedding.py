@@ -49,6 +49,7 @@ class EmbeddingLookup(Cell):
         SporaxTypeError, SporaxValueError: settings that do not fit together.
     """
 
+    _shown = "vocab_size embedding_size target"
     BATCH_SLICE = "batch_slice"
     FIELD_SLICE = "field_slice"
     TABLE_ROW_SLICE = "table_row_slice"
@@ -167,10 +168,6 @@ class EmbeddingLookup(Cell):
         ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
         # Clipped: rows outside are never used.
         self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
-
-    def extend_repr(self) -> str:
-        """Sizes and place."""
-        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, target={self.target}"
 
 
 def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:

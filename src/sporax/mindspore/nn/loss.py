@@ -47,8 +47,7 @@ class LossBase(Cell):
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
-        if reduction not in _REDUCTIONS:
-            raise SporaxValueError.must(type(self).__name__, "the 'reduction'", f"be in {list(_REDUCTIONS)}", reduction)
+        SporaxValueError.raise_unless_in(type(self).__name__, "the 'reduction'", reduction, _REDUCTIONS)
         self.reduction = reduction
         self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.
@@ -64,8 +63,7 @@ class LossBase(Cell):
         if self.reduction == "none":
             return weighted
         reduce = self.reduce_mean if self.reduction == "mean" else self.reduce_sum
-        reduced: Tensor = reduce(weighted, self.get_axis(weighted))
-        return reduced
+        return reduce(weighted, self.get_axis(weighted))
 
 
 def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
@@ -106,8 +104,7 @@ class L1LossExt(LossBase):
 
     def construct(self, input: Tensor, target: Tensor) -> Tensor:
         """`input` and `target` of shapes that broadcast."""
-        loss: Tensor = MINT["nn.functional.l1_loss"](input, target, self.reduction)
-        return loss
+        return MINT["nn.functional.l1_loss"](input, target, self.reduction)
 
 
 class MAELoss(L1Loss):
@@ -192,8 +189,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         dense = argument.configured(self.one_hot, self.softmax_cross_entropy)
         # One operator, which computes log-softmax without the probabilities.
         if self.reduction == "mean" and (argument.configured(self.sparse_softmax_cross_entropy) or not dense):
-            mean: Tensor = self.sparse_softmax_cross_entropy(logits, labels)
-            return mean
+            return self.sparse_softmax_cross_entropy(logits, labels)
         if not dense:
             return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
         on, off = (Tensor(value, logits.dtype) for value in (1.0, 0.0))

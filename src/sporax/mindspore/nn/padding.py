@@ -40,6 +40,7 @@ class Pad(Cell):
 class _Around(Cell):
     """Padding of the last `spatial` dimensions, given as one int or as (left, right, top, bottom, …)."""
 
+    _shown = "padding"
     spatial = 1
     mode = "constant"
 
@@ -71,10 +72,6 @@ class _Around(Cell):
                 f"but got shape {x.shape}."
             )
         return ops.pad(x, self.padding, self.mode, self.value if self.mode == "constant" else None)
-
-    def extend_repr(self) -> str:
-        """Padding."""
-        return f"padding={self.padding}"
 
 
 class _Constant(_Around):

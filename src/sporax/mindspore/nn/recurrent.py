@@ -108,6 +108,7 @@ def recur(
 class _Recurrent(Cell):
     """Stack of recurrent layers; see `LSTM`."""
 
+    _shown = "input_size hidden_size num_layers bidirectional"
     mode = "tanh"
 
     def __init__(
@@ -217,13 +218,6 @@ class _Recurrent(Cell):
             SporaxValueError.raise_if(state.shape != shape, name, "hx", f"have shape {shape}", state.shape)
         return states
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"input_size={self.input_size}, hidden_size={self.hidden_size}, num_layers={self.num_layers}, "
-            f"bidirectional={self.bidirectional}"
-        )
-
 
 class LSTM(_Recurrent):
     """Stacked long short-term memory (Hochreiter & Schmidhuber 1997).
@@ -300,6 +294,7 @@ class RNNCellBase(Cell):
 class _RecurrentCell(RNNCellBase):
     """One step of one layer; see `LSTMCell`."""
 
+    _shown = "input_size hidden_size"
     mode = "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:
@@ -322,10 +317,6 @@ class _RecurrentCell(RNNCellBase):
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         after = recurrent_step(x, states, *weights, self.mode)
         return after if count == 2 else after[0]
-
-    def extend_repr(self) -> str:
-        """Sizes."""
-        return f"input_size={self.input_size}, hidden_size={self.hidden_size}"
 
 
 class LSTMCell(_RecurrentCell):

@@ -225,8 +225,7 @@ def _write(path: Path, kind: str, entries: list[CheckpointEntry]) -> None:
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'save_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    SporaxValueError.raise_unless_in("save_checkpoint", "format", format, FORMATS)
     check_type("save_checkpoint", "ckpt_file_name", name, "a string", str)
     # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
@@ -411,8 +410,7 @@ def load_checkpoint_async(
 
 
 def _source(name: Any, format: Any) -> tuple[Any, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'load_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    SporaxValueError.raise_unless_in("load_checkpoint", "format", format, FORMATS)
     if isinstance(name, BytesIO):
         if format == "ckpt":
             raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")

@@ -249,8 +249,7 @@ class ReduceLROnPlateau:
         check_optimizer(name, optimizer)
         SporaxValueError.raise_if(factor >= 1.0, name, "factor", "be < 1", factor)
         SporaxValueError.raise_if(mode not in ("min", "max"), name, "mode", "be 'min' or 'max'", mode, show=repr)
-        if threshold_mode not in ("rel", "abs"):
-            raise SporaxValueError.must(name, "threshold_mode", "be 'rel' or 'abs'", repr(threshold_mode))
+        SporaxValueError.raise_unless_in(name, "threshold_mode", threshold_mode, ("rel", "abs"))
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

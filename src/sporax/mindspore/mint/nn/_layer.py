@@ -140,6 +140,8 @@ class PReLU(Cell):
         dtype: its element type; float32 by default.
     """
 
+    _shown = "num_parameters"
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
         super().__init__()
         self.num_parameters = argument.positive_int("PReLU", "num_parameters", num_parameters)
@@ -149,10 +151,6 @@ class PReLU(Cell):
     def construct(self, input: Tensor) -> Tensor:
         """`input` of any shape; (n, num_parameters, …) when there are several."""
         return F.prelu(input, *argument.cast_like(self, input, self.weight))
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_parameters={self.num_parameters}"
 
 
 L1Loss = layer("L1Loss", F.l1_loss, "Mean (or sum) of absolute differences.", PairLayer, reduction="mean")

@@ -92,6 +92,7 @@ class Dropout(Cell):
         SporaxTypeError, SporaxValueError: no such probability or switch.
     """
 
+    _shown = "p inplace"
     _drop = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -102,10 +103,6 @@ class Dropout(Cell):
     def construct(self, input: Tensor) -> Tensor:
         """`input` of any shape."""
         return self._drop(input, self.p, self.training, self.inplace)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout2d(Dropout):
@@ -147,6 +144,8 @@ class _ConstantPadding(_Padding):
         value: what they hold.
     """
 
+    _shown = "padding value"
+
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
         check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
@@ -155,10 +154,6 @@ class _ConstantPadding(_Padding):
     def construct(self, input: Tensor) -> Tensor:
         """`input` with as many trailing dimensions as the layer pads."""
         return F.pad(input, self.padding, mode=self.mode, value=self.value)
-
-    def extend_repr(self) -> str:
-        """Cells."""
-        return f"padding={self.padding}, value={self.value}"
 
 
 def _layer(name: str, base: type[_Padding], dims: int, what: str, mode: str = "constant") -> Any:

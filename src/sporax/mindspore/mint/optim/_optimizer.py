@@ -243,8 +243,7 @@ class Optimizer(StepOptimizer):
     @property
     def learning_rate(self) -> Parameter:
         """The learning rate of the first group."""
-        rate: Parameter = self.param_groups[0]["lr"]
-        return rate
+        return self.param_groups[0]["lr"]
 
     def get_lr(self) -> Any:
         """The learning rate; a tuple with one per Parameter when there are several groups."""

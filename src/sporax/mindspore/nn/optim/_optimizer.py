@@ -189,8 +189,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def target(self, value: str) -> None:
         name = type(self).__name__
         check_type(name, "target", value, "a string", str)
-        if value not in ("CPU", "Ascend", "GPU"):
-            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
+        SporaxValueError.raise_unless_in(name, "target", value, ("CPU", "Ascend", "GPU"))
         if value != "CPU" and value != self.target:
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self.target}', but got '{value}'.")
         self._target = value
@@ -543,8 +542,7 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 def _rate_at(rate: Any, step: jax.Array) -> jax.Array:
     """The learning rate at a step (0 for the first)."""
-    result: jax.Array = (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
-    return result
+    return (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
 
 
 def _decay_at(decay: Any, step: jax.Array) -> Any:

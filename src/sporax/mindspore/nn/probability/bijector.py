@@ -122,8 +122,7 @@ class Bijector(Cell):
         return value
 
     def _run_formula(self, function: str, value: Any, args: tuple[Any, ...]) -> Tensor:
-        result: Tensor = getattr(self, f"_{function}")(self._checked(value), *args)
-        return result
+        return getattr(self, f"_{function}")(self._checked(value), *args)
 
     def forward(self, value: Any, *args: Any) -> Tensor:
         """The function."""
@@ -155,8 +154,7 @@ class Bijector(Cell):
             SporaxValueError: there is none of that name.
         """
         SporaxValueError.raise_if(name not in _FUNCTIONS, self.name, "name", f"be one of {_FUNCTIONS}", name, show=repr)
-        result: Tensor = getattr(self, name)(*args, **kwargs)
-        return result
+        return getattr(self, name)(*args, **kwargs)
 
 
 class PowerTransform(Bijector):

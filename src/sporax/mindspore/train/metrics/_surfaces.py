@@ -104,8 +104,7 @@ class _SurfaceMetric(Metric):
             field = ndimage.distance_transform_edt(~end)
         else:
             field = ndimage.distance_transform_cdt(~end, metric=self.distance_metric)
-        distances: Array = np.asarray(field)[start]
-        return distances
+        return np.asarray(field)[start]
 
     def _both_ways(self) -> tuple[Array, Array]:
         self._check_seen(self._edges is not None)
@@ -119,8 +118,7 @@ def _edge(region: Array) -> Array:
     from scipy import ndimage
 
     # Erosion removes the points on the edge.
-    edge: Array = ndimage.binary_erosion(region) ^ region
-    return edge
+    return ndimage.binary_erosion(region) ^ region
 
 
 class HausdorffDistance(_SurfaceMetric):

@@ -197,8 +197,7 @@ class DenseLocalReparam(_Dense):
         mean = ops.matmul(inputs, self.weight_posterior("mean").T)
         variance = ops.matmul(ops.square(inputs), ops.square(self.weight_posterior("sd")).T)
         # The variance of a sum of independent products.
-        result: Tensor = self.normal("sample", mean=mean, sd=ops.sqrt(variance))
-        return result
+        return self.normal("sample", mean=mean, sd=ops.sqrt(variance))
 
 
 class ConvReparam(_Variational):

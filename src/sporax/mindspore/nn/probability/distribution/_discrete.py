@@ -18,8 +18,7 @@ from sporax.mindspore.nn.probability.distribution._distribution import Distribut
 
 
 def _zero_below(value: Tensor, result: Tensor) -> Tensor:
-    chosen: Tensor = ops.where(value < 0, ops.zeros_like(result), result)
-    return chosen
+    return ops.where(value < 0, ops.zeros_like(result), result)
 
 
 class _OfProbability(Distribution):
@@ -187,8 +186,7 @@ def _category(table: Tensor, place: Tensor) -> Tensor:
     shape = np.broadcast_shapes(table.shape[:-1], place.shape)
     rows = ops.broadcast_to(table, (*shape, table.shape[-1]))
     positions = ops.broadcast_to(place, shape)
-    picked: Tensor = ops.gather_elements(rows, -1, ops.expand_dims(positions, -1)).squeeze(-1)
-    return picked
+    return ops.gather_elements(rows, -1, ops.expand_dims(positions, -1)).squeeze(-1)
 
 
 class Poisson(Distribution):

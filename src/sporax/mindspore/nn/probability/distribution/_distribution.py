@@ -110,8 +110,7 @@ class Distribution(Cell):
         check_type(type(self).__name__, "name", name, "a string", str)
         _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
-        if dtype not in allowed:
-            raise SporaxTypeError(f"For '{name}', 'dtype' must be one of {list(allowed)}, but got {dtype!r}.")
+        SporaxTypeError.raise_unless_in(name, "dtype", dtype, allowed)
         self._name, self._seed, self._dtype = name, seed or 0, dtype
         # Seed 0 is MindSpore's word for no seed.
         self._stream = Generator(seed) if seed else seeds.operators
@@ -176,8 +175,7 @@ class Distribution(Cell):
         return parameter
 
     def _default(self, name: str) -> Tensor | None:
-        default: Tensor | None = getattr(self, f"_default_{name}")
-        return default
+        return getattr(self, f"_default_{name}")
 
     def _check_param_type(self, *args: Any) -> Any:
         """The parameters: those given, else those kept, all in one dtype and shape.
@@ -243,8 +241,7 @@ class Distribution(Cell):
         # Values of discrete distributions are computed as floats.
         kind = self.dtype if self.dtype in dtypes.float_type else self.parameter_type
         value = ops.cast(self._check_value(value, "value"), kind)
-        result: Tensor = formula(value, *self._resolved(args, kwargs))
-        return result
+        return formula(value, *self._resolved(args, kwargs))
 
     def log_prob(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Logarithm of the density, or of the probability of discrete values. Parameters may be given."""
@@ -272,8 +269,7 @@ class Distribution(Cell):
 
     def _of_parameters(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         formula = self._formula(function)
-        result: Tensor = formula(*self._resolved(args, kwargs))
-        return result
+        return formula(*self._resolved(args, kwargs))
 
     def mean(self, *args: Any, **kwargs: Any) -> Tensor:
         """The mean. Parameters may be given."""
@@ -307,15 +303,13 @@ class Distribution(Cell):
         """
         divergence = self._formula("divergence")
         own, other = self._pair(dist, args, kwargs)
-        result: Tensor = divergence(own, other)
-        return result
+        return divergence(own, other)
 
     def cross_entropy(self, dist: str, *args: Any, **kwargs: Any) -> Tensor:
         """Entropy of this distribution plus `kl_loss`, with its arguments."""
         entropy, divergence = self._formula("entropy"), self._formula("divergence")
         own, other = self._pair(dist, args, kwargs)
-        result: Tensor = entropy(*own) + divergence(own, other)
-        return result
+        return entropy(*own) + divergence(own, other)
 
     def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Parameters of this distribution, and of the other one."""
@@ -349,8 +343,7 @@ class Distribution(Cell):
 
     def _noise(self, kind: str, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
         """Numbers of this distribution's stream; see `noise`."""
-        drawn: Tensor = noise(wrap(self._stream.next_key()), parameters, kind, shape)
-        return drawn
+        return noise(wrap(self._stream.next_key()), parameters, kind, shape)
 
     def get_dist_args(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
         """The parameters: those given, else those kept."""

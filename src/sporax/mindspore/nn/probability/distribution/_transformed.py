@@ -128,8 +128,7 @@ class Gumbel(TransformedDistribution):
         return self.loc, self.scale
 
     def _wide(self, value: Tensor) -> Tensor:
-        result: Tensor = ops.broadcast_to(value, self._function.batch_shape or ())
-        return result
+        return ops.broadcast_to(value, self._function.batch_shape or ())
 
     def _mean(self) -> Tensor:
         return self.loc + self.scale * np.euler_gamma
