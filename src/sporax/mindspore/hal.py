@@ -52,7 +52,10 @@ class DeviceProperties:
 def _checked(where: str, device_target: str | None) -> str:
     if device_target is None:
         return devices.kind_in_use()
-    SporaxValueError.raise_unless_in(f"hal.{where}", "the argument 'device_target'", device_target, devices.KINDS)
+    if device_target not in devices.KINDS:
+        raise SporaxValueError(
+            f"For 'hal.{where}', the argument 'device_target' must be one of {list(devices.KINDS)}, but got {device_target}."
+        )
     return device_target
 
 

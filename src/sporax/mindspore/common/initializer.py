@@ -429,7 +429,8 @@ class XavierNormal(_ByFan):
 
 class _He(_ByFan):
     def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
-        SporaxValueError.raise_unless_in(type(self).__name__, "mode", mode, ("fan_in", "fan_out"))
+        if mode not in ("fan_in", "fan_out"):
+            raise SporaxValueError.must(type(self).__name__, "mode", "be 'fan_in' or 'fan_out'", f"'{mode}'")
         self.negative_slope = negative_slope
         self.mode = mode
         self.nonlinearity = nonlinearity

@@ -322,4 +322,7 @@ def check_sharding_mode(where: str) -> None:
         SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode, or in PYNATIVE_MODE.
     """
     mode = get_auto_parallel_context("parallel_mode")
-    SporaxRuntimeError.raise_unless_in(where, "the parallel mode", mode, ("semi_auto_parallel", "auto_parallel"))
+    if mode not in ("semi_auto_parallel", "auto_parallel"):
+        raise SporaxRuntimeError(
+            f"For '{where}', the parallel mode must be 'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
+        )

@@ -113,7 +113,7 @@ def _guessed(dim: int | None, ndim: int) -> int:
 @operator(function="", mint="nn.functional.softmax")
 def _mint_softmax(input: Array, dim: int | None = None, dtype: DType | None = None) -> Array:
     """Exponentials divided by their sum along `dim`; None: dim 0 of 0, 1 or 3 dimensions, else 1."""
-    return softmax.kernel(input, _guessed(dim, input.ndim), dtype)
+    return softmax.kernel(input, _guessed(dim, input.ndim), dtype=dtype)
 
 
 @operator("LogSoftmax", function="log_softmax", dims=Along("axis", -1))
