@@ -10,63 +10,35 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
-from sporax.mindspore.mint.nn._layer import REQUIRED, layer
+from sporax.mindspore.mint.nn._layer import layer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.padding import _Around
 
-Flatten = layer("Flatten", F.flatten, "Dimensions `start_dim` to `end_dim` made into one.", start_dim=1, end_dim=-1)
-PixelShuffle = layer(
-    "PixelShuffle", F.pixel_shuffle, "Channels laid out as finer pixels (Shi et al. 2016).", upscale_factor=REQUIRED
-)
-Unfold = layer(
-    "Unfold",
-    F.unfold,
-    "Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places).",
-    kernel_size=REQUIRED,
-    dilation=1,
-    padding=0,
-    stride=1,
-)
-Fold = layer(
-    "Fold",
-    F.fold,
-    "Patches added up to images of `output_size`: the transpose of `Unfold`.",
-    output_size=REQUIRED,
-    kernel_size=REQUIRED,
-    dilation=1,
-    padding=0,
-    stride=1,
-)
+Flatten = layer("Flatten", F.flatten, "Dimensions `start_dim` to `end_dim` made into one.", start_dim=1)
+PixelShuffle = layer("PixelShuffle", F.pixel_shuffle, "Channels laid out as finer pixels (Shi et al. 2016).")
+Unfold = layer("Unfold", F.unfold, "Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places).")
+Fold = layer("Fold", F.fold, "Patches added up to images of `output_size`: the transpose of `Unfold`.")
 Upsample = layer(
     "Upsample",
     F.interpolate,
     "Tensors (n, c, …) resized in their spatial dims; settings as `nn.functional.interpolate`.",
-    size=None,
-    scale_factor=None,
-    mode="nearest",
-    align_corners=None,
-    recompute_scale_factor=None,
 )
 
 
-def _nearest(input: Tensor, size: Any, scale_factor: Any) -> Tensor:
+def _nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     return F.interpolate(input, size, scale_factor, "nearest")
 
 
-def _bilinear(input: Tensor, size: Any, scale_factor: Any) -> Tensor:
+def _bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     return F.interpolate(input, size, scale_factor, "bilinear", True)
 
 
-UpsamplingNearest2d = layer(
-    "UpsamplingNearest2d", _nearest, "Images resized by taking the nearest pixel.", size=None, scale_factor=None
-)
+UpsamplingNearest2d = layer("UpsamplingNearest2d", _nearest, "Images resized by taking the nearest pixel.")
 UpsamplingBilinear2d = layer(
     "UpsamplingBilinear2d",
     _bilinear,
     "Images resized by bilinear interpolation; the centres of the corner pixels coincide.",
-    size=None,
-    scale_factor=None,
 )
 
 
