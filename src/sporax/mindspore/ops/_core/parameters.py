@@ -330,7 +330,7 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         return target(self, *args, **kwargs)
 
-    method.__name__, method.__doc__ = name, function.__doc__
+    method.__name__, method.__doc__ = name, target.__doc__
     # The first parameter becomes `self`.
     signature = inspect.signature(target)
     _, *others = signature.parameters.values()
@@ -347,17 +347,20 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
         return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     call.__name__ = getattr(function, "__name__", "call")
-    call.__doc__ = function.__doc__
-    signature = inspect.signature(function)
     new = {old: name for name, old in names.items()}
+    call.__doc__ = _with_names(function.__doc__, new)
+    signature = inspect.signature(function)
     parameters = [
         parameter.replace(name=new.get(parameter.name, parameter.name)) for parameter in signature.parameters.values()
     ]
     return with_signature(call, signature.replace(parameters=parameters))
 
 
-_NAME = re.compile(r"(`|^ +)(\w+)(`|: )", re.MULTILINE)
-"""Names of parameters in docstrings."""
+def _with_names(doc: str | None, new: Mapping[str, str]) -> str:
+    """A docstring in which parameters have new names, by their old ones."""
+    return re.sub(
+        r"(?m)(`|^ +)(\w+)(`|: )", lambda found: f"{found[1]}{new.get(found[2], found[2])}{found[3]}", doc or ""
+    )
 
 
 class Restated:
@@ -376,9 +379,7 @@ class Restated:
         self.__name__, self.__module__, self.__globals__ = name, kernel.__module__, kernel.__globals__
         self._target, self._parameters, self._defaults = target, parameters, defaults
         new = {old: new for new, _, old in (part.partition("=") for part in parameters.split()) if old}
-        self.__doc__ = _NAME.sub(
-            lambda found: f"{found[1]}{new.get(found[2], found[2])}{found[3]}", kernel.__doc__ or ""
-        )
+        self.__doc__ = _with_names(kernel.__doc__, new)
 
     @cached_property
     def _old_names(self) -> dict[str, str]:

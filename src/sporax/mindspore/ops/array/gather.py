@@ -451,7 +451,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
 # ------------------------------------------------------------------------------------------------------- picking, counting
 
 
-@operator("Gather(batch_dims)", function="gather", form=TableLookup, dims=TABLE_FIRST)
+@operator("Gather(batch_dims)", function="gather", method="gather", form=TableLookup, dims=TABLE_FIRST)
 def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
 

@@ -202,4 +202,5 @@ for _name, _method in (("view", _view), ("reshape", _view), ("transpose", _trans
 permute = other_form(transpose, None, "input axis=dims", function="permute", mint="permute(dims=axis)")
 other_form(swapaxes, mint="transpose", parameters="input dim0=axis0 dim1=axis1")
 # All dimensions by default.
+other_form(flatten, method="flatten", start_dim=0)
 other_form(flatten, mint="flatten; nn.functional.flatten", parameters="input start_dim end_dim", start_dim=0)
