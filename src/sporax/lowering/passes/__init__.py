@@ -40,19 +40,5 @@ __all__ = [
     "with_reuse",
 ]
 
-_HOMES = {
-    "DIFFERENT": "sporax.lowering.passes.varying",
-    "EQUAL": "sporax.lowering.passes.varying",
-    "GRADIENT": "sporax.lowering.passes.varying",
-    "NUMBER": "sporax.lowering.passes.varying",
-    "Checksums": "sporax.lowering.passes.checksums",
-    "labels_of_results": "sporax.lowering.passes.varying",
-    "rewritten": "sporax.lowering.passes.pass_order",
-    "rewritten_with_stacks": "sporax.lowering.passes.pass_order",
-    "row_update": "sporax.lowering.passes.host.row_updates",
-    "seen_into": "sporax.lowering.passes.pass_order",
-    "with_reuse": "sporax.lowering.passes.reused_collectives",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

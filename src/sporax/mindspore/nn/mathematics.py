@@ -300,8 +300,7 @@ class Range(Cell):
 
     def __init__(self, start: float, limit: float | None = None, delta: float = 1) -> None:
         super().__init__()
-        if delta == 0:
-            raise SporaxValueError("For 'Range', 'delta' must not be 0, but got 0.")
+        SporaxValueError.raise_if(delta == 0, "Range", "delta", "not be 0", "0")
         numbers = np.arange(0, start, delta) if limit is None else np.arange(start, limit, delta)
         # MindSpore has no float64 here.
         self.numbers = Tensor(numbers, dtypes.float32 if numbers.dtype == np.float64 else dtypes.int32)

@@ -19,7 +19,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator, other_form
 from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
@@ -72,12 +72,6 @@ def _sub_ext(input: Operand, other: Operand, alpha: int | float = 1) -> Array:
     return jnp.logical_xor(left, right) if left.dtype == np.bool_ else jnp.subtract(left, right)
 
 
-@operator("MatMulExt()", function="", classes=GENERATED, dims=Product())
-def _matmul_ext(input: Array, other: Array) -> Array:
-    """Matrix product of tensors with any number of leading dimensions (broadcast), or of vectors."""
-    return products.matmul.kernel(input, other)
-
-
 @operator("BatchMatMulExt()", function="", classes=GENERATED, dims=Product())
 def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     """Products of the matrices in two three-dimensional tensors."""
@@ -85,25 +79,18 @@ def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     return products._batch_matmul.kernel(input, mat2)
 
 
-@operator("EluExt(alpha)", function="", classes=GENERATED)
-def _elu_ext(input: Array, alpha: float = 1.0) -> Array:
-    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    return activation.elu.kernel(input, alpha)
-
-
-@operator("Swiglu()", function="", classes=GENERATED)
-def _swiglu(input: Array, dim: int = -1) -> Array:
-    """The swish of the first half along `dim` times the second (Shazeer 2020)."""
-    return activation.swiglu.kernel(input, dim)
+other_form(reduction.sum, "SumExt()", "input dim keepdim dtype", classes=GENERATED)
+other_form(reduction.mean, "MeanExt()", "input=x dim=axis keepdim=keep_dims dtype", classes=GENERATED)
+other_form(reduction.prod, "ProdExt()", "input dim=axis keepdim=keep_dims dtype", classes=GENERATED)
+other_form(products.matmul, "MatMulExt()", classes=GENERATED, dims=Product())
+other_form(activation.elu, "EluExt(alpha)", "input=input_x alpha", classes=GENERATED)
+other_form(activation.swiglu, "Swiglu()", classes=GENERATED)
+other_form(join_split.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
+other_form(rearrangement.diagonal, "Diagonal(offset, dim1, dim2)", classes=GENERATED)
+other_form(sorting._mint_topk, "TopkExt()", classes=GENERATED, dims=Along("dim", -1))
 
 
 # --------------------------------------------------------------------------------------------------- parts and extremes
-
-
-@operator("StackExt(dim)", function="", classes=GENERATED)
-def _stack_ext(tensors: tuple[Array, ...], dim: int = 0) -> Array:
-    """Tensors of one shape joined along a new dimension."""
-    return join_split.stack.kernel(tensors, dim)
 
 
 @operator("SplitWithSize()", function="", classes=GENERATED, dims=Along("dim", 0))
@@ -120,18 +107,6 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
             f"For 'SplitWithSize', the sum of 'split_size' must be {size}, the size of dim {where}, but got {split_size}."
         )
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
-
-
-@operator("Diagonal(offset, dim1, dim2)", function="", classes=GENERATED)
-def _diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    """The diagonals in the plane of two dims, along a last dimension of their own."""
-    return rearrangement.diagonal.kernel(input, offset, dim1, dim2)
-
-
-@operator("TopkExt()", function="", classes=GENERATED, dims=Along("dim", -1))
-def _topk_ext(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
-    """The `k` largest (or smallest) elements along `dim` in order, and their positions (int64)."""
-    return sorting._mint_topk.kernel(input, k, dim, largest, sorted)
 
 
 @operator("MaxDim()", function="", classes=GENERATED)
@@ -156,8 +131,7 @@ def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: Literal["
 def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array:
     """Elements `start` to `end` along `dim`, as Python counts them, each `step`-th one."""
     where = check.axis("SliceExt", dim, input.ndim, "dim")
-    if step < 1:
-        raise SporaxValueError.must("SliceExt", "step", "be positive", step)
+    SporaxValueError.raise_if(step < 1, "SliceExt", "step", "be positive", step)
     return input[(*(slice(None),) * where, slice(start, end, step))]
 
 

@@ -47,11 +47,11 @@ IndexSelect=index_select IsNegInf=isneginf KLDiv=nn.functional.kl_div Kthvalue=k
 L1LossExt=nn.functional.l1_loss LayerNormExt=nn.functional.layer_norm LeakyReLUExt=nn.functional.leaky_relu
 LinalgQr=qr LinSpaceExt=linspace Log10=log10 Log2=log2 LogAddExp2=logaddexp2 LogAddExp=logaddexp
 LogSigmoid=nn.functional.logsigmoid LogSoftmaxExt=nn.functional.log_softmax LogSumExp=logsumexp
-MatrixInverseExt=inverse Max=amax MeanExt=mean MedianDim=median MedianExt=median Min=amin MishExt=nn.functional.mish Mm=mm
+MatrixInverseExt=inverse Max=amax MedianDim=median MedianExt=median Min=amin MishExt=nn.functional.mish Mm=mm
 MSELossExt=nn.functional.mse_loss Mv=mv Nansum=nansum Narrow=narrow NarrowView=narrow NonZeroExt=nonzero Norm=norm
-Outer=outer PixelShuffle=nn.functional.pixel_shuffle ProdExt=prod RealView=real ScatterAddExt=scatter_add
+Outer=outer PixelShuffle=nn.functional.pixel_shuffle RealView=real ScatterAddExt=scatter_add
 SeLUExt=nn.functional.selu SoftplusExt=nn.functional.softplus SortExt=sort SplitTensor=split Std=std StdMean=std_mean
-SubScalar=sub SumExt=sum Take=take TExt=t Threshold=nn.functional.threshold TraceExt=trace TransposeExtView=transpose
+SubScalar=sub Take=take TExt=t Threshold=nn.functional.threshold TraceExt=trace TransposeExtView=transpose
 TriangularSolve=triangular_solve TrilExt=tril UnstackExtView=unbind Var=var VarMean=var_mean Vdot=vdot
 """
 """Functions of `mint`, by their dotted names."""

@@ -225,8 +225,7 @@ def _write(path: Path, kind: str, entries: list[CheckpointEntry]) -> None:
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'save_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    SporaxValueError.raise_unless_in("save_checkpoint", "format", format, FORMATS)
     check_type("save_checkpoint", "ckpt_file_name", name, "a string", str)
     # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
@@ -411,8 +410,7 @@ def load_checkpoint_async(
 
 
 def _source(name: Any, format: Any) -> tuple[Any, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'load_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    SporaxValueError.raise_unless_in("load_checkpoint", "format", format, FORMATS)
     if isinstance(name, BytesIO):
         if format == "ckpt":
             raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")
@@ -482,8 +480,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
-    if not prefixes or "" in prefixes:
-        raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")
+    SporaxValueError.raise_if(not prefixes or "" in prefixes, "load_checkpoint", what, "not be empty", value, show=repr)
     return tuple(prefixes)
 
 
@@ -577,8 +574,7 @@ def _files_to_convert(where: str, root: Path, suffix: str, regex: str | None) ->
                 f"For '{where}', the file must be a .{suffix} file that fits {regex!r}, got '{root}'."
             )
         return [root]
-    if not root.is_dir():
-        raise SporaxValueError(f"For '{where}', 'file_path' must be a file or a directory, but got '{root}'.")
+    SporaxValueError.raise_if(not root.is_dir(), where, "file_path", "be a file or a directory", f"'{root}'")
     ranks = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("rank")]
     if not ranks:
         raise SporaxValueError(f"For '{where}', '{root}' must hold directories called rank…, but there are none.")

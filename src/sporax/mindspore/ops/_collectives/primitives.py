@@ -177,8 +177,7 @@ def check_reduction(name: str, op: str) -> str:
     Raises:
         SporaxRuntimeError: there is no such reduction.
     """
-    if op not in between_ranks.collectives.REDUCTIONS:
-        raise SporaxRuntimeError.must(name, "op", f"be one of {between_ranks.collectives.REDUCTIONS}", f"'{op}'")
+    SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
     return op
 
 

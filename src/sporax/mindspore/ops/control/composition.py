@@ -198,8 +198,7 @@ class Partial(Primitive):
         Raises:
             SporaxTypeError: `func` is not callable.
         """
-        if not callable(func):
-            raise SporaxTypeError(f"For 'Partial', 'func' must be callable, but got {type(func).__name__}.")
+        SporaxTypeError.raise_if(not callable(func), "Partial", "func", "be callable", type(func).__name__)
         return functools.partial(func, *args, **kwargs)
 
 
@@ -250,8 +249,7 @@ def constexpr(
     """
     if fn is None:
         return constexpr
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'constexpr', 'fn' must be callable, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), "constexpr", "fn", "be callable", type(fn).__name__)
     return fn
 
 
@@ -305,8 +303,7 @@ def derivative(fn: Callable[..., Any], primals: Any, order: int) -> tuple[Any, A
         order: of the derivative, at least 1.
     """
     check_type("derivative", "order", order, "an int", int, takes_bool=False)
-    if order < 1:
-        raise SporaxValueError(f"For 'derivative', 'order' must be >= 1, but got {order}.")
+    SporaxValueError.raise_if(order < 1, "derivative", "order", "be >= 1", order)
     points = _as_tuple("derivative", "primals", primals)
     speeds = tuple(FUNCTIONS["ones_like"](point).expand_dims(0) for point in points)
     values = _along(fn, points, speeds, order)

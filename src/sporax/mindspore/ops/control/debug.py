@@ -170,16 +170,14 @@ class InsertGradientOf(Primitive):
     """
 
     def __init__(self, f: Callable[[Tensor], Tensor]) -> None:
-        if not callable(f):
-            raise SporaxTypeError(f"For 'InsertGradientOf', 'f' must be a function, but got {type(f).__name__}.")
+        SporaxTypeError.raise_if(not callable(f), "InsertGradientOf", "f", "be a function", type(f).__name__)
         super().__init__()
         self.f = f
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x`."""
         # A tuple, as hooks of several inputs give.
-        output: Tensor = watched(x, lambda gradients: (self.f(gradients[0]),))
-        return output
+        return watched(x, lambda gradients: (self.f(gradients[0]),))
 
 
 class DumpGradient(Primitive):
@@ -220,8 +218,7 @@ class _Summary(Primitive):
         """
         kind = type(self).__name__
         check_type(kind, "name", name, "a string", str)
-        if not name:
-            raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
+        SporaxValueError.raise_if(not name, kind, "name", "not be empty", "''")
         # Numbers and arrays of numpy are refused, as in MindSpore.
         check_type(kind, "value", value, "a Tensor", Tensor)
         self._check_dims(kind, value.array)

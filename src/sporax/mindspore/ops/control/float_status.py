@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, operator
 
@@ -112,8 +112,7 @@ class NPUGetFloatStatus(Primitive):
 
 
 def _write(name: str, status: Any, register: Callable[[], jax.Array]) -> Tensor:
-    if not isinstance(status, Tensor):
-        raise SporaxTypeError(f"For '{name}', the input must be a Tensor, but got {type(status).__name__}.")
+    check_type(name, "the input", status, "a Tensor", Tensor)
     if status.shape != (REGISTER_SIZE,):
         raise SporaxValueError(f"For '{name}', the input's shape must be ({REGISTER_SIZE},), but got {status.shape}.")
     values = register()

@@ -110,8 +110,7 @@ def _check_split(split: object) -> tuple[int | None, int | None]:
     if not split:
         return None, None
     number, parts = (check_count(_WHERE, "split_dst_file", value, minimum=1) for value in split)
-    if number > parts:
-        raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be (n, m) with n <= m, but got {split!r}.")
+    SporaxValueError.raise_if(number > parts, _WHERE, "split_dst_file", "be (n, m) with n <= m", split, show=repr)
     return number, parts
 
 

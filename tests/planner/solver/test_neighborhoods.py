@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neighborhoods import Neighbourhoods, resolve
 from solver_graphs import whole
 from synthetic_graphs import training_step
 
@@ -10,8 +11,7 @@ from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods, resolve
-from sporax.planner.solver.portfolio.roles import first_positions
+from sporax.planner.solver.methods.coordinate_descent import first_positions
 
 SEEDS = st.integers(0, 10**9)
 

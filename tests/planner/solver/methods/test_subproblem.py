@@ -5,7 +5,7 @@ from solver_graphs import random_positions, whole
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.methods.large_neighborhood_search import subproblem
+from sporax.planner.solver.methods.subproblem import subproblem
 
 SEEDS = st.integers(0, 10**9)
 
