@@ -24,9 +24,9 @@ def of_all_ranks(columns: tuple[object, ...]) -> tuple[object, ...]:
     config = snapshot()
     count, strategy = config.num_stage_devices, config.dataset_strategy
     feeds_all = config.in_global_view and strategy != "full_batch" and world.num_feeders() == 1
-    if not feeds_all or count == 1 or (strategy != "data_parallel" and len(strategy) != len(columns)):
+    entries = ((count,),) * len(columns) if isinstance(strategy, str) else strategy
+    if not feeds_all or count == 1 or len(entries) != len(columns):
         return columns
-    entries = ((count,),) * len(columns) if strategy == "data_parallel" else strategy
     slices = [entry.split if isinstance(entry, Layout) else entry for entry in entries]
     if all(parts == 1 for entry in slices for parts in entry):
         return columns
@@ -46,5 +46,7 @@ def _repeated(column: object, slices: tuple[int, ...]) -> object:
     dims = getattr(column, "ndim", 0)
     if dims < len(slices):
         return column
-    rows = np.tile(column.asnumpy() if isinstance(column, Tensor) else column, slices + (1,) * (dims - len(slices)))
+    rows = np.tile(
+        column.asnumpy() if isinstance(column, Tensor) else np.asarray(column), slices + (1,) * (dims - len(slices))
+    )
     return Tensor(rows) if isinstance(column, Tensor) else rows
