@@ -9,6 +9,7 @@ programs, calls written out in their caller's place (`lowering.rewriter`):
     repeat           runs of equal equations become one body in a loop, and their Parameters one stack
     host             what is computed on the host or kept there and in files
     uneven_tables    tables whose rows are split into parts of different sizes
+    rank_sums        numbers that a program combines over ranks by itself
     reused_collectives   equal collectives become calls of one function
     checksums, varying   what a program computes, value by value; what differs from rank to rank
 
