@@ -31,7 +31,6 @@ from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_STEPS
 from sporax.ir.variables import read
 from sporax.lowering import passes
-from sporax.lowering.rewriter import bodies_of
 from sporax.runtime.session import SESSION
 
 _REPLAYS = 20
@@ -91,7 +90,13 @@ def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | No
 
 def num_operators(jaxpr: Any) -> int:
     """Equations of a program, those of loops and functions inside of it included."""
-    return sum(1 + sum(map(num_operators, bodies_of(equation))) for equation in jaxpr.eqns)
+    inside = [value for equation in jaxpr.eqns for param in equation.params.values() for value in _programs(param)]
+    return len(jaxpr.eqns) + sum(map(num_operators, inside))
+
+
+def _programs(param: Any) -> list[Any]:
+    """The programs that a parameter of an equation is, or has: a body, or the branches."""
+    return [value for value in (param if isinstance(param, tuple) else (param,)) if hasattr(value, "eqns")]
 
 
 @dataclass(frozen=True, slots=True)
