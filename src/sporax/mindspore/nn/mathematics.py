@@ -224,6 +224,22 @@ class MatInverse(Cell):
         return ops.inverse(a)
 
 
+class MatrixDiag(Cell):
+    """Matrices with the vectors of the last dimension as diagonals."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """`input_x`: (…, N)."""
+        return ops.diag_embed(input_x)
+
+
+class MatrixDiagPart(Cell):
+    """Main diagonals of matrices."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """`input_x`: (…, M, N)."""
+        return ops.diagonal(input_x, 0, -2, -1)
+
+
 class MatrixSetDiag(Cell):
     """Matrices with other values on their diagonals."""
 

@@ -109,33 +109,16 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
 
 
-@operator("SplitTensor()", function="", classes=GENERATED)
-def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, ...]:
-    """Parts of the size `split_size` along `dim`; the last may be smaller."""
-    return join_split.split.kernel(input, split_size, dim)
-
-
-def _extreme_along(name: str, pick: Any, input: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:
-    """The element that `pick` chooses along `dim`, which also gets the gradient, and its position (int64)."""
-    check.tensor(name, input=input)
-    where = check.axis(name, dim, input.ndim, "dim")
-    if not input.ndim:
-        return input, jnp.zeros((), jnp.int64)
-    place = jnp.expand_dims(pick(jax.lax.stop_gradient(input), where), where).astype(jnp.int64)
-    values = jnp.take_along_axis(input, place, where)
-    return (values, place) if keepdim else (jnp.squeeze(values, where), jnp.squeeze(place, where))
-
-
 @operator("MaxDim()", function="", classes=GENERATED)
 def _max_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The largest elements along `dim`, and their positions (int64)."""
-    return _extreme_along("MaxDim", jnp.argmax, input, dim, keepdim)
+    return reduction.picked_along("MaxDim", jnp.argmax, input, dim, keepdim, "dim")[::-1]
 
 
 @operator("MinDim()", function="", classes=GENERATED)
 def _min_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The smallest elements along `dim`, and their positions (int64)."""
-    return _extreme_along("MinDim", jnp.argmin, input, dim, keepdim)
+    return reduction.picked_along("MinDim", jnp.argmin, input, dim, keepdim, "dim")[::-1]
 
 
 @operator("Scatter()", function="", classes=GENERATED)
@@ -184,6 +167,25 @@ def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, u
         unit_diagonal=unit_diagonal,
     )
     return result.reshape(b.shape)
+
+
+@operator("DropoutExt()", function="", classes=GENERATED)
+def _dropout_ext(input: Array, p: float, seed: Array, offset: Array) -> tuple[Array, Array]:
+    """`ops.dropout` whose mask is a function of two numbers; and the mask, a bool for each element, as no kernel packs them."""
+    key = jax.random.fold_in(jax.random.key(seed.reshape(())), offset.reshape(()))
+    mask = jax.random.bernoulli(key, 1 - p, input.shape)
+    return jnp.where(mask, input / (1 - p) if p < 1 else 0, 0).astype(input.dtype), mask
+
+
+def _indexed_dims(call: Call, shapes: Shapes) -> Dims:
+    """The tensor may be sharded where indices point; these are whole."""
+    return Dims((numbered(len(shapes[0])), *(numbered(len(shape), range(len(shape)), "x") for shape in shapes[1:])))
+
+
+@operator("Index()", function="", classes=GENERATED, dims=_indexed_dims)
+def _index(input: Array, indices: tuple[Array, ...]) -> Array:
+    """``input[indices]``: elements at positions along the first dims, or the rows there."""
+    return input[indices]
 
 
 def _channels(call: Call, shapes: Shapes) -> Dims:
@@ -238,16 +240,14 @@ def _cosine(name: str, over_all: bool) -> None:
     ) -> Array:
         return run(x, type, s, axes, norm)
 
-    def dims(call: Call, shapes: Shapes) -> Dims:
-        rank = len(shapes[0])
-        return Dims((numbered(rank, range(rank) if call.get("axes") is None else along(call, "axes", -1, rank)),))
-
     chosen = kernel_n if over_all else kernel
     chosen.__name__ = f"_{name.lower()}"
     chosen.__doc__ = (
         "Orthonormal cosine transform of type 2, or its inverse (Makhoul 1980), along dims that may be resized."
     )
-    operator(f"{name}()", function="", classes=GENERATED, dims=dims if over_all else Along("axis", -1))(chosen)
+    operator(f"{name}()", function="", classes=GENERATED, dims=Along("axes", None) if over_all else Along("axis", -1))(
+        chosen
+    )
 
 
 for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):

@@ -136,7 +136,13 @@ INDICES_FIRST = OperatorDims(_indices_first, _indices_first_limits, table=1, tak
 # ----------------------------------------------------------------------------------------------------------- by index
 
 
-@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=elements_along)
+def _picked_dims(call: Call, shapes: Shapes) -> Dims:
+    """As `elements_along`, but the tensor may be sharded along the dimension that is pointed into."""
+    _, indices = elements_along(call, shapes).inputs
+    return Dims((numbered(len(shapes[0])), indices), leader=1)
+
+
+@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=_picked_dims)
 def gather_d(x: Array, dim: int, index: Array) -> Array:
     """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
 
@@ -166,7 +172,7 @@ def gather_d(x: Array, dim: int, index: Array) -> Array:
 
 
 gather_elements = other_form(
-    gather_d, None, "input=x dim index", function="gather_elements", method="gather_elements", dims=elements_along
+    gather_d, None, "input=x dim index", function="gather_elements", method="gather_elements", dims=_picked_dims
 )
 
 

@@ -35,7 +35,7 @@ def narrow(input: Array, axis: int, start: int, length: int) -> Array:
     return jax.lax.slice_in_dim(input, first, first + length, axis=where)
 
 
-@operator(function="chunk", method="chunk", mint="chunk(dim=axis)")
+@operator(function="chunk", method="chunk", mint="chunk(dim=axis)", dims=Along("axis", 0))
 def chunk(input: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
     """At most `chunks` pieces along `axis`, all of one size but the last, which may be smaller."""
     if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
@@ -153,7 +153,7 @@ def _split(input_x: Array, axis: int = 0, output_num: int = 1) -> tuple[Array, .
     return tuple(jnp.split(input_x, output_num, where))
 
 
-@operator(function="split", method="split", mint="split(dim=axis)")
+@operator(function="split", method="split", mint="split(dim=axis)", dims=Along("axis", 0))
 def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: int = 0) -> tuple[Array, ...]:
     """Parts of a given size (the last may be smaller), or of the sizes in a tuple, along `axis`."""
     where = check.axis("split", axis, tensor.ndim)

@@ -177,9 +177,9 @@ def repeat_interleave(input: Any, repeats: Any, axis: int | None = None) -> Any:
 
 def _repeated_dims(call: Call, shapes: Shapes) -> Dims:
     """The dim whose slices are repeated is never sharded; without one, none is."""
-    rank, axis, repeats = len(shapes[0]), call.get("axis"), call.get("repeats")
-    names = numbered(rank, range(rank) if axis is None else along(call, "axis", axis, rank))
-    return with_constants(names, shapes[0], *(((len(repeats),),) if isinstance(repeats, tuple) else ()))
+    rank, counts = len(shapes[0]), call.get("repeats")
+    names = numbered(rank, along(call, "axis", None, rank))
+    return with_constants(names, shapes[0], *(((len(counts),),) if isinstance(counts, tuple) else ()))
 
 
 @operator(function="", dims=_repeated_dims)

@@ -22,7 +22,7 @@ from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTenso
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.dims import FOLLOWS
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, export, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops.control.float_status import is_tensor, remember
 
 _NUMBER = (bool, int, float)
@@ -188,7 +188,7 @@ class Map(HyperMap):
     nested = False
 
 
-class Partial:
+class Partial(Primitive):
     """Fixes the first arguments of a function: ``ops.Partial()(fn, a)(b)`` is ``fn(a, b)``."""
 
     def __call__(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:

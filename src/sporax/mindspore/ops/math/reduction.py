@@ -137,16 +137,24 @@ def any(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
 # ---------------------------------------------------------------------------------------------------------- positions
 
 
+def picked_along(
+    name: str, index: Callable[..., Array], input: Array, axis: int, keep: bool, what: str = "axis"
+) -> tuple[Array, Array]:
+    """Position (int64) and value of the element that `index` finds along `axis`."""
+    check.tensor(name, input=input)
+    where = check.axis(name, axis, input.ndim, what)
+    check.filled(name, input, where)
+    if not input.ndim:
+        return jnp.zeros((), jnp.int64), input
+    positions = index(input, axis=where, keepdims=True).astype(jnp.int64)
+    # The value is picked, so that its gradient goes to this position alone.
+    values = jnp.take_along_axis(input, positions, where)
+    return (positions, values) if keep else (jnp.squeeze(positions, where), jnp.squeeze(values, where))
+
+
 def _with_index(name: str, index: Callable[..., Array], doc: str) -> Any:
     def kernel(input: Array, axis: int = 0, keep_dims: bool = False) -> tuple[Array, Array]:
-        where = check.axis(name, axis, input.ndim)
-        check.filled(name, input, where)
-        if not input.ndim:
-            return jnp.zeros((), jnp.int64), input
-        positions = index(input, axis=where, keepdims=True).astype(jnp.int64)
-        # The value is picked, so that its gradient goes to this position alone.
-        values = jnp.take_along_axis(input, positions, where)
-        return (positions, values) if keep_dims else (jnp.squeeze(positions, where), jnp.squeeze(values, where))
+        return picked_along(name, index, input, axis, keep_dims)
 
     kernel.__name__ = "_" + name.lower()
     kernel.__doc__ = doc

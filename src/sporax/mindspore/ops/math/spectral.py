@@ -7,7 +7,7 @@ one, ``"ortho"`` both, by square roots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, export, operator
 
 Norm = Literal["backward", "ortho", "forward"] | None
@@ -77,15 +78,15 @@ def _register(name: str, doc: str) -> None:
     def many(input: Array, s: Sizes = None, dim: int | tuple[int, ...] | None = None, norm: Norm = None) -> Array:
         return _transformed(f"{name}n", input, s, dim, norm)
 
-    kernels: tuple[tuple[str, Callable[..., Array], str], ...] = (
-        ("", one, "along `dim`"),
-        ("2", two, "over two dims"),
-        ("n", many, "over `dim`"),
+    kernels: tuple[tuple[str, Callable[..., Array], str, Hashable], ...] = (
+        ("", one, "along `dim`", -1),
+        ("2", two, "over two dims", (-2, -1)),
+        ("n", many, "over `dim`", None),
     )
-    for suffix, kernel, where in kernels:
+    for suffix, kernel, where, default in kernels:
         kernel.__name__ = f"{name}{suffix}"
         kernel.__doc__ = f"{doc}, {where}. Sizes and `norm`: see the module."
-        operator()(kernel)
+        operator(dims=Along("dim", default))(kernel)
 
 
 for _name, (*_, _doc) in _TRANSFORMS.items():
@@ -133,7 +134,7 @@ def _shifted(name: str, compute: Callable[..., Array], doc: str) -> None:
         return compute(input, check.axes(name, dim, input.ndim, "dim"))
 
     kernel.__name__, kernel.__doc__ = name, doc
-    operator()(kernel)
+    operator(dims=Along("dim", None))(kernel)
 
 
 _shifted("fftshift", jnp.fft.fftshift, "The frequency 0 moved to the middle along `dim` (all dims by default).")
