@@ -14,7 +14,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import per_dim
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, other_form
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 
@@ -306,40 +306,26 @@ def max_pool2d(
     return _max_function("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _max_pool_with_ceil_first(name: str, dims: int, first: str) -> Any:
-    def of_x(
-        x: Array,
-        kernel_size: Setting,
-        stride: Setting | None = None,
-        padding: Setting = 0,
-        dilation: Setting = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        return _max_function(name, dims, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-    def of_input(
-        input: Array,
-        kernel_size: Setting,
-        stride: Setting | None = None,
-        padding: Setting = 0,
-        dilation: Setting = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        return _max_function(name, dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-    # The name of the first parameter differs between MindSpore's functions.
-    kernel = of_x if first == "x" else of_input
-    kernel.__name__ = name
-    kernel.__doc__ = f"Maxima over windows of {dims} spatial dims; see `ops.max_pool2d`."
-    return kernel
+other_form(
+    max_pool2d,
+    None,
+    "input=x kernel_size stride padding dilation ceil_mode return_indices",
+    mint="nn.functional.max_pool2d",
+)
 
 
-operator(function="max_pool3d")(_max_pool_with_ceil_first("max_pool3d", 3, "x"))
-
-
-operator(function="", mint="nn.functional.max_pool2d")(_max_pool_with_ceil_first("max_pool2d", 2, "input"))
+@operator(function="max_pool3d")
+def max_pool3d(
+    x: Array,
+    kernel_size: Setting,
+    stride: Setting | None = None,
+    padding: Setting = 0,
+    dilation: Setting = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maxima over windows of volumes (n, c, d, h, w); see `ops.max_pool2d`."""
+    return _max_function("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @operator("MaxPool3D(kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format)", function="", dims=POOLING)
