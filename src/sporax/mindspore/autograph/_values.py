@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._meeting import shortened
+from sporax.mindspore.autograph._meeting import CommonPart, shortened
 from sporax.mindspore.autograph._rewriter import PREFIX
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
@@ -242,9 +242,12 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
     (one, one_arrays), (two, two_arrays) = first, second
     tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
     if tree is None:
-        raise SporaxTypeError.must(
-            where, what, "have one structure whichever way is taken", f"{_form(*first)} and {_form(*second)}"
-        )
+        forms = f"{_form(*first)} and {_form(*second)}"
+        error = SporaxTypeError.must(where, what, "have one structure whichever way is taken", forms)
+        # A variable without arrays, such as the status of an optimizer, is refused where it is read, if it is at all.
+        if one.size or two.size or not what.isidentifier():
+            raise error
+        tree = jax.tree.structure(CommonPart([], str(error)))
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []
     left, right = iter(enumerate(one_arrays)), iter(enumerate(two_arrays))
