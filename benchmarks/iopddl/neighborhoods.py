@@ -16,6 +16,7 @@ import numpy as np
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
+from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import ExactOutcome, peaks, solve_exactly
 from sporax.planner.solver.methods.subproblem import subproblem
@@ -155,8 +156,10 @@ def resolve(
 
     `allowed` [K] limits the strategies of the free nodes (those of `positions` are always allowed).
     """
-    network = reduce(subproblem(core, positions, free, allowed))
-    inner = Core.of(network)
+    network = subproblem(core, positions, free)
+    if allowed is not None:
+        keep_allowed(network, core, positions, free, allowed)
+    inner = Core.of(reduce(network))
     present = positions[free]
     near = np.zeros(0, np.int64)
     if len(inner.room) and inner.num_nodes:
@@ -170,6 +173,16 @@ def resolve(
     result = positions.copy()
     result[free] = inner.expand(outcome.positions)
     return outcome, result
+
+
+def keep_allowed(network: Network, core: Core, positions: Ints, free: Ints, allowed: Booleans) -> None:
+    """Takes all strategies out of the network of the `free` nodes but those of `allowed` [K] and of `positions`."""
+    for number, node in enumerate(free.tolist()):
+        # A copy: `allowed` belongs to the caller.
+        mask = allowed[core.offsets[node] : core.offsets[node + 1]].copy()
+        mask[positions[node]] = True
+        if not mask.all():
+            network.keep(number, mask)
 
 
 def _alive(core: Core) -> list[tuple[int, Ints]]:

@@ -8,7 +8,9 @@ programs, calls written out in their caller's place (`lowering.rewriter`):
     recompute        the backward pass computes again what the forward pass need not keep; what plans say of it
     repeat           runs of equal equations become one body in a loop, and their Parameters one stack
     host             what is computed on the host or kept there and in files
+    loop_constants   loops make what differentiation took out of them and nothing else is needed for
     uneven_tables    tables whose rows are split into parts of different sizes
+    rank_sums        numbers that a program combines over ranks by itself
     reused_collectives   equal collectives become calls of one function
     checksums, varying   what a program computes, value by value; what differs from rank to rank
 

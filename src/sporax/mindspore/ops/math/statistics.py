@@ -289,7 +289,7 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
 
 
-other_form(histc, mint="histc")
+other_form(histc, mint="histc", min=0, max=0)
 
 
 # ------------------------------------------------------------------------------------------------------ running results

@@ -237,7 +237,11 @@ other_form(
     smooth_l1_loss, mint="nn.functional.smooth_l1_loss", parameters="input target reduction beta", reduction="mean"
 )
 other_form(
-    multi_margin_loss, "MultiMarginLoss(p, margin, reduction)", "x=input target weight p margin reduction", dims=labels
+    multi_margin_loss,
+    "MultiMarginLoss(p, margin, reduction)",
+    "x=input target weight p margin reduction",
+    dims=labels,
+    margin=1.0,
 )
 # Operators of their own: level "auto" of mixed precision computes them in float32.
 other_form(mse_loss, mint="nn.functional.mse_loss")

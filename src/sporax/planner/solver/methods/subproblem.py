@@ -10,15 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Booleans, Ints
+from sporax.planner.solver.graph.cost_graph import Ints
 from sporax.planner.solver.graph.network import Network
 
 
-def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None = None) -> Network:
+def subproblem(core: Core, positions: Ints, free: Ints) -> Network:
     """The network over the `free` nodes (ascending core numbers), all others kept at `positions`.
 
     Node ``i`` of the result is ``free[i]``; its strategies are positions. A choice that fits the result fits the core.
-    `allowed` [K] limits the strategies, except that those in `positions` stay.
     """
     place = {node: number for number, node in enumerate(free.tolist())}
     offsets = core.offsets
@@ -37,7 +36,7 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
         costs.append(cost)
         links.append(link)
         memory.append(core.memory_of(node, ends))
-    network = Network(
+    return Network(
         ids=[np.arange(len(cost), dtype=np.int64) for cost in costs],
         costs=costs,
         memory=memory,
@@ -46,14 +45,6 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
         base=np.zeros(max(len(ends) - 1, 0), np.int64),
         capacity=_room(core, positions, free, ends),
     )
-    if allowed is not None:
-        for number, node in enumerate(free.tolist()):
-            # A copy: `allowed` belongs to the caller.
-            mask = allowed[offsets[node] : offsets[node + 1]].copy()
-            mask[positions[node]] = True
-            if not mask.all():
-                network.keep(number, mask)
-    return network
 
 
 def _room(core: Core, positions: Ints, free: Ints, ends: Ints) -> Ints:
