@@ -321,7 +321,8 @@ def _program_frame() -> Frame | None:
     """The outermost frame of a program that is compiled."""
     frame, outermost = current_frame(), None
     while frame is not None:
-        frame, outermost = frame.parent, frame if frame.compiled else outermost
+        outermost = frame if frame.compiled else outermost
+        frame = frame.parent
     return outermost
 
 
