@@ -378,7 +378,8 @@ PROGRAMS = {
         "train.py",
         words_alone,
         PANGU,
-        "--distribute true --op_level_model_parallel_num 2 --per_batch_size 1 --stage_num 2 --micro_size 2 --word_emb_dp 0",
+        "--distribute true --op_level_model_parallel_num 2 --per_batch_size 1 --stage_num 2 --micro_size 2 --word_emb_dp 0 "
+        "--micro_batch_interleaved 1",
         settings=SCALE_1024,
         package="mindformers",
         copies=1,

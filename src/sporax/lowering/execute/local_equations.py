@@ -154,9 +154,10 @@ def _dynamic_slice(task: LocalTask, local: Operation, position: Position, slices
 
 
 def _signed(indices: Array) -> Array:
-    """Indices in a type that has negative numbers."""
+    """Indices in a type that has negative numbers; what is above all of these is outside of every tensor, too."""
     # Unsigned indices would wrap where the start of the slice is subtracted.
-    return indices.astype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
+    dtype = np.int64 if indices.dtype.itemsize == 8 else np.int32
+    return jnp.minimum(indices, min(jnp.iinfo(indices.dtype).max, np.iinfo(dtype).max)).astype(dtype)
 
 
 def _local_place(task: LocalTask, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:

@@ -23,6 +23,7 @@ class _Windowed(Cell):
         pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
     """
 
+    _shown = "kernel_size stride pad_mode"
     spatial = 2
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
@@ -39,10 +40,9 @@ class _Windowed(Cell):
             )
         # A wider padding would give windows without a real cell.
         too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
-        if any(too_wide):
-            raise SporaxValueError(
-                f"For '{name}', 'padding' must be at most half of 'kernel_size' {self.kernel_size}, but got {padding}."
-            )
+        SporaxValueError.raise_if(
+            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self.kernel_size}", padding
+        )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return argument.ints(type(self).__name__, what, value, self.spatial)
@@ -57,10 +57,6 @@ class _Windowed(Cell):
                 f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
                 f"but got shape {x.shape}."
             )
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode}"
 
 
 class _MaxPool(_Windowed):
@@ -279,6 +275,7 @@ def _batched(pool: Any, x: Tensor) -> Tensor:
 
 
 class _Adaptive(Cell):
+    _shown = "output_size"
     spatial = 2
 
     def __init__(self, output_size: Any) -> None:
@@ -297,10 +294,6 @@ class _Adaptive(Cell):
         return self.pool(x, self.output_size)
 
     pool: Any = None
-
-    def extend_repr(self) -> str:
-        """Output size."""
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool1d(_Adaptive):
@@ -357,6 +350,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 
 
 class _LPPool(Cell):
+    _shown = "norm_type kernel_size stride"
     spatial = 1
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
@@ -376,10 +370,6 @@ class _LPPool(Cell):
         one = self.spatial == 1
         window, stride = (self.kernel_size[0], self.stride[0]) if one else (self.kernel_size, self.stride)
         return pool(x, self.norm_type, window, stride, self.ceil_mode)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class LPPool1d(_LPPool):

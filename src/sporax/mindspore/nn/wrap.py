@@ -321,5 +321,4 @@ def _check_directions(name: str, value: object, count: int) -> None:
 
 
 def _check_function(name: str, fn: object) -> None:
-    if not callable(fn):
-        raise SporaxTypeError(f"For '{name}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), name, "fn", "be a function or a Cell", type(fn).__name__)

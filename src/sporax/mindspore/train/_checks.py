@@ -43,8 +43,7 @@ def check_count(where: str, what: str, value: Any, *, minimum: int) -> int:
         SporaxValueError: too small.
     """
     count = check_integer(where, what, value)
-    if count < minimum:
-        raise SporaxValueError(f"For '{where}', '{what}' must be >= {minimum}, but got {value}.")
+    SporaxValueError.raise_if(count < minimum, where, what, f"be >= {minimum}", value)
     return count
 
 

@@ -24,7 +24,17 @@ from dataclasses import dataclass, field, replace
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
+from sporax.ir.marks import (
+    DerivativeMark,
+    GradientMark,
+    LayoutMark,
+    LossMark,
+    Mark,
+    OperatorMark,
+    RankSumMark,
+    Side,
+    WeightMark,
+)
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_fusion import gradient_terms
@@ -366,6 +376,8 @@ class _Propagation:
             self._derivatives(number, operator, mark, current)
         elif isinstance(mark, LossMark):
             self._loss(number, operator, current)
+        elif isinstance(mark, RankSumMark):
+            self._rank_sum(number, operator, mark, current[0])
         elif isinstance(mark, WeightMark):
             self._regathered_weight(number, operator, mark, current)
         elif isinstance(mark, OperatorMark):
@@ -515,6 +527,23 @@ class _Propagation:
                 self.reshardings[tensor] = Resharding(placement, "start of the backward pass", scale=scale)
         where = (*losses, *starts)
         self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+
+    def _rank_sum(self, number: int, operator: Operator, mark: RankSumMark, here: Placement | None) -> None:
+        """Elements count as often as the ranks have them."""
+        if here is None:
+            self.waiting.setdefault(operator.operands[0], []).append(number)
+            return
+        ranks = [min(self.mesh.ranks) + rank for rank in mark.ranks]
+        kept = [tensor for tensor, name in self.trainable.items() if name in mark.parameters]
+        slices = [self.storage_of.get(tensor) or self.placement_of[tensor] for tensor in kept] or [here]
+        copies, *others = {placement.copies(self.mesh, ranks) for placement in slices}
+        if others:
+            raise SporaxRuntimeError(
+                f"For 'AllReduce', gradients that are combined element by element must be sharded alike, but ranks have "
+                f"{copies} and {others[0]} copies of those of {', '.join(mark.parameters)}."
+            )
+        self.reshardings[operator.results[0]] = Resharding(here, "sum over ranks", scale=float(copies))
+        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), (here,), (here,)))
 
     def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
         """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""

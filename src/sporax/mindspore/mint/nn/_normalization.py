@@ -32,6 +32,8 @@ class LayerNorm(Cell):
         SporaxTypeError, SporaxValueError: no such shape.
     """
 
+    _shown = "normalized_shape eps elementwise_affine"
+
     def __init__(
         self,
         normalized_shape: int | tuple[int, ...] | list[int],
@@ -57,10 +59,6 @@ class LayerNorm(Cell):
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"normalized_shape={self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-
 
 class GroupNorm(Cell):
     """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
@@ -75,6 +73,8 @@ class GroupNorm(Cell):
     Raises:
         SporaxTypeError, SporaxValueError: no such numbers, or the groups do not divide the channels.
     """
+
+    _shown = "num_groups num_channels eps affine"
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DType | None = None
@@ -96,10 +96,6 @@ class GroupNorm(Cell):
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         return F.group_norm(input, self.num_groups, weight, bias, self.eps)
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}, affine={self.affine}"
-
 
 class _BatchNorm(Cell):
     """Normalises each channel: by the batch while training, by the running statistics otherwise (Ioffe & Szegedy 2015).
@@ -116,6 +112,7 @@ class _BatchNorm(Cell):
         SporaxTypeError, SporaxValueError: no such numbers, or input of another rank or channel count.
     """
 
+    _shown = "num_features eps momentum affine track_running_stats"
     ranks: tuple[int, ...] = ()
     # None where `affine` or `track_running_stats` is False.
     weight: Any
@@ -182,13 +179,6 @@ class _BatchNorm(Cell):
         if self.affine:
             self.weight.set_data(ops.ones_like(self.weight))
             self.bias.set_data(ops.zeros_like(self.bias))
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class BatchNorm1d(_BatchNorm):

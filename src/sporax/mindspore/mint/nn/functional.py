@@ -122,10 +122,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     # The size is a shape, so the largest integer must be known.
     if num_classes == -1 and tensor.size:
         num_classes = int(ops.reduce_max(tensor).item()) + 1
-    if num_classes < 1:
-        raise SporaxValueError(
-            f"For 'one_hot', 'num_classes' must be positive (or -1 where 'tensor' is not empty), but got {num_classes}."
-        )
+    SporaxValueError.raise_if(
+        num_classes < 1, "one_hot", "num_classes", "be positive (or -1 where 'tensor' is not empty)", num_classes
+    )
     return ops.one_hot(tensor, num_classes)
 
 

@@ -14,6 +14,10 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.ir.marks import RankSumMark
+from sporax.lowering.marks import apply_mark
+from sporax.lowering.passes import pass_tags
+from sporax.mindspore import context
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, tell_unread
@@ -21,6 +25,7 @@ from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.ranks import groups
 from sporax.runtime.ranks.groups import Group
+from sporax.runtime.state import frames
 
 WORLD = groups.WORLD_GROUPS[0]
 _RUNS_AS_WRITTEN = "communication operators run where and as they are written"
@@ -177,8 +182,7 @@ def check_reduction(name: str, op: str) -> str:
     Raises:
         SporaxRuntimeError: there is no such reduction.
     """
-    if op not in between_ranks.collectives.REDUCTIONS:
-        raise SporaxRuntimeError.must(name, "op", f"be one of {between_ranks.collectives.REDUCTIONS}", f"'{op}'")
+    SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
     return op
 
 
@@ -204,13 +208,14 @@ class AllReduce(CommunicationPrimitive):
     attribute_names = ("op", "group")
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Any shape, the same on all members."""
+        """Any shape, the same on all members; one number in a step that a plan shards."""
         check_tensor(self.name, x)
-        return wrap(
-            between_ranks.collectives.run(
-                between_ranks.collectives.AllReduce(self.members, check_reduction(self.name, self.op)), x.array
-            )
-        )
+        op = check_reduction(self.name, self.op)
+        if frames.planning() and not context.plans_only():
+            ranks = groups.find_planned(self.group, self.name)
+            frames.note_tag(pass_tags.RANK_SUMS)
+            return wrap(apply_mark([x.array], RankSumMark(op, tuple(rank - ranks[0] for rank in ranks)))[0])
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllReduce(self.members, op), x.array))
 
 
 class Reduce(CommunicationPrimitive):

@@ -20,12 +20,11 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.marking import check_mark
-from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive, export, operator
 from sporax.mindspore.ops.control import debug
 
 
-class Print:
+class Print(Primitive):
     """Prints tensors and strings to standard output, one per line, when the program runs, compiled or not."""
 
     def __call__(self, *args: Any) -> None:
@@ -51,7 +50,7 @@ PRIMITIVES["Print"] = Print
 export(print_)
 
 
-class TensorDump:
+class TensorDump(Primitive):
     """Saves a Tensor as `file`_`dtype`_`number`.npy when the program runs, compiled or not, whole where a plan shards it.
 
     Args:
@@ -62,14 +61,10 @@ class TensorDump:
     _numbers = itertools.count()
 
     def __init__(self, input_output: str = "out") -> None:
+        super().__init__()
         if input_output not in ("in", "out"):
             raise SporaxValueError.must("TensorDump", "input_output", "be 'in' or 'out'", repr(input_output))
         self._mark = "in_" if input_output == "in" else ""
-
-    def add_prim_attr(self, name: str, value: Any) -> TensorDump:
-        """A note, which a line says that nothing reads: the call runs where it stands, also without ``side_effect_io``."""
-        check_mark("TensorDump", name, value)
-        return self
 
     def __call__(self, file: str, input_x: Tensor) -> None:
         """Save `input_x`, bfloat16 as float32; numbers go on through the process.
@@ -135,7 +130,7 @@ def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
         raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {printed}.")
 
 
-class HookBackward:
+class HookBackward(Primitive):
     """Gives its inputs back; in the backward pass ``hook_fn(gradients)``, a tuple, runs and may replace them.
 
     Args:
@@ -149,6 +144,7 @@ class HookBackward:
     def __init__(self, hook_fn: Callable[[tuple[Tensor, ...]], Any], cell_id: str = "") -> None:
         if not callable(hook_fn):
             raise SporaxTypeError.must("HookBackward", "hook_fn", "be a function", type(hook_fn).__name__)
+        super().__init__()
         self.hook_fn = hook_fn
         self.cell_id = cell_id
 
@@ -166,7 +162,7 @@ class HookBackward:
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-class InsertGradientOf:
+class InsertGradientOf(Primitive):
     """Gives its input back; in the backward pass its gradient is ``f(gradient)``.
 
     Raises:
@@ -174,22 +170,35 @@ class InsertGradientOf:
     """
 
     def __init__(self, f: Callable[[Tensor], Tensor]) -> None:
-        if not callable(f):
-            raise SporaxTypeError(f"For 'InsertGradientOf', 'f' must be a function, but got {type(f).__name__}.")
+        SporaxTypeError.raise_if(not callable(f), "InsertGradientOf", "f", "be a function", type(f).__name__)
+        super().__init__()
         self.f = f
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x`."""
         # A tuple, as hooks of several inputs give.
-        output: Tensor = watched(x, lambda gradients: (self.f(gradients[0]),))
-        return output
+        return watched(x, lambda gradients: (self.f(gradients[0]),))
 
 
-for _class in (HookBackward, InsertGradientOf):
+class DumpGradient(Primitive):
+    """Gives its input back; in the backward pass its gradient is saved as by `TensorDump`."""
+
+    def __call__(self, path: str, input_x: Tensor, input_output: str) -> Tensor:
+        """`input_x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
+        dump = TensorDump(input_output)
+
+        def save(gradient: Tensor) -> Tensor:
+            dump(path, gradient)
+            return gradient
+
+        return InsertGradientOf(save)(input_x)
+
+
+for _class in (HookBackward, InsertGradientOf, DumpGradient):
     PRIMITIVES[_class.__name__] = _class
 
 
-class _Summary:
+class _Summary(Primitive):
     """Puts `value` aside under `name`."""
 
     plugin = ""
@@ -209,8 +218,7 @@ class _Summary:
         """
         kind = type(self).__name__
         check_type(kind, "name", name, "a string", str)
-        if not name:
-            raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
+        SporaxValueError.raise_if(not name, kind, "name", "not be empty", "''")
         # Numbers and arrays of numpy are refused, as in MindSpore.
         check_type(kind, "value", value, "a Tensor", Tensor)
         self._check_dims(kind, value.array)

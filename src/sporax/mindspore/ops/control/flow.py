@@ -227,8 +227,7 @@ def _next(name: str, before: Any, after: Any) -> Any:
     old: Any = jax.tree.structure(before)
     # By structure first: leaves could not be compared otherwise.
     new: Any = jax.tree.structure(after)
-    if old != new:
-        raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
+    SporaxTypeError.raise_if(old != new, name, "the value", "keep its structure", f"{new} after {old}")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
             raise SporaxTypeError.must(
@@ -279,8 +278,7 @@ def _is_tensor(value: object) -> bool:
 
 def _check_functions(name: str, **functions: object) -> None:
     for what, function in functions.items():
-        if not callable(function):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be a function, but got {type(function).__name__}.")
+        SporaxTypeError.raise_if(not callable(function), name, what, "be a function", type(function).__name__)
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 
 Axes = int | tuple[int, ...] | None
 
@@ -269,12 +269,6 @@ def _weighed(input: Array, weights: Array, size: int) -> Array:
     return jnp.zeros((size,), weights.dtype).at[input].add(weights)
 
 
-@operator(function="", mint="histc")
-def _mint_histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """As `ops.histc`."""
-    return histc.kernel(input, bins, min, max)
-
-
 @operator("Histogram(bins, min, max)", function="histc", method="histc")
 def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Array:
     """Number of elements in each of `bins` equal intervals of [min, max], or of the input's range when both are 0.
@@ -293,6 +287,9 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
+
+
+other_form(histc, mint="histc", min=0, max=0)
 
 
 # ------------------------------------------------------------------------------------------------------ running results
