@@ -183,15 +183,15 @@ class InsertGradientOf(Primitive):
 class DumpGradient(Primitive):
     """Gives its input back; in the backward pass its gradient is saved as by `TensorDump`."""
 
-    def __call__(self, path: str, input_x: Tensor, input_output: str) -> Tensor:
-        """`input_x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
+    def __call__(self, path: str, x: Tensor, input_output: str) -> Tensor:
+        """`x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
         dump = TensorDump(input_output)
 
         def save(gradient: Tensor) -> Tensor:
             dump(path, gradient)
             return gradient
 
-        return InsertGradientOf(save)(input_x)
+        return InsertGradientOf(save)(x)
 
 
 for _class in (HookBackward, InsertGradientOf, DumpGradient):
