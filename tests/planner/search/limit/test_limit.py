@@ -138,7 +138,7 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
 @pytest.mark.parametrize(
     ("graph", "shape", "limit", "share"),
     [
-        (networks.mlp(4, 256, 64).graph, (2, 4), 124_523, 0.9),
+        (networks.mlp(4, 256, 64).graph, (2, 4), 110_000, 0.9),
         (networks.mlp(6, 256, 64).graph, (2, 4), 158_929, 0.75),
         (networks.mixture(16, 64, 64, 8, 128).graph, (8,), 955_525, 0.8),
     ],
