@@ -140,7 +140,11 @@ class Loss(nn.Cell):
         rows, columns = config.data_parallel, config.model_parallel
         whole, one = ((rows, columns),), ((rows, columns), (rows, 1))
         self.max, self.sum = (reduction(keep_dims=True).shard(whole) for reduction in (ops.ReduceMax, ops.ReduceSum))
-        self.sub, self.exp, self.one_hot = ops.Sub().shard(one), ops.Exp().shard(whole), ops.OneHot().shard((*whole, (), ()))
+        self.sub, self.exp, self.one_hot = (
+            ops.Sub().shard(one),
+            ops.Exp().shard(whole),
+            ops.OneHot().shard((*whole, (), ())),
+        )
         self.mul = ops.Mul().shard((*whole, *whole))
         self.vocabulary, self.numbers = config.vocab_size, (Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
 

@@ -10,7 +10,6 @@ such equations in loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
@@ -38,7 +37,7 @@ class _OwnConstants(JaxprRewriter):
     def visit(self, eqn: JaxprEqn) -> None:
         if self.makers.keys() >= {*variables(eqn.invars)} and _is_light(eqn):
             self.makers.update(dict.fromkeys(eqn.outvars, eqn))
-        self.keep(eqn, **(self._with_own(eqn) if str(eqn.primitive.name) == "scan" else {}))
+        self.keep(self._with_own(eqn) if str(eqn.primitive.name) == "scan" else eqn)
 
     def finish(self, outvars: Sequence[Atom] | None = None, invars: Sequence[Var] | None = None) -> ClosedJaxpr:
         """Without what only loops have read."""
@@ -50,14 +49,14 @@ class _OwnConstants(JaxprRewriter):
         self.eqns = eqns[::-1]
         return super().finish(outvars, invars)
 
-    def _with_own(self, eqn: JaxprEqn) -> dict[str, Any]:
-        """What changes of a loop that makes its constants."""
+    def _with_own(self, eqn: JaxprEqn) -> JaxprEqn:
+        """The loop, which makes what it can of its constants."""
         body, (num_consts, num_carry) = eqn.params["jaxpr"], scan_numbers(eqn.params)
         own = [
             place for place, atom in enumerate(eqn.invars[:num_consts]) if isinstance(atom, Var) and atom in self.makers
         ]
         if not own:
-            return {}
+            return eqn
         self.changed = True
         inside, done = JaxprRewriter(body), dict[Atom, Atom]()
         for place in own:
@@ -66,7 +65,7 @@ class _OwnConstants(JaxprRewriter):
         others = [place for place in range(len(eqn.invars)) if place not in own]
         smaller = inside.finish(invars=[body.jaxpr.invars[place] for place in others])
         params = scan_params(eqn, smaller, num_consts - len(own), num_carry)
-        return {"invars": [eqn.invars[place] for place in others], "params": params}
+        return eqn.replace(invars=[eqn.invars[place] for place in others], params=params)
 
     def _made(self, atom: Atom, inside: JaxprRewriter, done: dict[Atom, Atom]) -> Atom:
         """What a value is called inside, after its equations have been written there."""

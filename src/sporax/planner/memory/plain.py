@@ -3,9 +3,9 @@
 Problem: memory of devices whose compiler is not modelled.
 
 Method: what all compilers of tensor programs do. Views take no memory. Loops over elements are computed inside of the loops that
-read them: a loop is written for kernels of other kinds, for results, for loops and branches of the program, and where it computes
-a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels run as
-soon as they can; what no result needs is left out.
+read them: a loop is written for kernels of other kinds, for results, for loops, branches and barriers, and where it
+computes a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels
+run as soon as they can, or just before their first reader where they free nothing; what no result needs is left out.
 """
 
 from __future__ import annotations

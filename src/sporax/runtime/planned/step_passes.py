@@ -228,7 +228,9 @@ def read(state: StepState) -> StepState:
     # A carried variable takes its argument's buffer, so both must have the same sharding.
     jaxpr = with_own_constants(state.jaxpr)
     step = ingest(jaxpr, state.roles, [(number, number) for number in range(state.num_updated)])
-    return replace(state, jaxpr=jaxpr, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel)))
+    return replace(
+        state, jaxpr=jaxpr, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel))
+    )
 
 
 @_one_stage
