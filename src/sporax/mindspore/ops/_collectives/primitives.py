@@ -15,7 +15,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.marks import RankSumMark
-from sporax.lowering.marks import apply_mark
+from sporax.lowering import marks as trace_marks
 from sporax.lowering.passes import pass_tags
 from sporax.mindspore import context
 from sporax.mindspore.common.dtype import DType
@@ -183,7 +183,7 @@ class AllReduce(CommunicationPrimitive):
         if frames.planning() and not context.plans_only():
             ranks = groups.find_planned(self.group, self.name)
             frames.note_tag(pass_tags.RANK_SUMS)
-            return wrap(apply_mark([x.array], RankSumMark(op, tuple(rank - ranks[0] for rank in ranks)))[0])
+            return wrap(trace_marks.apply_mark([x.array], RankSumMark(op, tuple(rank - ranks[0] for rank in ranks)))[0])
         return wrap(between_ranks.collectives.run(between_ranks.collectives.AllReduce(self.members, op), x.array))
 
 
