@@ -44,15 +44,17 @@ class MultiplierAscent:
         costs: [K] strategy costs with the charges of p.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, multipliers: Floats | None = None) -> None:
         self.core = core
         self.messages = MessagePassing(core)
         self.bound = -np.inf
-        self.multipliers = np.zeros(len(core.room))
+        self.multipliers = np.zeros(len(core.room)) if multipliers is None else multipliers.copy()
         self.costs = core.charged(self.multipliers)
         # A row without room would divide by zero; its overload counts in units then.
         self._room = np.maximum(core.room, 1).astype(np.float64)
-        self._rows: dict[int, _Row] = {}
+        self._rows = {
+            int(r): _Row(self.multipliers[r], 0.003 * self.multipliers[r], 1) for r in np.flatnonzero(self.multipliers)
+        }
         self._load: Floats | None = None
         self._count = 0
         self.low = -np.inf
