@@ -76,19 +76,9 @@ def unsqueeze(input: Array, dim: int) -> Array:
     return jnp.expand_dims(input, check.axis("unsqueeze", dim, input.ndim + 1, "dim"))
 
 
-@operator("Squeeze", function="")
-def _squeeze(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
-    """Without the dimensions of size 1: those of `axis`, or all of them when it is empty.
-
-    Raises:
-        SporaxValueError: a dimension of `axis` is not of size 1.
-    """
-    return squeeze.kernel(input, axis)
-
-
 @operator(function="squeeze", method="squeeze", mint="squeeze(dim=axis)")
 def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Without the dimensions of size 1: those of `axis`, or all of them when it is None.
+    """Without the dimensions of size 1: those of `axis`, or all of them when it is None or empty.
 
     Raises:
         SporaxValueError: a dimension of `axis` is not of size 1.
@@ -98,6 +88,9 @@ def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
         if input.shape[dim] != 1:
             raise SporaxValueError(f"For 'Squeeze', dim {dim} must be of size 1, but the shape is {input.shape}.")
     return jnp.squeeze(input, where)
+
+
+other_form(squeeze, "Squeeze", axis=())
 
 
 @operator("Flatten", function="", dims=FOLLOWS)

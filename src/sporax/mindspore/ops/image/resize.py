@@ -250,13 +250,4 @@ def _mint_interpolate(
     return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor, _cubic)
 
 
-@operator(function="", mint="nn.functional.upsample")
-def _mint_upsample(
-    input: Array,
-    size: Sizes | None = None,
-    scale_factor: float | tuple[float, ...] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> Array:
-    """As `ops.interpolate`; ``"bicubic"`` is cubic convolution with -0.75 whatever `align_corners`."""
-    return _interpolated(input, size, scale_factor, mode, align_corners, None, _cubic)
+other_form(_mint_interpolate, None, "input size scale_factor mode align_corners", mint="nn.functional.upsample")

@@ -18,7 +18,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, export, operator
+from sporax.mindspore.ops._core.operator import Array, export, operator, other_form
 
 Axes = int | tuple[int, ...] | None
 
@@ -110,16 +110,9 @@ def std(input: Array, axis: Axes = None, ddof: int | bool = 0, keepdims: bool = 
     return jnp.std(promote.inexact(input), axis=check.axes("std", axis, input.ndim), ddof=int(ddof), keepdims=keepdims)
 
 
-@operator(function="", mint="var")
-def _mint_var(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> Array:
-    """Mean squared distance to the mean over `dim`; `correction` is taken off the number of elements."""
-    return var.kernel(input, dim, correction, keepdim)
-
-
-@operator(function="", mint="std")
-def _mint_std(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> Array:
-    """Square root of `mint.var`."""
-    return std.kernel(input, dim, correction, keepdim)
+_MINT_MOMENTS = "input dim=axis * correction=ddof keepdim=keepdims"
+other_form(var, None, _MINT_MOMENTS, mint="var", correction=1)
+other_form(std, None, _MINT_MOMENTS, mint="std", correction=1)
 
 
 @operator(function="all", mint="all(dim=axis, keepdim=keep_dims)", method="all")

@@ -67,10 +67,7 @@ def logit(input: Array, eps: float | None = None) -> Array:
     return jnp.log(values / (1 - values))
 
 
-@operator("Logit(eps)", function="")
-def _logit_primitive(input: Array, eps: float = -1.0) -> Array:
-    """log(x / (1 - x)), after limiting the input to [eps, 1 - eps] unless `eps` is negative."""
-    return logit.kernel(input, eps)
+other_form(logit, "Logit(eps)", eps=-1.0)
 
 
 @operator(function="mvlgamma", method="mvlgamma")

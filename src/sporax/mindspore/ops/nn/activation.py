@@ -99,10 +99,7 @@ other_form(softmax, "Softmax", "input axis", dims=Along("axis", -1))
 other_form(softmax, method="softmax", parameters="input axis dtype", axis=REQUIRED)
 
 
-@operator(function="", mint="softmax")
-def _mint_softmax_along(input: Array, dim: int, *, dtype: DType | None = None) -> Array:
-    """Exponentials divided by their sum along `dim`, computed in `dtype` if given."""
-    return softmax.kernel(input, dim, dtype=dtype)
+other_form(softmax, None, "input dim=axis * dtype", mint="softmax", dim=REQUIRED)
 
 
 def _guessed(dim: int | None, ndim: int) -> int:

@@ -64,12 +64,7 @@ def unified_safetensors(
     if choice_func is not None and not callable(choice_func):
         raise SporaxTypeError(f"For '{_WHERE}', 'choice_func' must be callable, but got {type(choice_func).__name__}.")
     number, num_parts = _check_split(split_dst_file)
-    ending = f"{file_suffix or ''}.safetensors"
-    paths = dict(rank_files(Path(src_dir), (ending,))) if Path(src_dir).is_dir() else {}
-    if not paths:
-        raise SporaxValueError(
-            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{ending}', but '{src_dir}' does not."
-        )
+    paths = _paths(src_dir, file_suffix)
     # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
     # A slice that only an absent rank wrote cannot be read anywhere else.
@@ -97,6 +92,16 @@ def unified_safetensors(
         if counters:
             _write(source, counters, chosen, target / COUNTERS, 0, progress)
         _write_map(source, parts, chosen, target)
+
+
+def _paths(src_dir: str, suffix: str | None) -> dict[int, Path]:
+    ending = f"{suffix or ''}.safetensors"
+    paths = dict(rank_files(Path(src_dir), (ending,))) if Path(src_dir).is_dir() else {}
+    if not paths:
+        raise SporaxValueError(
+            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{ending}', but '{src_dir}' does not."
+        )
+    return paths
 
 
 def _check_complete(num_ranks: int, paths: dict[int, Path]) -> None:
