@@ -32,7 +32,7 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "numpy output needs neither JAX nor, before the first row, the engine",
     ),
-    ("mindspore.dataset._iterators", "mindspore.dataset._tensors"): (
+    ("mindspore.dataset._iterators", "mindspore.common.tensor"): (
         1,
         "numpy output needs neither JAX nor, before the first row, the engine",
     ),

@@ -494,3 +494,19 @@ def test_processes_leave_no_shared_memory(tmp_path, end, code, columns):
         time.sleep(0.1)  # workers notice the end of their user, then Python's resource tracker that of the workers
     assert left == []
     assert how == "kill" or "leaked" not in errors.read_text()
+
+
+@pytest.mark.parametrize("step", [0, 1, 3, 5])
+def test_iterators_begin_behind_the_steps_that_were_taken(step):
+    def batches(first):
+        data = ds.NumpySlicesDataset(np.arange(6), ["x"]).shuffle(4).batch(2)
+        data.set_init_step(first)
+        assert data.project("x").get_init_step() == first
+        # Sizes and shapes stay those of the whole.
+        assert (len(data), data.output_shapes()) == (3, [[2]])
+        iterator = data.create_dict_iterator(num_epochs=2, output_numpy=True)
+        return [row["x"].tolist() for _ in range(2 - first // 3) for row in iterator]
+
+    assert batches(step) == batches(0)[step:]
+    with pytest.raises(RuntimeError, match="reset step must be less than dataset_size"):
+        batches(6)

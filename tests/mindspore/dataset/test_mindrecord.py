@@ -95,6 +95,8 @@ def test_files_are_shuffled_where_there_are_files():
 
 
 def test_samplers_choose_rows_of_mindrecord_files(ours):
+    picked = ds.MindDataset(f"{ours}0", ["label"], sampler=ds.SubsetSampler([5, 1]))
+    assert [int(picked[i][0]) for i in range(2)] == [5, 1]
     assert labels(f"{ours}0", sampler=ds.SubsetSampler([5, 1])) == [5, 1]
     assert labels(f"{ours}0", num_samples=3, shuffle=False) == [0, 1, 2]
     assert labels(f"{ours}0", sampler=ds.PKSampler(1, class_column="label")) == list(range(7))

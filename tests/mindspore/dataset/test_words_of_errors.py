@@ -57,7 +57,7 @@ WORDS = [
     (lambda: ds.MnistDataset(""), ValueError, "The folder  does not exist or is not a directory or permission denied!"),
     (lambda: ds.TextFileDataset("none.txt"), ValueError, "The following patterns did not match any files"),
     (lambda: ROWS.map(len, max_rowsize="3"), TypeError, "Argument max_rowsize with value 3 is not of type"),
-    (lambda: ROWS.map(len, column_order=["x"]), TypeError, "got an unexpected keyword argument 'column_order'"),
+    (lambda: ROWS.map(len, column_order=["x"]), ValueError, "The parameter 'column_order' had been deleted in map"),
     (lambda: ROWS.map([]), ValueError, "must not be empty"),
     (lambda: ROWS.map(vision.HWC2CHW), ValueError, "Parameter operations's element of method map should be a "),
     (lambda: ROWS.split([]), ValueError, "sizes cannot be empty"),

@@ -36,6 +36,10 @@ UINT32_MAX = 2**32 - 1
 FLOAT32_MAX = 2**24
 
 
+#: Sources about whose sampling MindSpore has words of its own.
+IN_MEMORY = ("GeneratorDataset", "NumpySlicesDataset")
+
+
 class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
     """Arguments that exclude or require one another. MindSpore raises either builtin, depending on the dataset."""
 
@@ -232,7 +236,7 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     """
     if num_shards is None and shard_id is None:
         return None
-    in_memory = where in ("GeneratorDataset", "NumpySlicesDataset")
+    in_memory = where in IN_MEMORY
     if num_shards is None or shard_id is None:
         words = "shard_id is specified but num_shards is not."
         if shard_id is None:
@@ -301,6 +305,9 @@ def check_options(where: str, options: dict[str, Any]) -> None:
                 for i, size in enumerate(value if isinstance(value, list) else [value]):
                     check_int(where, f"{name}[{i}]" if isinstance(value, list) else name, size, -1)
                 warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
+        elif name == "column_order":
+            words = f"The parameter '{name}' had been deleted in {where} operation."
+            raise in_words(SporaxValueError, where, words + " Please use '.project' operation instead.")
         elif name != "offload":
             raise SporaxTypeError(f"For '{where}', got an unexpected keyword argument '{name}' with value {value!r}.")
         # False and None turn a feature off, which is what happens anyway.

@@ -10,7 +10,7 @@ import importlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
@@ -18,7 +18,7 @@ from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._callbacks import DSCallback, Gate, check_callbacks
 from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._described import Described, split_counts
-from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator, save_rows
+from sporax.mindspore.dataset._iterators import DictIterator, RowIterator, TupleIterator, save_rows
 from sporax.mindspore.dataset._nodes import batches
 from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks, selected
 from sporax.mindspore.dataset._nodes.batches import Batch
@@ -47,6 +47,9 @@ from sporax.mindspore.dataset._streams import ENDLESS, in_order
 _NOT_OFFERED = frozenset({"recv", "send"})
 
 
+R = TypeVar("R", bound=RowIterator)
+
+
 class Dataset(Recorded, Described):
     """A description of an input pipeline; base of all datasets.
 
@@ -60,6 +63,7 @@ class Dataset(Recorded, Described):
             raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
         self._node = node
         self._children: tuple[Dataset, ...] = ()
+        self._init_step = 0
         # Iterators without a seed differ by their number, see `first_pass`.
         self._iterators_made = 0
 
@@ -446,16 +450,31 @@ class Dataset(Recorded, Described):
             do_copy: whether values may be changed in place. They always may here: no value is shared with the pipeline.
         """
         names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="column_names")
-        return TupleIterator(
-            *self._iterator_arguments("create_tuple_iterator", names, num_epochs, output_numpy, do_copy)
-        )
+        where = "create_tuple_iterator"
+        return self._begun(TupleIterator(*self._iterator_arguments(where, names, num_epochs, output_numpy, do_copy)))
 
     def create_dict_iterator(
         self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = False
     ) -> DictIterator:
         """An iterator over rows as dicts column name -> value. Arguments: see `create_tuple_iterator`."""
         where = "create_dict_iterator"
-        return DictIterator(*self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy))
+        arguments = self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy)
+        return self._begun(DictIterator(*arguments))
+
+    def set_init_step(self, init_step: int) -> None:
+        """Let iterators made from now on begin behind so many rows, counted over epochs, as if these had been read."""
+        self._init_step = _checks.check_int("set_init_step", "init_step", init_step, 0)
+
+    def get_init_step(self) -> int:
+        """What `set_init_step` said, here or of the only dataset before; 0 without."""
+        if self._init_step or len(self._children) != 1:
+            return self._init_step
+        return self._children[0].get_init_step()
+
+    def _begun(self, iterator: R) -> R:
+        if step := self.get_init_step():
+            iterator._reset(step, self.get_dataset_size())
+        return iterator
 
     def save(self, file_name: str, num_files: int = 1, file_type: str = "mindrecord") -> None:
         """Write the rows of one epoch to MindRecord files that `MindDataset` reads.

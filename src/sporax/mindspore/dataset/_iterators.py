@@ -23,7 +23,7 @@ from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxT
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._rows import Array, Row, as_numpy
+from sporax.mindspore.dataset._rows import Array, Row, as_numpy, convert_leaves, opened
 from sporax.mindspore.dataset._streams import ENDLESS
 from sporax.mindspore.mindrecord import FileWriter
 from sporax.runtime.session import SESSION
@@ -253,9 +253,17 @@ class DictIterator(RowIterator):
 
 
 def _tensor_maker() -> Callable[[Array], Any]:
-    # A late import: Tensors load JAX, which numpy output does not need.
-    maker: Callable[[Array], Any] = importlib.import_module("sporax.mindspore.dataset._tensors").to_tensor
-    return maker
+    """What makes a Tensor of a column's value, a dict of Tensors of a dict; strings, which no Tensor holds, stay numpy arrays."""
+    # A late import: Tensors load JAX, which worker processes and numpy output do not need.
+    tensor = importlib.import_module("sporax.mindspore.common.tensor").Tensor
+
+    def to_tensor(value: Array) -> Any:
+        if value.dtype == object:
+            inner = opened(value)
+            return convert_leaves(inner, lambda leaf: to_tensor(np.asarray(leaf))) if isinstance(inner, dict) else value
+        return value if value.dtype.kind in "US" else tensor(value)
+
+    return to_tensor
 
 
 _STORED = {

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset._checks import (
+    IN_MEMORY,
     INT64_MAX,
     ConflictingArgumentsError,
     SharesOfAll,
@@ -548,20 +549,13 @@ def select_sampler(
         ):
             other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
             words = f"sampler and {other} cannot be specified at the same time."
-            if where in ("GeneratorDataset", "NumpySlicesDataset"):
+            if where in IN_MEMORY:
                 asked = (
                     f"num_samples: {num_samples}, num_shards: {num_shards}, shard_id: {shard_id}, shuffle: {shuffle}"
                 )
                 words = f"Conflicting arguments during sampler assignments. {asked}."
-            raise in_words(ConflictingArgumentsError, where, words, (num_samples, shuffle, num_shards, shard_id))
-        checked = _checked_sampler(where, sampler, count)
-        chosen: BuiltinSampler | None = checked
-        while chosen is not None and not by_file:
-            if isinstance(chosen, RandomSampler) and chosen.shuffle not in _GLOBAL:
-                words = f"The shuffle mode: {chosen.shuffle!s} is not supported with current dataset."
-                raise in_words(SporaxRuntimeError, where, words)
-            chosen = chosen.get_child()
-        return checked
+            raise in_words(ConflictingArgumentsError, where, words)
+        return _checked_sampler(where, sampler, count, by_file)
     if shards is not None:
         return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
     if shuffled:
@@ -570,8 +564,14 @@ def select_sampler(
     return SequentialSampler(num_samples=count)
 
 
-def _checked_sampler(where: str, sampler: object, num_samples: int | None) -> BuiltinSampler:
+def _checked_sampler(where: str, sampler: object, num_samples: int | None, by_file: bool) -> BuiltinSampler:
     if isinstance(sampler, BuiltinSampler):
+        link: BuiltinSampler | None = sampler
+        while link is not None and not by_file:
+            if isinstance(link, RandomSampler) and link.shuffle not in _GLOBAL:
+                words = f"The shuffle mode: {link.shuffle!s} is not supported with current dataset."
+                raise in_words(SporaxRuntimeError, where, words)
+            link = link.get_child()
         return sampler
     if isinstance(sampler, (list, tuple, np.ndarray)):
         return SubsetSampler(sampler, num_samples)
@@ -579,7 +579,7 @@ def _checked_sampler(where: str, sampler: object, num_samples: int | None) -> Bu
         return IterSampler(sampler, num_samples)
     if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
         return IterSampler(_Indexed(sampler), num_samples)
-    in_memory = where in ("GeneratorDataset", "NumpySlicesDataset")
+    in_memory = where in IN_MEMORY
     if isinstance(sampler, int) and not in_memory:
         return SubsetSampler([sampler], num_samples)
     words = f"Unsupported sampler object of type ({type(sampler)})"

@@ -16,7 +16,7 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
 from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
+from sporax.mindspore.dataset._rows import Array, Block, Row, block_of, row_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened, words_of_shuffle
 from sporax.mindspore.dataset._streams import Indices, Table
@@ -287,3 +287,12 @@ class MindDataset(
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
         MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
+
+    def __getitem__(self, index: int) -> list[Array]:
+        """The columns of row number `index` of the first epoch (the sampler says which row that is).
+
+        Raises:
+            SporaxRuntimeError: there is no such row.
+        """
+        row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
+        return [row[name] for name in self._node.columns]

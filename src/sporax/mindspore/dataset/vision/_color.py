@@ -296,9 +296,8 @@ class AutoContrast(OneToOne):
     def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
         types = (int, float)
         self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True, types=types)
-        values = [] if ignore is None else ignore
-        check_instance("AutoContrast", "ignore", values, list, tuple, int)
-        values = values if isinstance(values, (list, tuple)) else [values]
+        check_instance("AutoContrast", "ignore", [] if ignore is None else ignore, list, tuple, int)
+        values = [] if ignore is None else [ignore] if isinstance(ignore, int) else ignore
         self._ignore = [check_int("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
 
     def _one(self, value: Array) -> Array:

@@ -444,14 +444,8 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
         fault = f"img should be PIL image. Got {np.ndarray}"
         fault = "Current Interpolation is not supported with PIL input" if by_pillow else fault
         raise SporaxTypeError(f"For 'Resize', {fault}. 'interpolation' is {interpolation.name}.")
-    if interpolation is Inter.PILCUBIC and (value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8):
-        fault = "Interpolation mode PILCUBIC only supports image with 3 channels"
-        raise SporaxRuntimeError(f"For 'Resize', {fault} of bytes, but got: {value.shape} {value.dtype}.")
     if by_pillow or interpolation is Inter.PILCUBIC:
-        image = pillow("Resize").fromarray(value)
-        # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
-        kind = Inter.CUBIC if interpolation is Inter.PILCUBIC else interpolation
-        return np.array(image.resize((size[1], size[0]), int(kind)))
+        return _resized_by_pillow(value, size, interpolation)
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
     fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
@@ -462,6 +456,15 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
     image = value[..., None] if value.ndim == 2 else value
     shape = (*value.shape[:-2], *size) if value.ndim == 2 else (*value.shape[:-3], *size, value.shape[-1])
     return np.ascontiguousarray(_resampled(image, size, interpolation).reshape(shape))
+
+
+def _resized_by_pillow(value: Array, size: tuple[int, int], interpolation: Inter) -> Array:
+    if interpolation is Inter.PILCUBIC and (value.shape[2:] != (3,) or value.dtype != np.uint8):
+        fault = "Interpolation mode PILCUBIC only supports image with 3 channels"
+        raise SporaxRuntimeError(f"For 'Resize', {fault} of bytes, but got: {value.shape} {value.dtype}.")
+    # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
+    kind = Inter.CUBIC if interpolation is Inter.PILCUBIC else interpolation
+    return np.array(pillow("Resize").fromarray(value).resize((size[1], size[0]), int(kind)))
 
 
 def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Array:
