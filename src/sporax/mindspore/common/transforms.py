@@ -145,7 +145,7 @@ class GradOperation:
 
 
 def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third, a single one by itself.
+    """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` the others third, one by itself.
 
     Args:
         fn: function or Cell of Tensors.
