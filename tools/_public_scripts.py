@@ -291,8 +291,7 @@ PROGRAMS = {
         "default_config.yaml",
         {"per_batch_size": 2, "max_epoch": 1, "training_shape": "64", "pretrained_backbone": "", "log_interval": 1}
         | {"backbone_layers": [1, 1, 1, 1, 1], "need_modelarts_dataset_unzip": False},
-        why="crops by chance of its own, so not comparable with the wheel; its own sampler reads the share of one rank: eight "
-        "need a process each",
+        why="crops by chance; its own sampler reads one rank's share: eight need a process each",
     ),
     "fasttext": Program(
         "models",
@@ -385,7 +384,7 @@ PROGRAMS = {
         settings=SCALE_1024,
         package="mindformers",
         copies=1,
-        why="runs, but not as on one device: the loss of the first step is 4.73 on eight, 5.11 on one; open",
+        why="open: its first loss is 4.73 on eight, 5.11 on one",
     ),
     "deepfm": Program(
         "models",
