@@ -1,4 +1,4 @@
-"""Random programs of plain JAX, planned for eight devices in every mode: no defect, and the numbers of one device.
+"""Random programs of plain JAX, planned for two to eight devices in every mode: no defect, and the numbers of one device.
 
 A program is drawn from the seed and its number alone: lines of text, each of earlier values, and perhaps the gradient of all. It
 is planned for a random profile in a random mode, and in `ilp`: neither may cost less than the other's proven bound (with
@@ -57,7 +57,20 @@ jnp.broadcast_to({0}, (4, *{0}.shape))|jnp.einsum("i...,i...->...", {0}, {1})
 lax.scan(lambda c, x: (c + x.sum(), c * 0.5 + x), 1.0, {0})[1]
 lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c + {0}.mean()), {1})
 lax.cond({0}.sum() > 1, lambda x: x * 2, lambda x: x + 1, {1})|lax.map(lambda x: x * x.sum(), {0})
-jnp.var({0}, -1)|lax.top_k({0}, 2)[0]
+jnp.var({0}, -1)|lax.top_k({0}, 2)[0]|{0}.astype(jnp.float16)|jax.random.normal(jax.random.key(3), {0}.shape) * {0}
+lax.while_loop(lambda c: jnp.abs(c).max() > 0.5, lambda c: c * 0.6, {0})|jnp.repeat({0}, 3, 0)|jnp.tile({0}, 2)
+jax.vmap(lambda r: lax.while_loop(lambda c: jnp.abs(c).sum() > 0.3, lambda c: c * 0.7, r))({0})|jnp.median({0}, 0)
+jax.vmap(lambda r: lax.cond(r.sum() > 0, lambda r: r * 2, lambda r: r.max() - r, r))({0})|lax.cummax({0}, 0)
+lax.scan(lambda c, x: (jnp.sin(c) + x, c * 2), {0}[0], {0}, reverse=True)[1]|lax.cumlogsumexp({0}, 0, reverse=True)
+lax.scan(lambda c, x: (c.T + x.mean(), c.sum(0)), {0}, {1})[0]|jax.checkpoint(lambda x: jnp.sin(x) * x.sum())({0})
+lax.switch({1}.argmax() % 3, [lambda x: x, lambda x: x * x.sum(), lambda x: -x[::-1]], {0})|jnp.linalg.norm({0}, axis=0)
+jax.ops.segment_sum({0}, {0}.reshape({0}.shape[0], -1).argmax(1), 4)|jnp.fft.rfft({0}).real|lax.sort(({0}, {1}))[1]
+{0}.at[{1}.astype(int).reshape(-1)[:2]].set(1.0, mode="clip")|jnp.take_along_axis({0}, {0}.argmax(0)[None], 0)
+lax.reduce_window({0}, -jnp.inf, lax.max, (2,) * {0}.ndim, (1,) * {0}.ndim, "SAME")|jnp.unique({0}, size=3)
+lax.reduce_window({0}, 0.0, lax.add, (3,) * {0}.ndim, (2,) * {0}.ndim, "SAME")|{0}.at[1].multiply({1}.sum())
+jax.grad(lambda x: (jnp.tanh(x) * {1}.sum()).sum() ** 2)({0})|lax.associative_scan(lambda a, b: a * 0.5 + b, {0})
+jnp.linalg.solve({0} @ {0}.T + 9 * jnp.eye({0}.shape[0]), {0})|jnp.convolve({0}.reshape(-1), {1}.reshape(-1), "same")
+jax.vmap(lambda r: {1}.sum(0) * r.mean())({0})|jax.jacfwd(lambda x: x.sum(0) ** 2)({0})|jnp.diag({0}.sum(0))
 """.replace("\n", "|")
     .strip("|")
     .split("|")
@@ -76,6 +89,7 @@ class Program:
         is_gradient: gradients of the sum of all outputs are results, too.
         fixed: slices of the first dimension of each input; 1 leaves it to the search.
         mode, profile: of the search.
+        devices: how many.
     """
 
     inputs: tuple[tuple[int, ...], ...]
@@ -85,13 +99,15 @@ class Program:
     fixed: tuple[int, ...]
     mode: str
     profile: str
+    devices: int = 8
 
     def __str__(self) -> str:
         first, used = len(self.inputs), self._used()
         body = [f"    v{first + n} = {line}" for n, line in enumerate(self.lines) if first + n in used]
         results = ", ".join(f"v{number}" for number in self.outputs)
         text = "\n".join([f"def f({', '.join(f'v{n}' for n in range(first))}):", *body, f"    return ({results},)"])
-        return f"# {self.inputs}, fixed {self.fixed}, {self.mode}, {self.profile}, gradient {self.is_gradient}\n{text}"
+        how = f"{self.mode}, {self.profile}, {self.devices} devices, gradient {self.is_gradient}"
+        return f"# {self.inputs}, fixed {self.fixed}, {how}\n{text}"
 
     def _used(self) -> set[int]:
         used, first = set(self.outputs), len(self.inputs)
@@ -127,8 +143,9 @@ def drawn(seed: int, number: int, longest: int) -> Program:
     """The program of this number."""
     draw = random.Random(f"{seed} {number}")
     inputs = tuple(tuple(draw.choices(SIZES, WEIGHTS, k=draw.choice((1, 2, 2, 3)))) for _ in range(draw.randint(1, 3)))
-    fixed = tuple(8 if shape[0] % 8 == 0 and draw.random() < 0.5 else 1 for shape in inputs)
-    program = Program(inputs, (), (0,), False, fixed, draw.choice(MODES), draw.choice(PROFILES))
+    devices = draw.choice((8, 8, 4, 6, 2))
+    fixed = tuple(devices if shape[0] % devices == 0 and draw.random() < 0.5 else 1 for shape in inputs)
+    program = Program(inputs, (), (0,), False, fixed, draw.choice(MODES), draw.choice(PROFILES), devices)
     for _ in range(draw.randint(2, longest)):
         count = len(inputs) + len(program.lines)
         # Later values are drawn more often, so that programs are deep.
@@ -165,13 +182,17 @@ def failure(program: Program, runs: bool, all_modes: bool = False) -> str:
     args, fn = program.arguments(), program.function()
     fixed = {n: (count, *[1] * (len(program.inputs[n]) - 1)) for n, count in enumerate(program.fixed) if count > 1}
     try:
-        planned = sporax.plan(fn, *args, fixed=fixed, mode=program.mode, hardware=program.profile, devices=8)
+        planned = sporax.plan(
+            fn, *args, fixed=fixed, mode=program.mode, hardware=program.profile, devices=program.devices
+        )
         check_plan(planned.graph, planned.plan)
         str(planned.summary())
         searches = {program.mode: planned.search}
         for mode in MODES if all_modes else ("ilp",):
             if mode not in searches:
-                other = sporax.plan(fn, *args, fixed=fixed, mode=mode, hardware=program.profile, devices=8)
+                other = sporax.plan(
+                    fn, *args, fixed=fixed, mode=mode, hardware=program.profile, devices=program.devices
+                )
                 searches[mode] = other.search
         if told := contradiction(searches):
             return told
@@ -203,7 +224,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other programs (0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first program (0)")
     parser.add_argument("--cases", type=int, default=500, help="how many (500)")
-    parser.add_argument("--run", type=float, default=0.5, help="share that is run on eight devices and verified (0.5)")
+    parser.add_argument("--run", type=float, default=0.5, help="share that is run on the devices and verified (0.5)")
     parser.add_argument("--longest", type=int, default=9, help="most lines of a program (9)")
     parser.add_argument("--all-modes", action="store_true", help="compare the costs and bounds of all searches")
     arguments = parser.parse_args(words)

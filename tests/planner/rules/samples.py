@@ -254,6 +254,7 @@ SAMPLES |= {
 
 TABLE, IDS = floats(8, 4), ints(4, 2, high=8)
 FAR = jnp.array([[0, -3], [9, 7], [3, 8], [100, 2]], jnp.int32)
+HUGE = jnp.array([3, 2**31 + 1, 2**32 - 1, 7], jnp.uint32)
 
 
 def gather(mode, **options):
@@ -398,6 +399,16 @@ for name, samples in {
         (scatter("set", "clip"), TABLE, IDS, floats(4, 2, 4)),
     ],
     "gather": [(gather("fill", fill_value=3), ints(8, 4, dtype=jnp.uint8), FAR)],
+    "scatter-add": [
+        (
+            lambda t, i, u: lax.scatter_add(
+                t, i[:, None], u, lax.ScatterDimensionNumbers((1,), (0,), (0,)), mode="clip"
+            ),
+            TABLE,
+            HUGE,
+            floats(4, 4),
+        )
+    ],
     "fft": [(lambda x: lax.fft(x, "RFFT", (6,)), X), (lambda x: lax.fft(x, "IRFFT", (6,)), COMPLEX[:, :4])],
     "random_split": [(jax.vmap(jax.random.split), jax.random.split(jax.random.key(0, impl="unsafe_rbg"), 4))],
 }.items():

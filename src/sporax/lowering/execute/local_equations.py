@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend.random import threefry2x32_p
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
-from sporax.lowering.execute.local_task import Array, LocalTask, Position
+from sporax.lowering.execute.local_task import LocalTask, Position
 from sporax.lowering.execute.part_lookup import local_fill, local_lookup, local_update
 from sporax.planner.rules import Border, FactorKind, Operation, local_operation
 
@@ -154,9 +155,10 @@ def _dynamic_slice(task: LocalTask, local: Operation, position: Position, slices
 
 
 def _signed(indices: Array) -> Array:
-    """Indices in a type that has negative numbers."""
+    """Indices in a type that has negative numbers; what is above all of these is outside of every tensor, too."""
     # Unsigned indices would wrap where the start of the slice is subtracted.
-    return indices.astype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
+    dtype = np.int64 if indices.dtype.itemsize == 8 else np.int32
+    return jnp.minimum(indices, min(jnp.iinfo(indices.dtype).max, np.iinfo(dtype).max)).astype(dtype)
 
 
 def _local_place(task: LocalTask, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:

@@ -6,8 +6,9 @@ are fused, and the compiler is told to leave them so; in other programs the comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
@@ -66,6 +67,13 @@ class Timeline:
         )
         self.order = term_order(graph, plan) if plan else {}
         self.merging = plan is None or plan.fusion_is_free
+
+    @cached_property
+    def last_reads(self) -> Mapping[int, int]:
+        """By tensor the position of its last reader; the end for arguments and results, which are the caller's."""
+        reads = {tensor: number for number, entry in enumerate(self.graph.operators) for tensor in entry.operands}
+        callers = (*(argument.tensor for argument in self.graph.inputs), *self.graph.outputs)
+        return {**reads, **dict.fromkeys(callers, len(self.graph.operators))}
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:

@@ -178,13 +178,11 @@ def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, in
 
 def island_bytes(timeline: Timeline, event: Event, sizes: Sequence[int], on_cpus: bool) -> int:
     """Bytes that an island holds and does not hand out: operands of these sizes make room where nothing else reads them."""
-    island, graph = event.operator and event.operator.operation.params.get("island"), timeline.graph
+    island = event.operator and event.operator.operation.params.get("island")
     if not isinstance(island, Island):
         return 0
-    later = {argument.tensor for argument in graph.inputs}.union(
-        graph.outputs, *(operator.operands for operator in graph.operators[event.position + 1 :])
-    )
-    room = sum(size for (tensor, _), size in zip(event.reads, sizes, strict=True) if tensor not in later)
+    last = timeline.last_reads
+    room = sum(size for (tensor, _), size in zip(event.reads, sizes, strict=True) if last[tensor] == event.position)
     return max(island.temporary_bytes[not on_cpus] - room, 0)
 
 

@@ -36,6 +36,7 @@ from sporax.lowering.ingest.regather import regather_weights
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
+from sporax.lowering.passes.loop_constants import with_own_constants
 from sporax.lowering.passes.pass_order import flat_for_plan, run_rewrites
 from sporax.lowering.passes.pass_tags import AUTO, RANK_SUMS, SAVED_ON_HOSTS, WAITING, compiler_options
 from sporax.lowering.passes.rank_sums import with_rank_sums
@@ -225,8 +226,11 @@ def plan_micro_batch(settings: PlanSettings, program: ClosedJaxpr, roles: Roles)
 def read(state: StepState) -> StepState:
     """The program as a graph, with the strategies of files."""
     # A carried variable takes its argument's buffer, so both must have the same sharding.
-    step = ingest(state.jaxpr, state.roles, [(number, number) for number in range(state.num_updated)])
-    return replace(state, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel)))
+    jaxpr = with_own_constants(state.jaxpr)
+    step = ingest(jaxpr, state.roles, [(number, number) for number in range(state.num_updated)])
+    return replace(
+        state, jaxpr=jaxpr, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel))
+    )
 
 
 @_one_stage
