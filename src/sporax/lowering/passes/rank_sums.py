@@ -164,12 +164,12 @@ class _Mover(JaxprRewriter):
         return tuple(dict.fromkeys(name for names in found for name in names or ()))
 
     def of_stage(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """The places that a group has on each stage."""
+        """The ranks of a group on each stage, counted from its first."""
         stages = {rank // self.stage_size for rank in ranks}
-        places = tuple(rank for rank in ranks if rank < self.stage_size)
-        if len(set(ranks)) < len(ranks) or len(stages) < self.num_stages or len(places) * self.num_stages != len(ranks):
+        own = tuple(rank for rank in ranks if rank < self.stage_size)
+        if len(set(ranks)) < len(ranks) or len(stages) < self.num_stages or len(own) * self.num_stages != len(ranks):
             raise _refusal(f"with the groups around it the ranks are {list(ranks)}")
-        return places
+        return own
 
 
 def _has_rank_sums(body: Jaxpr) -> bool:

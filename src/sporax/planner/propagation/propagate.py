@@ -534,12 +534,12 @@ class _Propagation:
             self.waiting.setdefault(operator.operands[0], []).append(number)
             return
         ranks = [min(self.mesh.ranks) + rank for rank in mark.ranks]
-        kept = [tensor for tensor, name in self.trainable.items() if name in mark.parameters]
-        slices = [self.storage_of.get(tensor) or self.placement_of[tensor] for tensor in kept] or [here]
+        weights = [tensor for tensor, name in self.trainable.items() if name in mark.parameters]
+        slices = [self.storage_of.get(tensor) or self.placement_of[tensor] for tensor in weights] or [here]
         copies, *others = {placement.copies(self.mesh, ranks) for placement in slices}
         if others:
             raise SporaxRuntimeError(
-                f"For 'AllReduce', gradients that are combined element by element must be sharded alike, but ranks have "
+                f"For 'AllReduce', gradients that are combined element by element must have the same sharding, but ranks have "
                 f"{copies} and {others[0]} copies of those of {', '.join(mark.parameters)}."
             )
         self.reshardings[operator.results[0]] = Resharding(here, "sum over ranks", scale=float(copies))

@@ -174,7 +174,7 @@ class Variant:
     executable: Any = None
     asked: PlanSettings | None = None
     requests: Mapping[Any, Any] = field(default_factory=dict)
-    effects: tuple[tuple[Any, str, Any], ...] = ()
+    effects: tuple[tuple[object, str, object], ...] = ()
     planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()

@@ -153,8 +153,8 @@ class Frame:
         self.calls: dict[int, list[Any]] = {}
         self.requests: dict[Any, Any] = {}
         self.writes = 0
-        self.assigned: dict[tuple[int, str], tuple[Any, Any]] = {}
-        self.effects: tuple[tuple[Any, str, Any], ...] = ()
+        self.assigned: dict[tuple[int, str], tuple[object, object]] = {}
+        self.effects: tuple[tuple[object, str, object], ...] = ()
         self.copies: dict[int, list[tuple[Any, Any]]] = {}
 
     def __enter__(self) -> Frame:
@@ -311,7 +311,7 @@ def note_tag(kind: str) -> None:
         frame.tags |= {kind}
 
 
-def note_assignment(owner: Any, name: str) -> None:
+def note_assignment(owner: object, name: str) -> None:
     """Say that an attribute, which has a value, is being assigned: in a program that is compiled, at its end."""
     if (program := _program_frame()) is not None:
         program.assigned.setdefault((id(owner), name), (owner, getattr(owner, name)))
