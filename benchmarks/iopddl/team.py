@@ -30,7 +30,7 @@ from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import CostGraph
 from sporax.planner.solver.methods.exact import BY_PROGRAM
 from sporax.planner.solver.portfolio.solution import (
-    Found,
+    Incumbent,
     Solution,
     answer,
     attempt,
@@ -81,7 +81,7 @@ def solve(
         )
     budget = Budget.of(seconds)
     core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
-    found = Found(bound=np.inf, method="reduction", is_final=True) if infeasible else Found()
+    found = Incumbent(bound=np.inf, method="reduction", is_final=True) if infeasible else Incumbent()
     if not infeasible and is_small(core):
         attempt(core, found, small_part(budget), BY_PROGRAM)
     if found.positions is None and not found.is_final:
@@ -94,7 +94,7 @@ def solve(
             report(budget.used, board.cost, board.bound)
     if not found.is_final and not budget.is_over:
         run_team(core, board, budget=budget, threads=threads, seed=seed)
-        found = Found(board.positions, board.cost, board.bound, "team")
+        found = Incumbent(board.positions, board.cost, board.bound, "team")
     return answer(graph, core, found, budget)
 
 

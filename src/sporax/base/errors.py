@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable
 from types import UnionType
-from typing import Self
+from typing import Any, Self
 
 
 class SporaxError(Exception):
@@ -108,10 +108,11 @@ def check_type(
     types: type | tuple[type, ...] | UnionType,
     *,
     takes_bool: bool = True,
-) -> None:
-    """Raise SporaxTypeError, which calls them `expected`, unless `value` is of `types`; bools are ints unless excluded."""
+) -> Any:
+    """`value`, of `types`; else SporaxTypeError, which calls them `expected`. Bools are ints unless excluded."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError.must(where, what, f"be {expected}", type(value).__name__)
+    return value
 
 
 _LEAST_SIMILARITY = 0.6

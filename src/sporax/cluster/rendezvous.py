@@ -48,7 +48,7 @@ class ClusterPhase(Enum):
     FAILED = "failed"
 
 
-Said = tuple[int, FromScheduler]
+Addressed = tuple[int, FromScheduler]
 """What a connection is told. After `Refused` it is told nothing more."""
 
 
@@ -96,7 +96,7 @@ class Cluster:
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
-    def handle(self, connection: int, message: FromMember) -> list[Said]:
+    def handle(self, connection: int, message: FromMember) -> list[Addressed]:
         """Take in what a member or a launcher says; returns what must be said, in order."""
         match message:
             case Register():
@@ -112,15 +112,15 @@ class Cluster:
             case Leave():
                 return self._left(connection, message, is_own_word=True)
 
-    def lost(self, connection: int, how: str) -> list[Said]:
+    def lost(self, connection: int, how: str) -> list[Addressed]:
         """As `handle`, of a connection that has ended without a word of leave."""
         return self._left(connection, Leave(how), is_own_word=False)
 
-    def time_up(self) -> list[Said]:
+    def time_up(self) -> list[Addressed]:
         """As `handle`, when the cluster has had its time to gather."""
         return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
 
-    def _left(self, connection: int, word: Leave, *, is_own_word: bool) -> list[Said]:
+    def _left(self, connection: int, word: Leave, *, is_own_word: bool) -> list[Addressed]:
         if word.failure is not None and (host := self.watchers.get(connection)) is not None:
             return [*self._leave(connection, Leave(None)), *self.fail(f"the launcher on {host} {word.failure}", word)]
         # Only the word that ends the cluster counts.
@@ -133,7 +133,7 @@ class Cluster:
         """Whether nothing more will happen."""
         return self.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
 
-    def _register(self, connection: int, member: Register) -> list[Said]:
+    def _register(self, connection: int, member: Register) -> list[Addressed]:
         """Take a member in, or say why not; the last one to come completes the cluster."""
         reason = self._why_not(member)
         if reason is not None:
@@ -164,14 +164,14 @@ class Cluster:
             return f"RANK_ID must differ between processes, but got {member.rank} twice"
         return None
 
-    def _welcome_all(self) -> list[Said]:
+    def _welcome_all(self) -> list[Addressed]:
         """Number everyone; rank 0's host and port become the coordinator's address."""
         for role in (ProcessRole.WORKER, ProcessRole.SERVER):
             self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
         first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
         coordinator = join_address(first.host, first.port)
         # One list, so that no rank hears of its place before the cluster is complete.
-        welcomes: list[Said] = []
+        welcomes: list[Addressed] = []
         for connection, rank in self.ranks.items():
             local = self._ranks_of_host(connection)
             welcomes.append((connection, Welcomed(rank, local.index(rank), len(local), coordinator)))
@@ -185,7 +185,7 @@ class Cluster:
             if connection in self.ranks and member.role is ProcessRole.WORKER
         }
 
-    def _numbers(self, watcher: int) -> list[Said]:
+    def _numbers(self, watcher: int) -> list[Addressed]:
         """What a launcher hears of the ranks of its processes, once they have some."""
         names, ranks = self.asked[watcher], self.rank_of()
         known = names and ranks.keys() >= set(names)
@@ -204,7 +204,7 @@ class Cluster:
             if (self.members[other].role, self.members[other].host) == (me.role, me.host)
         )
 
-    def _wait(self, connection: int, waits: bool) -> list[Said]:
+    def _wait(self, connection: int, waits: bool) -> list[Addressed]:
         """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are informed: the rank that
         is to blame is among them, and can be found there.
         """
@@ -220,7 +220,7 @@ class Cluster:
         told = [*((rank, ranks) for rank in sorted(waiting)), *((rank, ()) for rank in sorted(relieved))]
         return [(rank, Awaited(others)) for rank, others in told]
 
-    def _leave(self, connection: int, word: Leave) -> list[Said]:
+    def _leave(self, connection: int, word: Leave) -> list[Addressed]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         self.watchers.pop(connection, None)
         self.asked.pop(connection, None)
@@ -257,14 +257,14 @@ class Cluster:
         }
         return None if rank is None else (self.left | workers).get(rank)
 
-    def close(self) -> list[Said]:
+    def close(self) -> list[Addressed]:
         """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
         if self.has_ended:
             return []
         self.phase = ClusterPhase.DONE
         return [(connection, Ended(well=True, reason="")) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, ending: Leave | None = None) -> list[Said]:
+    def fail(self, reason: str, ending: Leave | None = None) -> list[Addressed]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
         ended, launchers hear it, too.
         """
@@ -280,13 +280,13 @@ class Cluster:
         self.is_final, self.exit_code = ending.final, ending.exit_code
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
-    def _announce(self, watcher: int) -> Said:
+    def _announce(self, watcher: int) -> Addressed:
         """What a launcher hears of the end."""
         own, well = self.is_own_word and not self.is_accused, self.phase is ClusterPhase.DONE
         reason = shortened(self.failure)
         return watcher, Ended(well, reason, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
-    def _fail(self, reason: str, cause: str = "") -> list[Said]:
+    def _fail(self, reason: str, cause: str = "") -> list[Addressed]:
         """Everyone hears why; those still waiting for their rank are refused."""
         waiting = self.phase is ClusterPhase.GATHERING
         self.phase, self.failure, self.cause = ClusterPhase.FAILED, reason, cause

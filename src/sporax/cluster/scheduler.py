@@ -23,7 +23,7 @@ from functools import partial
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import ProcessRole, RankEnvironment
-from sporax.cluster.rendezvous import Cluster, ClusterPhase, Said
+from sporax.cluster.rendezvous import Addressed, Cluster, ClusterPhase
 
 _READ_BYTES = 65536
 _HELLO_SECONDS = 10.0
@@ -226,16 +226,16 @@ class Scheduler:
             self._refused.add((connection.peer, reason))
             self._log(f"refuses a peer at {connection.peer}: {reason}")
 
-    def _feed(self, decide: Callable[[], list[Said]]) -> None:
+    def _feed(self, decide: Callable[[], list[Addressed]]) -> None:
         """Let the cluster decide, and say what it wants said."""
         before = self.cluster.phase
         self._say(decide())
         if self.cluster.phase is not before:
             self._log(f"cluster is {self.cluster.phase.value} {self.cluster.failure}".rstrip())
 
-    def _say(self, said: list[Said]) -> None:
+    def _say(self, addressed: list[Addressed]) -> None:
         """Send what the cluster wants said."""
-        for number, message in said:
+        for number, message in addressed:
             connection = self._connections.get(number)
             if connection is None:
                 # It may have gone while the cluster decided.

@@ -198,6 +198,34 @@ def test_memory_of_what_a_loop_carries_is_that_of_the_compiled_program(kind):
         assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.025), name
 
 
+def repeated(w, rows):
+    """The loss of a layer that is applied four times: all rounds read a row of what is stacked."""
+    return (lax.fori_loop(0, 4, lambda i, h: jnp.tanh(h @ w[0]), rows).astype(jnp.float32) ** 2).mean()
+
+
+def summed(w, x):
+    """Gradients of four micro batches of a weight that is made before."""
+    rows = x.reshape(4, -1, x.shape[-1])
+    return lax.scan(lambda g, part: (g + jax.grad(repeated)(w, part), None), jnp.zeros_like(w), rows)[0]
+
+
+HANDED = {
+    "an argument": (summed, "float32"),
+    "made before": (lambda w, x: summed(w * 2, x), "float32"),
+    "a copy in float32": (lambda w, x: lax.scan(lambda h, w: (jax.nn.softmax(h @ w), None), x, w)[0], "bfloat16"),
+}
+
+
+@pytest.mark.parametrize("kind", HANDED)
+def test_memory_of_what_loops_are_handed_is_that_of_the_compiled_program(kind):
+    """What all rounds read is there until the last one: also a view, a copy in float32, and what loops compute before."""
+    step, dtype = HANDED[kind]
+    arguments = jax.ShapeDtypeStruct((3, 128, 128), dtype), jax.ShapeDtypeStruct((256, 128), dtype)
+    planned = sporax.plan(step, *arguments, devices=1)
+    compiled = device_bytes(planned.jitted(()).lower(*arguments).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.1)
+
+
 @pytest.mark.parametrize("donated", [(), (0,)])
 def test_memory_of_what_is_handed_out_as_it_came_in(donated):
     state = {"frozen": jax.ShapeDtypeStruct((64, 64), jnp.float32), "tuned": jax.ShapeDtypeStruct((64,), jnp.float32)}

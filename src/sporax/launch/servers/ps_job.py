@@ -86,12 +86,12 @@ class OtherLaunchers:
     def failure(self) -> str:
         """What has happened to one of the others; "" while all is well. To be called again and again."""
         for event in self.link.events(is_expected=False):
-            said = (event.failure or "") if isinstance(event, supervision.ClusterEnded) else ""
+            failure = (event.failure or "") if isinstance(event, supervision.ClusterEnded) else ""
             # What is said of ranks is no matter of launchers.
-            if isinstance(event, supervision.ClusterEnded) and said.startswith(
+            if isinstance(event, supervision.ClusterEnded) and failure.startswith(
                 ("the launcher on ", "the scheduler at ")
             ):
-                self._failure, self.exit_code = said, event.exit_code or FAILED
+                self._failure, self.exit_code = failure, event.exit_code or FAILED
         if self.link.num_others >= self._num_expected:
             self._deadline = None
         if self._deadline is not None and time.monotonic() >= self._deadline and not self._failure:

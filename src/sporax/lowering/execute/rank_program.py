@@ -13,12 +13,13 @@ each name stands for a run of the plan's axes, and collectives are called along 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.extend.core import Primitive
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator
@@ -27,7 +28,7 @@ from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
-from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.local_task import (
     HOST_CALLS,
@@ -37,7 +38,7 @@ from sporax.lowering.execute.local_task import (
     first_of_processes,
     sent_from_first,
 )
-from sporax.lowering.execute.redistribute import apply_redistribution, permute
+from sporax.lowering.execute.redistribute import permute
 from sporax.lowering.ingest.constraints import COLLECTIVES, SHARD_MAP, named_axes
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
@@ -49,8 +50,6 @@ from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_fusion import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
-
-"""A jax.Array or a tracer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +123,6 @@ _PLAIN: Mapping[str, Callable[[Array, tuple[str, ...], Mapping[str, Any]], Array
 NAMING = frozenset([*COLLECTIVES, *_SENDS_NOTHING, "axis_index"])
 """Primitives that name axes."""
 
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 # A tensor with two readers may be moved to two placements, while a third reads it as it was made.
 Values = dict[int, dict[Placement, Array]]
@@ -317,7 +313,7 @@ class _Runner:
         for group in transfers:
             arrays = [values[transfer.tensor][transfer.redistribution.source] for transfer in group]
             with self._named(group):
-                moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
+                moved = self._move(group, arrays)
             for transfer, array in zip(group, moved, strict=True):
                 values[transfer.tensor][transfer.redistribution.target] = array
 
@@ -329,23 +325,16 @@ class _Runner:
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         return communication_scope(f"{reason or 'resharding'}{more}", path)
 
-    def _move(self, transfer: Transfer, array: Array) -> list[Array]:
-        resharding = transfer.resharding
-        dtype = array.dtype
-        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
-            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
-            array = array.astype(jnp.float32)
-        moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
-        # Scaled before the cast back, so that a mean is rounded once.
-        return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
-
-    def _move_fused(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
-        """Send tensors in common buffers."""
+    def _move(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
+        """Send one tensor, or several in common buffers."""
         dtype, resharding = arrays[0].dtype, group[0].resharding
         if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             arrays = [array.astype(jnp.float32) for array in arrays]
-        moved = redistribute_fused(arrays, [transfer.redistribution for transfer in group], self.axis_names)
-        return [_scaled(array, transfer).astype(dtype) for array, transfer in zip(moved, group, strict=True)]
+        moved = apply_redistributions(arrays, [transfer.redistribution for transfer in group], self.axis_names)
+        # Scaled before the cast back, so that a mean is rounded once.
+        scaled = map(_scaled, moved, group)
+        return [array if array.dtype == dtype else array.astype(dtype) for array in scaled]
 
 
 def _scaled(array: Array, transfer: Transfer) -> Array:
@@ -357,18 +346,8 @@ def _is_short_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
 
 
-class _NoScope:
-    """No scope: for operators without a path."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-# One object: `nullcontext` would be built for every operator.
-_NO_SCOPE = _NoScope()
+# One object: a new one would be built for every operator.
+_NO_SCOPE = nullcontext()
 
 _CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {
     "scan": _Runner._scan,

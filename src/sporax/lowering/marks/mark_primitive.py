@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
 from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, RankSumMark, RowsMark, SavedMark, WeightMark
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 mark_p = Primitive(MARK)
 # A mark may join several tensors, such as all operands of an operator.

@@ -284,7 +284,8 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
     Raises:
         SporaxValueError: a policy other than None and ``"front"``.
     """
-    SporaxValueError.raise_unless_in("lazy_inline", "policy", policy, (None, "front"))
+    if policy not in (None, "front"):
+        raise SporaxValueError.must("lazy_inline", "policy", "be None or 'front'", repr(policy))
     if fn is None:
         return functools.partial(lazy_inline, attrs=attrs, policy=policy)
 

@@ -510,8 +510,7 @@ def _detached(parameter: Parameter) -> Tensor:
 
 
 def _flag(what: str, value: bool) -> bool:
-    check_type("Parameter", what, value, "a bool", bool)
-    return value
+    return check_type("Parameter", what, value, "a bool", bool)
 
 
 def _checked_name(name: object) -> str:

@@ -97,8 +97,7 @@ class CellFlags:
         Raises:
             SporaxTypeError: not a string.
         """
-        check_type("update_cell_type", "cell_type", cell_type, "a string", str)
-        self.cell_type = cell_type
+        self.cell_type = check_type("update_cell_type", "cell_type", cell_type, "a string", str)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert floating Parameters and buffers of this Cell and all below it, in place; this Cell.

@@ -338,8 +338,7 @@ class PlacementMarks(CellTree[AnyCell]):
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
-    return value
+    return check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
 
 
 def _natural(cell: str, what: str, value: Any) -> int:

@@ -66,8 +66,7 @@ class GELU(Cell):
 
     def __init__(self, approximate: bool = True) -> None:
         super().__init__()
-        check_type("GELU", "approximate", approximate, "a bool", bool)
-        self.approximate = approximate
+        self.approximate = check_type("GELU", "approximate", approximate, "a bool", bool)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""

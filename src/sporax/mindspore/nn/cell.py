@@ -192,7 +192,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         self.__dict__.update(state_)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        frames.depend_on(self)
+        frames.depend_on_cell(self)
         if self.compiled_once:
             frames.note_tag("blocks")
         try:
@@ -395,6 +395,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if _is_plain(value):
             # Compiled steps take plain attributes as fixed.
             if name not in self._plain or self._plain[name] != value:
+                if name in self._plain:
+                    frames.note_assignment(self, name)
                 self._plain[name] = value
                 frames.touch()
         else:

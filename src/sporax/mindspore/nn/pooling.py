@@ -8,10 +8,11 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn import _windows as windows
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops.nn.convolution import Edges, resolved_edges
+from sporax.mindspore.ops.nn.pooling import maxima, mean_of_windows, positions_of_maxima
 
 
 class _Windowed(Cell):
@@ -47,9 +48,9 @@ class _Windowed(Cell):
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
-    @property
-    def _pads(self) -> Any:
-        return tuple((pad, pad) for pad in self.padding) if self.pad_mode == "pad" else self.pad_mode.upper()
+    def _around(self, x: Tensor) -> Edges:
+        sizes = x.shape[-self.spatial :]
+        return resolved_edges(type(self).__name__, self.pad_mode, self.padding, sizes, self.kernel_size, self.stride)
 
     def _check_rank(self, x: Tensor) -> None:
         if x.ndim not in (self.spatial + 1, self.spatial + 2):
@@ -85,13 +86,11 @@ class _MaxPool(_Windowed):
     def construct(self, x: Tensor) -> Any:
         """The maxima; with `return_indices` also where they are in the flattened image (int64)."""
         self._check_rank(x)
-        settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
-        largest = windows.max_window(x, *settings, type(self).__name__)
+        around = self._around(x)
+        settings = (self.kernel_size, self.stride, around, self.dilation, self.ceil_mode, type(self).__name__)
         # The places are found in a second pass.
         return (
-            (largest, windows.max_window_positions(x, *settings, type(self).__name__))
-            if self.return_indices
-            else largest
+            (maxima(x, *settings), positions_of_maxima(x, *settings)) if self.return_indices else maxima(x, *settings)
         )
 
 
@@ -177,12 +176,11 @@ class _AvgPool(_Windowed):
     def construct(self, x: Tensor) -> Tensor:
         """The means."""
         self._check_rank(x)
-        return windows.mean_window(
+        return mean_of_windows(
             x,
             self.kernel_size,
             self.stride,
-            # "valid" is no padding, written out.
-            self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
+            self._around(x),
             self.ceil_mode,
             self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
             self.divisor_override,

@@ -247,8 +247,7 @@ class ParameterUpdate(Cell):
 
     def __init__(self, param: Any) -> None:
         super().__init__(auto_prefix=False)
-        check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
-        self._param = param
+        self._param = check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
 
     def construct(self, x: Tensor) -> Tensor:
         """The new value."""

@@ -109,13 +109,13 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
 
 
-@operator("MaxDim()", function="", classes=GENERATED)
+@operator("MaxDim()", function="", classes=GENERATED, dims=Along("dim", 0))
 def _max_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The largest elements along `dim`, and their positions (int64)."""
     return reduction.picked_along("MaxDim", jnp.argmax, input, dim, keepdim, "dim")[::-1]
 
 
-@operator("MinDim()", function="", classes=GENERATED)
+@operator("MinDim()", function="", classes=GENERATED, dims=Along("dim", 0))
 def _min_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The smallest elements along `dim`, and their positions (int64)."""
     return reduction.picked_along("MinDim", jnp.argmin, input, dim, keepdim, "dim")[::-1]

@@ -117,12 +117,13 @@ def spans(graph: OperatorGraph) -> Iterator[Span]:
 def _span(operators: Sequence[Operator], first: int, behind: Sequence[int]) -> Span:
     """The loop from `first` to those behind it. What is carried is another value in every round, and is not read by all."""
     carried = {operators[number].operands[0] for number in behind}
+    inside = [number for number in range(first, behind[0]) if operators[number].times == operators[first].times]
+    # The condition of a loop reads what is carried, too, as an argument of its own.
+    begun = {operators[number].operands[0] for number in inside if not carried.isdisjoint(operators[number].results)}
     enter = [
         number
-        for number in range(first, behind[0])
-        if operators[number].times == operators[first].times
-        and operators[number].name in (SLICE, ARGUMENT)
-        and carried.isdisjoint(operators[number].results)
+        for number in inside
+        if operators[number].name in (SLICE, ARGUMENT) and operators[number].operands[0] not in begun
     ]
     leave = (number for number in behind if operators[number].name == STACK)
     return Span(first, behind[0] - 1, tuple(enter), tuple(leave))

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.communication.step_events import Timeline, Value
 from sporax.planner.loops.inline import inline_loops, spans
 from sporax.planner.memory.backend import Backend, Kernel, Kind, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
@@ -324,30 +324,33 @@ class _LiveRanges:
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
         """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
         loops = [*spans(self.timeline.graph)]
-        happens, ran = self._events_by_position() if loops else ({}, {})
+        reads, ran = self._by_position() if loops else ({}, {})
+        written = {entry.position: entry.writes for entry in self.timeline.events if entry.operator is not None}
         for loop in loops:
             # By positions of operators, since a loop's operators are spread over kernels.
             times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
             if not times:
                 continue
-            entering = [value for entry in loop.enter if entry in happens for value in happens[entry].reads]
-            leaving = [value for entry in loop.leave if entry in happens for value in happens[entry].writes]
-            # What a kernel makes inside of it is no array.
-            for array in filter(end.__contains__, map(self.number.__getitem__, entering)):
-                end[array] = max(end[array], *times)
-            for array in filter(begin.__contains__, map(self.number.__getitem__, leaving)):
-                begin[array] = min(begin[array], *times)
+            # What a kernel makes inside of it is no array, and what no round reads does not enter it.
+            for array in (array for entry in loop.enter for array in reads[entry]):
+                if end.get(array, -1) >= min(times):
+                    end[array] = max(end[array], *times)
+            for array in (self.number[value] for entry in loop.leave for value in written[entry]):
+                if array in begin:
+                    begin[array] = min(begin[array], *times)
 
-    def _events_by_position(self) -> tuple[dict[int, Event], dict[int, list[int]]]:
-        """By position of an operator its event, and the ticks of the kernels that compute it."""
-        happens: dict[int, Event] = {}
+    def _by_position(self) -> tuple[dict[int, set[int]], dict[int, list[int]]]:
+        """By position of an operator the arrays that its kernel reads, or that it is a view of, and ticks of all its kernels."""
+        events = self.timeline.events
+        reads = {event.position: {*map(self.number.__getitem__, event.reads)} for event in events if event.operator}
         ran: dict[int, list[int]] = {}
         for number, kernel in enumerate(self.kernels):
-            for event in (self.timeline.events[event] for event in kernel.events):
-                ran.setdefault(event.position, []).append(_TICKS * number)
-                if event.operator is not None:
-                    happens[event.position] = event
-        return happens, ran
+            for event in kernel.events:
+                ran.setdefault(events[event].position, []).append(_TICKS * number)
+            root = kernel.roots[0]
+            if root.kind is Kind.KERNEL and events[root.event].operator is not None:
+                reads[events[root.event].position] = kernel.reads
+        return reads, ran
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""

@@ -91,8 +91,8 @@ def product(operation: Operation) -> Rule:
     # A quotient of integers is rounded, so that of a sum is not the sum of the quotients.
     for operand in (0, 1) if is_product else (0,) if operation.operands[0].is_inexact else ():
         other = operation.operands[1 - operand].constant
-        # Infinity times a part of zero is NaN, and so is the sum.
-        if other is None or (cmath.isfinite(other) and (is_product or other != 0)):
+        # Infinity times a part of zero is NaN, and so is the sum; so is a part of zero by a divisor of zero.
+        if is_product if other is None else cmath.isfinite(other) and (is_product or other != 0):
             draft.passes((operand,), "sum")
     return _finish(draft, dims)
 

@@ -27,7 +27,7 @@ from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions, SearchResult
-from sporax.planner.search.task import Search
+from sporax.planner.search.task import SearchMethod
 
 __all__ = [
     "MODES",
@@ -44,7 +44,7 @@ __all__ = [
     "replicated_plan",
 ]
 
-MODES: Mapping[str, Search[..., SearchResult]] = {
+MODES: Mapping[str, SearchMethod[..., SearchResult]] = {
     "dynamic_programming": dynamic,
     "recursive_programming": recursive,
     "sharding_propagation": propagation,

@@ -59,14 +59,14 @@ def dynamic(task: SearchTask, largest_table: int = LARGEST_TABLE, most_joins: in
         bound = max(bound, -np.inf if within is None else within * problem.scale)
         statistics = {**statistics, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
     cost = problem.seconds(plan.chosen)
-    said: dict[str, int | float | str] = {
+    facts: dict[str, int | float | str] = {
         **problem.statistics(),
         "reduced": len(problem.costs) - core.num_nodes,
         "core_nodes": core.num_nodes,
         **statistics,
         "peak_bytes": plan.peak_bytes,
     }
-    return task.result("dynamic", plan.plan, cost, said, bound / problem.scale if bound > -np.inf else None)
+    return task.result("dynamic", plan.plan, cost, facts, bound / problem.scale if bound > -np.inf else None)
 
 
 def _reduced(graph: CostGraph) -> Core:

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result", bound="SearchResult | tuple[SearchResult, ...]", covariant=True)
 
 
-class Search(Protocol[P, Result]):
+class SearchMethod(Protocol[P, Result]):
     """A search, as it is called."""
 
     def __call__(
@@ -109,7 +109,7 @@ class SearchTask:
         return SearchResult(plan, method, cost, bound, optimal, used, statistics, unit, self.options)
 
 
-def searches(method: Callable[Concatenate[SearchTask, P], Result]) -> Search[P, Result]:
+def searches(method: Callable[Concatenate[SearchTask, P], Result]) -> SearchMethod[P, Result]:
     """The search by a method, which works on graphs without loops; its plans are of the graph with them."""
 
     @wraps(method)

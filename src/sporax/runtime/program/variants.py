@@ -266,6 +266,7 @@ def discovered(
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
         requests=frame.requests,
+        effects=frame.effects,
     )
     return variant, discovery
 

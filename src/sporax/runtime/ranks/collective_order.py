@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ from sporax.runtime.session import SESSION
 if TYPE_CHECKING:
     from sporax.lowering.passes.reused_collectives import Reuse
 
+Tree: TypeAlias = Any
+"""Arrays, or tuples and lists of them."""
 AXIS = "rank"
 """Name of the mesh axis along which ranks are."""
 
@@ -97,14 +99,14 @@ def order_token() -> jax.Array | None:
 class Exchanged(Protocol):
     """Something that ranks do together, and the derivative of that."""
 
-    def carry_out(self, *arguments: Any) -> Any:
+    def carry_out(self, *arguments: Tree) -> Tree:
         """What this rank gets for its arrays."""
 
-    def pull_back(self, arguments: Any, results: Any, cotangents: Any) -> Iterable[Any]:
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[Tree]:
         """Cotangents of the arguments, given those of the results: of something that is `ordered` as well. None for integers."""
 
 
-def ordered(exchanged: Exchanged, *arguments: Any) -> Any:
+def ordered(exchanged: Exchanged, *arguments: Tree) -> Tree:
     """Carry something out after the collective before; differentiable, as often as its derivatives are."""
     # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
     results, last = _ordered(exchanged, order_token(), *arguments)
@@ -113,12 +115,12 @@ def ordered(exchanged: Exchanged, *arguments: Any) -> Any:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _ordered(exchanged: Exchanged, before: jax.Array | None, *arguments: Any) -> tuple[Any, jax.Array | None]:
+def _ordered(exchanged: Exchanged, before: jax.Array | None, *arguments: Tree) -> tuple[Tree, jax.Array | None]:
     record_collective(before)
     return exchanged.carry_out(*arguments), order_token()
 
 
-def _forward(exchanged: Exchanged, before: jax.Array | None, *arguments: Any) -> Any:
+def _forward(exchanged: Exchanged, before: jax.Array | None, *arguments: Tree) -> Tree:
     # Itself differentiable, for derivatives of derivatives. JAX runs this rule in the trace around the one of the call.
     own = order_token()
     results, last = _ordered(exchanged, before if own is None else own, *arguments)
@@ -126,7 +128,7 @@ def _forward(exchanged: Exchanged, before: jax.Array | None, *arguments: Any) ->
     return (results, last), (arguments, results)
 
 
-def _backward(exchanged: Exchanged, saved: tuple[Any, Any], cotangents: tuple[Any, Any]) -> tuple[Any, ...]:
+def _backward(exchanged: Exchanged, saved: tuple[Tree, Tree], cotangents: tuple[Tree, Tree]) -> tuple[Tree, ...]:
     return None, *exchanged.pull_back(*saved, cotangents[0])
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import ordered
+from sporax.runtime.ranks.collective_order import Tree, ordered
 from sporax.runtime.ranks.exchanges import Axis, check_mode, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
 from sporax.runtime.session import World
@@ -49,7 +49,7 @@ class Saved(NamedTuple):
     """What the way forward leaves for derivatives: what a collective took, and what it gave."""
 
     arrays: tuple[jax.Array, ...]
-    results: Any
+    results: Tree
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,11 @@ class _Part(Generic[ResultT]):
     collective: Collective[ResultT]
     method: str = "forward"
 
-    def carry_out(self, *arguments: Any) -> Arrays:
+    def carry_out(self, *arguments: Tree) -> Arrays:
         """The results of the method."""
         return _execute(self.collective, self.method, *arguments)
 
-    def pull_back(self, arguments: tuple[Any, ...], results: Any, cotangents: Any) -> Cotangents:
+    def pull_back(self, arguments: Tree, results: Arrays, cotangents: Tree) -> Cotangents:
         """Of "forward" by "backward"; of a linear map, whose first argument is what "forward" saved, by its transpose."""
         values = jax.tree.map(_number, cotangents)
         if self.method != "forward":

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import ordered
+from sporax.runtime.ranks.collective_order import Tree, ordered
 from sporax.runtime.ranks.exchanges import check_mode
 from sporax.runtime.state import frames
 
@@ -49,7 +49,7 @@ class Exchange:
         """What was received."""
         return _carry_out(self, arrays)
 
-    def pull_back(self, arguments: Any, results: Any, cotangents: Any) -> Iterable[jax.Array | None]:
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
         """The same in the opposite direction."""
         filled = map(_filled, self.receives, cotangents)
         return map(_as_cotangent, ordered(Exchange(self.receives, self.sends), *filled))
@@ -66,7 +66,7 @@ class _Send:
         _carry_out(Exchange((self.message,), ()), [array])
         return array
 
-    def pull_back(self, arguments: Any, results: Any, cotangents: Any) -> Iterable[jax.Array | None]:
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
         """What the receiver returns."""
         return (_as_cotangent(ordered(_Receive(self.message), cotangents)),)
 
@@ -82,7 +82,7 @@ class _Receive:
         (arrived,) = _carry_out(Exchange((), (self.message,)), [])
         return arrived
 
-    def pull_back(self, arguments: Any, results: Any, cotangents: Any) -> Iterable[jax.Array | None]:
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
         """The cotangent is sent back; zeros for the other array."""
         sent = ordered(_Send(self.message), _filled(self.message, cotangents))
         return (_as_cotangent(_zeros_after(arguments[0], sent)),)

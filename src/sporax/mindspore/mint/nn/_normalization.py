@@ -218,8 +218,7 @@ class SyncBatchNorm(_BatchNorm):
         track_running_stats: bool = True, process_group: str | None = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
-        self.process_group = process_group
+        self.process_group = check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return normalized_by_batch(input, weight, bias, 1, self.eps, groups.find(self.process_group))

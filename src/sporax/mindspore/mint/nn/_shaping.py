@@ -120,8 +120,7 @@ class _ConstantPadding(_Padding):
 
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
-        check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
-        self.value = value
+        self.value = check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` with as many trailing dimensions as the layer pads."""

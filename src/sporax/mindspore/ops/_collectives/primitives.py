@@ -122,21 +122,12 @@ class CommunicationPrimitive(Primitive):
 
 
 def check_list(name: str, what: str, value: Any) -> Sequence[Any]:
-    """Check that an argument is a tuple or list.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "a tuple or list", tuple | list)
-    return value
+    """`value`, a tuple or list, else SporaxTypeError."""
+    return check_type(name, what, value, "a tuple or list", tuple | list)
 
 
 def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
-    """Check that an argument is a tuple or list of ints.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
+    """`value`, a tuple or list of ints, else SporaxTypeError."""
     for place, element in enumerate(check_list(name, what, value)):
         if not isinstance(element, np.integer):
             check_int(name, f"{what}[{place}]", element)
@@ -144,31 +135,17 @@ def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
 
 
 def check_int(name: str, what: str, value: Any) -> int:
-    """Check that an argument is an int.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "an int", int, takes_bool=False)
-    return value
+    """`value`, an int, else SporaxTypeError."""
+    return check_type(name, what, value, "an int", int, takes_bool=False)
 
 
 def check_tensor(name: str, value: Any, what: str = "input") -> Tensor:
-    """Check that an argument is a Tensor.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "a Tensor", Tensor)
-    return value
+    """`value`, a Tensor, else SporaxTypeError."""
+    return check_type(name, what, value, "a Tensor", Tensor)
 
 
 def check_member(name: str, group: Group, rank: int) -> int:
-    """Check that a world rank belongs to a group.
-
-    Raises:
-        SporaxValueError: it does not.
-    """
+    """`rank`, a world rank of a member of the group, else SporaxValueError."""
     if rank not in group.ranks:
         raise SporaxValueError(
             f"For '{name}', rank {rank} must be a member of group '{group.name}', which has the ranks {list(group.ranks)}."
@@ -177,21 +154,13 @@ def check_member(name: str, group: Group, rank: int) -> int:
 
 
 def check_reduction(name: str, op: str) -> str:
-    """Check the name of a reduction.
-
-    Raises:
-        SporaxRuntimeError: there is no such reduction.
-    """
+    """`op`, the name of a reduction, else SporaxRuntimeError."""
     SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
     return op
 
 
 def at_least_1d(name: str, tensor: Tensor) -> Tensor:
-    """Check that a tensor has a dim 0.
-
-    Raises:
-        SporaxValueError: it has not.
-    """
+    """`tensor`, which has a dim 0, else SporaxValueError."""
     if not tensor.ndim:
         raise SporaxValueError(f"For '{name}', the input must have at least one dimension, but its shape is ().")
     return tensor

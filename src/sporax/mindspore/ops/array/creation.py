@@ -183,14 +183,10 @@ def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
         # numpy makes the positions, which depend on sizes alone.
         return _constant(lambda: jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
 
-    def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
-        return kernel(row, col, offset, dtype=dtype)
-
-    for form in (kernel, primitive):
-        form.__name__ = own
-        form.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
-    operator(function=own, composed=True)(kernel)
-    operator(f"{name}(row, col, offset, dtype)", function="", composed=True)(primitive)
+    kernel.__name__ = own
+    kernel.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
+    target = operator(function=own, composed=True)(kernel)
+    other_form(target, f"{name}(row, col, offset, dtype)", "row col offset dtype", dtype=dtypes.int32)
 
 
 _triangle("TrilIndices", "tril_indices", np.tril_indices)

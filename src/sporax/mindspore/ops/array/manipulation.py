@@ -56,7 +56,7 @@ def transpose(input: Array, dims: tuple[int, ...]) -> Array:
     return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
 
-@operator(function="swapaxes", method="swapaxes")
+@operator(function="swapaxes", method="swapaxes", mint="swapaxes")
 def swapaxes(input: Array, axis0: int, axis1: int) -> Array:
     """Two dimensions exchanged."""
     one, other = (check.axis("swapaxes", axis, input.ndim) for axis in (axis0, axis1))

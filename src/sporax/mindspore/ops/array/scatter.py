@@ -21,6 +21,7 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Stated, elements_along
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator, other_form
@@ -162,7 +163,8 @@ def _in_place(name: str, own: str, how: str, update: Any, dims: Stated, extra: b
 
     @operator(function="", dims=dims)
     def compute(input_x: Array, indices: Array, updates: Array) -> Array:
-        return update(name, input_x, indices, updates, how)
+        target = "input_x" if name == "ScatterNdUpdate" else "x"  # as MindSpore calls it
+        return update(name, input_x, indices, promote.written(name, target, input_x, updates), how)
 
     # MindSpore's name in messages, though the operator has none of its own.
     compute.name = name

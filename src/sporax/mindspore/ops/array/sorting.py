@@ -44,7 +44,7 @@ def sort(input_x: Array, axis: int = -1, descending: bool = False) -> tuple[Arra
     return _sorted("Sort", input_x, axis, descending, jnp.int32)
 
 
-@operator(function="", mint="sort")
+@operator(function="", mint="sort", dims=Along("dim", -1))
 def _mint_sort(input: Array, *, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Array, Array]:
     """As `ops.sort`, with positions in int64. The order of equal elements is always kept."""
     return _sorted("sort", input, dim, descending, jnp.int64)

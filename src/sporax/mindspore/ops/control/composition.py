@@ -77,8 +77,7 @@ class MultitypeFuncGraph:
     """
 
     def __init__(self, name: str, read_value: bool = False) -> None:
-        check_type("MultitypeFuncGraph", "name", name, "a str", str)
-        self.name = name
+        self.name = check_type("MultitypeFuncGraph", "name", name, "a str", str)
         # In the order of registration: the first of several equally exact ones is taken.
         self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
 

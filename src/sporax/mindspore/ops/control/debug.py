@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -183,15 +183,15 @@ class InsertGradientOf(Primitive):
 class DumpGradient(Primitive):
     """Gives its input back; in the backward pass its gradient is saved as by `TensorDump`."""
 
-    def __call__(self, path: str, input_x: Tensor, input_output: str) -> Tensor:
-        """`input_x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
+    def __call__(self, path: str, x: Tensor, input_output: str) -> Tensor:
+        """`x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
         dump = TensorDump(input_output)
 
         def save(gradient: Tensor) -> Tensor:
             dump(path, gradient)
             return gradient
 
-        return InsertGradientOf(save)(input_x)
+        return InsertGradientOf(save)(x)
 
 
 for _class in (HookBackward, InsertGradientOf, DumpGradient):
@@ -201,9 +201,8 @@ for _class in (HookBackward, InsertGradientOf, DumpGradient):
 class _Summary(Primitive):
     """Puts `value` aside under `name`."""
 
-    plugin = ""
-    dims: tuple[int, ...] | None = None
-    least_dims = 0
+    dims: Container[int] = ()
+    fits = ""
 
     def __call__(self, name: str, value: Any) -> None:
         """Put a value aside.
@@ -217,51 +216,30 @@ class _Summary(Primitive):
             SporaxValueError: `name` is empty, or the number of dimensions does not fit.
         """
         kind = type(self).__name__
+        plugin = kind.removesuffix("Summary").lower()
         check_type(kind, "name", name, "a string", str)
-        SporaxValueError.raise_if(not name, kind, "name", "not be empty", "''")
+        SporaxValueError.raise_if(not name, kind, "name", "not be empty", repr(name))
         # Numbers and arrays of numpy are refused, as in MindSpore.
         check_type(kind, "value", value, "a Tensor", Tensor)
-        self._check_dims(kind, value.array)
+        wrong = value.ndim not in self.dims or (plugin == "scalar" and value.size != 1)
+        SporaxValueError.raise_if(wrong, kind, "value", f"have {self.fits}", f"shape {value.shape}")
         # No gradient flows through: looking must not change what is computed.
-        jax.debug.callback(functools.partial(debug.keep, self.plugin, name), jax.lax.stop_gradient(value.array))
-
-    def _check_dims(self, kind: str, array: jax.Array) -> None:
-        fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)
-        if not fits or (self.plugin == "scalar" and array.size != 1):
-            expected = {"scalar": "one element", "image": "4 dimensions"}.get(self.plugin, "at least 1 dimension")
-            raise SporaxValueError(f"For '{kind}', 'value' must have {expected}, but got shape {array.shape}.")
+        jax.debug.callback(functools.partial(debug.keep, plugin, name), jax.lax.stop_gradient(value.array))
 
 
-class ScalarSummary(_Summary):
-    """Puts a number aside; `SummaryRecord` writes it as a point of a curve."""
-
-    plugin = "scalar"
-    dims = (0, 1)
-
-
-class ImageSummary(_Summary):
-    """Puts images [N, C, H, W] aside."""
-
-    plugin = "image"
-    dims = (4,)
-
-
-class TensorSummary(_Summary):
-    """Puts a tensor aside, which TensorBoard shows as a distribution."""
-
-    plugin = "tensor"
-    least_dims = 1
-
-
-class HistogramSummary(_Summary):
-    """Puts a tensor aside, which TensorBoard shows as a distribution."""
-
-    plugin = "histogram"
-    least_dims = 1
-
-
-for _kind in (ScalarSummary, ImageSummary, TensorSummary, HistogramSummary):
-    PRIMITIVES[_kind.__name__] = _kind
+# Class: numbers of dimensions, these in words, and what it puts aside
+_SUMMARIES: dict[str, tuple[Container[int], str, str]] = {
+    "ScalarSummary": ((0, 1), "one element", "a number; `SummaryRecord` writes it as a point of a curve"),
+    "ImageSummary": ((4,), "4 dimensions", "images [N, C, H, W]"),
+    "TensorSummary": (range(1, 64), "at least 1 dimension", "a tensor, which TensorBoard shows as a distribution"),
+    "HistogramSummary": (range(1, 64), "at least 1 dimension", "a tensor, which TensorBoard shows as a distribution"),
+}
+for _kind, (_dims, _fits, _what) in _SUMMARIES.items():
+    PRIMITIVES[_kind] = type(
+        _kind,
+        (_Summary,),
+        {"__doc__": f"Puts aside {_what}.", "__module__": "sporax.mindspore.ops", "dims": _dims, "fits": _fits},
+    )
 
 
 _stored: dict[tuple[str, str], np.ndarray[Any, Any]] = {}

@@ -22,6 +22,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, export, operator
 from sporax.runtime.state import frames, trace_constants
 
@@ -299,11 +300,11 @@ export(cond, while_loop, scan, fori_loop)
 @operator(function="")
 def _new_value(variable: Array, value: Operand, how: str) -> Array:
     """What a Parameter holds after an assignment."""
-    # MindSpore converts the value to the Parameter's dtype.
-    update = jnp.asarray(value, variable.dtype)
+    name = {"set": "Assign", "add": "AssignAdd", "sub": "AssignSub"}[how]
+    update = promote.written(name, "variable", variable, value)
     if update.shape not in ((), variable.shape):
         raise SporaxValueError(
-            f"For 'Assign', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
+            f"For '{name}', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
         )
     if how == "set":
         # A copy: the Parameter must not share a buffer with the value, since steps donate it.

@@ -180,6 +180,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) ->
 
 other_form(addcdiv, "Addcdiv()", value=REQUIRED)
 other_form(addcmul, "Addcmul()", value=REQUIRED)
+other_form(addcmul, mint="addcmul", parameters="input tensor1 tensor2 * value")
 
 
 # ---------------------------------------------------------------------------------------------------------- closeness

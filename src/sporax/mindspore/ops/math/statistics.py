@@ -190,16 +190,10 @@ def var_mean(input: Array, axis: Axes = None, ddof: int = 0, keepdims: bool = Fa
     return variance, jnp.mean(values, where, keepdims=keepdims)
 
 
-def _mint_moments(name: str, function: Any) -> None:
-    def kernel(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Array, Array]:
-        return function.kernel(input, dim, correction, keepdim)
-
-    kernel.__name__, kernel.__doc__ = name, f"As `ops.{name}`, with Bessel's correction by default."
-    operator(function="", mint=name)(kernel)
-
-
-_mint_moments("std_mean", std_mean)
-_mint_moments("var_mean", var_mean)
+# With Bessel's correction by default.
+_MINT_MOMENTS = "input dim=axis * correction=ddof keepdim=keepdims"
+other_form(std_mean, None, _MINT_MOMENTS, mint="std_mean", correction=1)
+other_form(var_mean, None, _MINT_MOMENTS, mint="var_mean", correction=1)
 
 
 @operator("ReduceStd(axis, unbiased, keep_dims)", function="")

@@ -61,7 +61,7 @@ def _gelu_tanh(input: Array) -> Array:
     return jax.nn.gelu(input, approximate=True)
 
 
-@operator(function="gelu", mint="nn.functional.gelu")
+@operator(function="gelu", mint="nn.functional.gelu; npu_gelu")
 def gelu(input: Array, approximate: str = "none") -> Array:
     """Gaussian error linear unit; `approximate` is ``"none"`` (by the error function) or ``"tanh"``.
 

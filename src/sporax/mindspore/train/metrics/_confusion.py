@@ -32,8 +32,7 @@ class ConfusionMatrix(Metric):
         choices = ("no_norm", "target", "prediction", "all")
         SporaxValueError.raise_unless_in("ConfusionMatrix", "normalize", normalize, choices)
         self.normalize = normalize
-        check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
-        self.threshold = threshold
+        self.threshold = check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
         self.clear()
 
     def clear(self) -> None:

@@ -31,6 +31,7 @@ from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.loops.inline import spans
 from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind, island_bytes
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, RULES, SLICE
@@ -73,6 +74,7 @@ class Instructions:
         number: of the array that a value is; views share one.
         rigid: arrays that collectives leave in a shape that nothing is written over.
         barred: arrays that pass barriers, through which nothing is fused.
+        entered: arrays that loops are handed, and the event after which they read them: nothing is fused into a loop.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -82,6 +84,7 @@ class Instructions:
         self.number: dict[Value, int] = {}
         self.rigid: set[int] = set()
         self.barred: set[int] = set()
+        self.entered: dict[int, int] = {}
         self._waits: dict[Value, frozenset[int]] = {}
         """For values that passed barriers the arrays that did so with them."""
         self._after: frozenset[int] = frozenset()
@@ -103,6 +106,8 @@ class Instructions:
         """Their copies in float32."""
         ends = (operator.operands for operator in timeline.graph.operators if operator.name == CARRY)
         self._carried = {old for old, new, *_ in ends if old != new}
+        operators = timeline.graph.operators
+        self._handed = {operators[entry].results[0] for loop in spans(timeline.graph) for entry in loop.enter}
         self._outputs = {value for value in timeline.outputs if value[0] != LITERAL}
         for value in timeline.inputs:
             self._array_of(value, narrow=True)
@@ -264,6 +269,8 @@ class Instructions:
             array, shape = self._array_of(operand), self._shape(result)
             # A change of shape costs an instruction only if the array is made by a loop, which may write it either way.
             self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
+            if result[0] in self._handed:
+                self.entered[self.number[result]] = self._event
             if operand in self._waits:
                 self._waits[result] = self._waits[operand]
 

@@ -19,6 +19,7 @@ Method: as XLA for CPUs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -110,8 +111,12 @@ class _Fusion:
         handed_out = not self.results.isdisjoint(instruction.writes)
         if not readers and not handed_out:
             return frozenset()
-        # Kernels and reductions are never fused into their readers here; and nothing is fused through a barrier.
-        if instruction.kind is not Kind.LOOP or not self.all.barred.isdisjoint(instruction.writes):
+        # Kernels and reductions are never fused into their readers here; and nothing is fused through a barrier or into a loop.
+        entered = min(self.all.entered.get(array, math.inf) for array in instruction.writes)
+        is_apart = not self.all.barred.isdisjoint(instruction.writes) or any(
+            self.instructions[reader].event > entered for reader in readers
+        )
+        if instruction.kind is not Kind.LOOP or is_apart:
             self.written.add(number)
             return frozenset([number])
         # A reduction absorbs one simple operator if no other reader needs its result.

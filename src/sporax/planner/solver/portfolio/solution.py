@@ -144,7 +144,7 @@ class Solution:
 
 
 @dataclass(slots=True)
-class Found:
+class Incumbent:
     """What is known of a core.
 
     Attributes:
@@ -189,7 +189,7 @@ def solve(graph: CostGraph, *, seconds: float = 60.0, rounds: Rounds | None = No
         raise SporaxValueError(f"For 'solve', seconds must be positive, but got {seconds}.")
     budget = Budget.of(seconds)
     core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
-    found = Found(bound=np.inf, method="reduction", is_final=True)
+    found = Incumbent(bound=np.inf, method="reduction", is_final=True)
     if not infeasible:
         found = _searched(core, budget, rounds, gap)
     return answer(graph, core, found, budget)
@@ -203,8 +203,8 @@ def reduced(graph: CostGraph, budget: Budget) -> tuple[Core, bool]:
     return Core.of(network), network.infeasible
 
 
-def _searched(core: Core, budget: Budget, rounds: Rounds | None, gap: float) -> Found:
-    found = Found()
+def _searched(core: Core, budget: Budget, rounds: Rounds | None, gap: float) -> Incumbent:
+    found = Incumbent()
     if rounds is None and is_small(core):
         attempt(core, found, small_part(budget), BY_PROGRAM, gap)
     if not found.is_final and not budget.is_over:
@@ -226,7 +226,7 @@ def small_part(budget: Budget) -> Budget:
     return budget.part(_SMALL_SHARE).at_most(_SMALL_SECONDS)
 
 
-def attempt(core: Core, found: Found, budget: Budget, rounds: Rounds, gap: float = 0.0) -> None:
+def attempt(core: Core, found: Incumbent, budget: Budget, rounds: Rounds, gap: float = 0.0) -> None:
     """Solve a core by an exact method, as far as it comes in time."""
     outcome = solve_exactly(core, budget, gap=gap, rounds=rounds)
     found.take(core, outcome.positions, outcome.bound)
@@ -236,12 +236,12 @@ def attempt(core: Core, found: Found, budget: Budget, rounds: Rounds, gap: float
         found.bound = found.cost
 
 
-def start_with_descent(core: Core, found: Found, budget: Budget) -> None:
+def start_with_descent(core: Core, found: Incumbent, budget: Budget) -> None:
     """A choice by descent. Even without time left: one that fits is worth more than the budget."""
     found.take(core, first_positions(core, budget if budget.left > _GRACE_SECONDS else Budget.of(_GRACE_SECONDS)))
 
 
-def answer(graph: CostGraph, core: Core, found: Found, budget: Budget) -> Solution:
+def answer(graph: CostGraph, core: Core, found: Incumbent, budget: Budget) -> Solution:
     """Expands the best choice, has it checked, and states what is known."""
     statistics: dict[str, int | float | str] = {
         "method": found.method,

@@ -198,13 +198,8 @@ class Distribution(Cell):
         return tuple(ops.broadcast_to(value, shape) for value in chosen)
 
     def _check_value(self, value: Any, name: str) -> Tensor:
-        """`value`, if it is a Tensor.
-
-        Raises:
-            SporaxTypeError: it is not.
-        """
-        check_type(self.name, name, value, "a Tensor", Tensor)
-        return value
+        """`value`, a Tensor, else SporaxTypeError."""
+        return check_type(self.name, name, value, "a Tensor", Tensor)
 
     def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Parameters of a call, by place or by name."""
