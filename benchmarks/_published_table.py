@@ -270,8 +270,8 @@ FULL = Again(_ALL, 1.0, 1.0, saved=frozenset(["input"]))
 
 
 _POLICIES: Mapping[str, frozenset[str]] = {
-    name: frozenset(kept.split())
-    for name, kept in {
+    name: frozenset(saved.split())
+    for name, saved in {
         "minimal": "q k v o up", "minimal_with_context": "q k v o up context", "minimal_flash": "q k v o up context",
         "minimal_offloaded": "q k v o up", "save_dot_except_mlp": "q k v o", "save_dot_except_mlpwi": "q k v o",
         "save_dot_with_context_except_mlp": "q k v o context", "save_qkv_proj": "q k v", "save_out_proj": "o",
@@ -302,9 +302,9 @@ def _again(row: Mapping[str, str], software: Software) -> tuple[Again, str]:
         return Again(_ALL, 1.0, 1.0, 0.5, frozenset(["input"])), ""
     if text.startswith(tuple(_POLICIES)):
         # The longest name is the policy's own.
-        kept = _POLICIES[max(filter(text.startswith, _POLICIES), key=len)]
-        again = {name: 1.0 for name in ("q", "k", "v", "o", "up") if name not in kept}
-        return Again(again, float("context" not in kept), 1.0, 1.0, kept | {"input"}, "offloaded" in text), ""
+        saved = _POLICIES[max(filter(text.startswith, _POLICIES), key=len)]
+        again = {name: 1.0 for name in ("q", "k", "v", "o", "up") if name not in saved}
+        return Again(again, float("context" not in saved), 1.0, 1.0, saved | {"input"}, "offloaded" in text), ""
     if text.startswith("custom"):
         # Without a list: that of the same software's recipe for the same chip with a list.
         unlisted = not where and ":" not in text

@@ -138,20 +138,20 @@ class Loss(nn.Cell):
     def __init__(self, config):
         super().__init__()
         rows, columns = config.data_parallel, config.model_parallel
-        whole, one = ((rows, columns),), ((rows, columns), (rows, 1))
-        self.max, self.sum = (reduction(keep_dims=True).shard(whole) for reduction in (ops.ReduceMax, ops.ReduceSum))
+        grid, numbers = ((rows, columns),), ((rows, columns), (rows, 1))
+        self.max, self.sum = (reduction(keep_dims=True).shard(grid) for reduction in (ops.ReduceMax, ops.ReduceSum))
         self.sub, self.exp, self.one_hot = (
-            ops.Sub().shard(one),
-            ops.Exp().shard(whole),
-            ops.OneHot().shard((*whole, (), ())),
+            ops.Sub().shard(numbers),
+            ops.Exp().shard(grid),
+            ops.OneHot().shard((*grid, (), ())),
         )
-        self.mul = ops.Mul().shard((*whole, *whole))
-        self.vocabulary, self.numbers = config.vocab_size, (Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+        self.mul = ops.Mul().shard((*grid, *grid))
+        self.vocabulary, self.right_wrong = config.vocab_size, (Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
 
     def construct(self, logits, labels):
         logits = logits.astype(ms.float32)
         logits = self.sub(logits, ops.stop_gradient(self.max(logits, 1)))
-        right = self.sum(self.mul(logits, self.one_hot(labels, self.vocabulary, *self.numbers)), 1)
+        right = self.sum(self.mul(logits, self.one_hot(labels, self.vocabulary, *self.right_wrong)), 1)
         return (ops.log(self.sum(self.exp(logits), 1)) - right).mean()
 
 

@@ -32,10 +32,23 @@ def test_stages_keep_little_of_a_micro_batch():
     assert two < 13
 
 
+@pytest.mark.full
+def test_logits_stay_sharded():
+    """The last stage's products and loss take 30 s of a step, 38 s more where logits are gathered."""
+    published, predicted, _ = planned("qwen1.5-32b", 32, "--layers", "4", hardware="ascend910b-900a2")
+    assert predicted > 5 * published
+
+
+RUNS = [
+    ("llama2-7b", 8, "800ta2"), ("llama2-13b", 8, "800ta2"), ("codellama-34b-32", 32, "800ta2"),
+    ("llama2-70b", 32, "800ta2"), ("yi-34b", 16, "800ta2"), ("qwen1.5-32b", 32, "900a2"),
+]  # fmt: skip
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(2000)
-@pytest.mark.parametrize(("name", "devices"), [("llama2-7b", 8), ("codellama-34b-32", 32), ("llama2-70b", 32)])
-def test_published_runs_are_near_and_fit(name, devices):
-    published, predicted, gigabytes = planned(name, devices)
+@pytest.mark.parametrize(("name", "devices", "chip"), RUNS)
+def test_published_runs_are_near_and_fit(name, devices, chip):
+    published, predicted, gigabytes = planned(name, devices, hardware=f"ascend910b-{chip}")
     assert predicted == pytest.approx(published, rel=0.15)
     assert gigabytes <= 64
