@@ -13,7 +13,7 @@ each name stands for a run of the plan's axes, and collectives are called along 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ from sporax.planner.communication.gradient_fusion import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
 
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 
@@ -124,9 +125,6 @@ _PLAIN: Mapping[str, Callable[[Array, tuple[str, ...], Mapping[str, Any]], Array
 NAMING = frozenset([*COLLECTIVES, *_SENDS_NOTHING, "axis_index"])
 """Primitives that name axes."""
 
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 # A tensor with two readers may be moved to two placements, while a third reads it as it was made.
 Values = dict[int, dict[Placement, Array]]
@@ -317,7 +315,7 @@ class _Runner:
         for group in transfers:
             arrays = [values[transfer.tensor][transfer.redistribution.source] for transfer in group]
             with self._named(group):
-                moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
+                moved = self._move(group, arrays)
             for transfer, array in zip(group, moved, strict=True):
                 values[transfer.tensor][transfer.redistribution.target] = array
 
@@ -329,46 +327,33 @@ class _Runner:
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         return communication_scope(f"{reason or 'resharding'}{more}", path)
 
-    def _move(self, transfer: Transfer, array: Array) -> list[Array]:
-        resharding = transfer.resharding
-        dtype = array.dtype
-        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
-            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
-            array = array.astype(jnp.float32)
-        moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
-        # Scaled before the cast back, so that a mean is rounded once.
-        return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
-
-    def _move_fused(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
-        """Send tensors in common buffers."""
+    def _move(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
+        """Send tensors, several in common buffers."""
         dtype, resharding = arrays[0].dtype, group[0].resharding
         if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+            # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             arrays = [array.astype(jnp.float32) for array in arrays]
-        moved = redistribute_fused(arrays, [transfer.redistribution for transfer in group], self.axis_names)
-        return [_scaled(array, transfer).astype(dtype) for array, transfer in zip(moved, group, strict=True)]
+        ways = [transfer.redistribution for transfer in group]
+        if len(group) == 1:
+            moved = [apply_redistribution(arrays[0], ways[0], self.axis_names)]
+        else:
+            moved = redistribute_fused(arrays, ways, self.axis_names)
+        return [_scaled(array, transfer, dtype) for array, transfer in zip(moved, group, strict=True)]
 
 
-def _scaled(array: Array, transfer: Transfer) -> Array:
+def _scaled(array: Array, transfer: Transfer, dtype: Any) -> Array:
     scale = 1.0 if transfer.resharding is None else transfer.resharding.scale
-    return array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
+    scaled = array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
+    # Scaled before the cast back, so that a mean is rounded once.
+    return scaled if scaled.dtype == dtype else scaled.astype(dtype)
 
 
 def _is_short_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
 
 
-class _NoScope:
-    """No scope: for operators without a path."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-# One object: `nullcontext` would be built for every operator.
-_NO_SCOPE = _NoScope()
+_NO_SCOPE = nullcontext()
+"""Of operators without a path: one object for all of them."""
 
 _CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {
     "scan": _Runner._scan,
