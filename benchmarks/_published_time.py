@@ -24,6 +24,12 @@ from sporax.planner.cost.overlap import exposed
 
 _LOGIT_BYTES = 20
 """Per logit: written by the product, read for the loss, its gradient written and read twice, in parts in 32 bits."""
+_BLOCKS = (128, 1024)
+"""Keys of a block of attention, on GPUs and on TPUs (splash attention as MaxText's recipes set it)."""
+_FULL_HEAD = 128
+_SMALL_HEADS = (0.5, 1.0)
+"""How the rate of attention falls with a head's size below `_FULL_HEAD`: FlashAttention-3 reaches 0.7 of it with heads of 64;
+units of TPUs are filled in part."""
 _SCORE_BYTES = 22
 """Per score of attention that is written: forward (scale, mask, softmax, dropout, product) and backward."""
 _STATE_TRAFFIC = 30
@@ -214,9 +220,9 @@ class _Step:
     def attention(self) -> float:
         """Seconds of attention of the average layer in its kernel; of scores that are written, at the rate of products."""
         run, decoder = self.run, self.run.decoder
-        # Half of the scores are masked; beyond a window all are.
+        # Half of the scores are masked; beyond a window all are, but kernels compute whole blocks.
         full = run.seq / 2
-        window = min(decoder.window, full) if decoder.window else full
+        window = min(decoder.window + _BLOCKS[self.on_tpu], full) if decoder.window else full
         keys = decoder.windowed * window + (1 - decoder.windowed) * full
         forward = 2 * self.tokens * keys * decoder.heads / run.tp * (decoder.head_dim + decoder.value_dim)
         if not self.kernel:
@@ -226,7 +232,12 @@ class _Step:
             forward
             * (3.5 + run.again.attention * run.again.layers)
             / self.profile.attention_flops_per_second(self.kernel)
+            / min(decoder.head_dim / _FULL_HEAD, 1.0) ** _SMALL_HEADS[self.on_tpu]
         )
+
+    @property
+    def on_tpu(self) -> bool:
+        return self.profile.platform == "tpu"
 
     @property
     def kernel(self) -> str:
@@ -295,16 +306,22 @@ class _Step:
         """Seconds of weights and gradients per micro batch, and at the end of a step."""
         run, software, decoder = self.run, self.run.software, self.run.decoder
         dense = (decoder.parameters - decoder.expert_parameters) / run.tp / run.pp
+        everywhere = self.mesh.axes["dp"] + self.mesh.axes["cp"]
+        # Devices with the same experts are as far apart as there are others between them.
+        of_experts = self.mesh.innermost(("dp", "cp"), run.ep) if run.ep > 1 else ()
         per_micro, at_once = 0.0, 0.0
-        for parameters, group in (
-            (dense, run.dp * run.cp),
-            (decoder.expert_parameters / run.ep / run.tp / run.pp, run.dp * run.cp // run.ep),
+        for parameters, inside in (
+            (dense, ()),
+            (decoder.expert_parameters / run.ep / run.tp / run.pp, of_experts),
         ):
+            outside = [axis for axis in everywhere if axis not in inside]
+            group = self.mesh.members(outside)
             if group <= 1 or not parameters:
                 continue
             fully = run.zero == 3
             shards = min(run.shards, group) if fully else group
-            axes = self.mesh.innermost(("dp", "cp"), shards)
+            axes = self.mesh.innermost(("dp", "cp"), shards * self.mesh.members(inside))
+            axes = tuple(axis for axis in axes if axis not in inside)
             width = 1 if self.narrow and software.narrow_weights else 2
             gather = self.mesh.seconds(self.links.gather, axes, width * parameters / shards)
             scatter = self.mesh.seconds(self.links.gather, axes, software.gradient_bytes * parameters / shards)
@@ -313,7 +330,7 @@ class _Step:
             else:
                 at_once += gather + scatter
             if shards < group:
-                outer = [axis for name in ("dp", "cp") for axis in self.mesh.axes[name] if axis not in axes]
+                outer = [axis for axis in outside if axis not in axes]
                 at_once += self.mesh.seconds(
                     self.links.all_reduce, outer, software.gradient_bytes * parameters / shards
                 )

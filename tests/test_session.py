@@ -166,7 +166,7 @@ def test_unfinished_files_of_compiled_programs_are_removed(tmp_path):
         (["tests/k8s/test_image.py"], {"k8s", "docs"}, {"launch", "mindspore", "runtime"}),
         (["tests/conftest.py"], {"base", "planner", "mindspore", "security"}, set()),
         (["tests/security/test_files.py"], {"security"}, {"base", "mindspore", "docs"}),
-        (["docs/planner.md"], set(), {"base", "mindspore"}),
+        (["docs/planner.md", "tests/slow_tests.txt", "tests/test_house.py"], set(), {"base", "mindspore"}),
     ],
 )
 def test_a_change_concerns_its_package_and_those_above(changed, runs, leaves_out):
@@ -178,3 +178,22 @@ def test_a_change_concerns_its_package_and_those_above(changed, runs, leaves_out
 def test_floors_are_those_of_the_contract():
     assert changed_tests.floors()[0] == ["launch", "mindspore", "k8s"]
     assert changed_tests.floors()[-1] == ["base"]
+
+
+def test_a_clone_without_tags_compares_with_the_commit_that_set_the_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(changed_tests, "ROOT", tmp_path)
+
+    def commit(path: str, text: str) -> str:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        changed_tests._git("add", path)
+        changed_tests._git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", path)
+        return changed_tests._git("rev-parse", "HEAD")
+
+    changed_tests._git("init", "--initial-branch", "main")
+    commit("src/sporax/_version.py", "1")
+    assert changed_tests.base() == ""  # nothing is known before the oldest commit of a clone
+    release = commit("src/sporax/_version.py", "2")
+    assert changed_tests.base() == ""  # a release is tested in all its variants
+    commit("src/sporax/ir/a.py", "")
+    assert changed_tests.base() == release

@@ -9,6 +9,7 @@ Run: python tools/changed_tests.py [--since COMMIT]
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tomllib
@@ -35,11 +36,8 @@ def folders_of(changed: Iterable[str]) -> list[str]:
     packages = {path.split("/")[2] for path in changed if path.startswith("src/sporax/") and path.count("/") > 2}
     packages |= {path.split("/")[1] for path in changed if path.startswith("tests/") and path.count("/") > 1}
     known = {name for floor in by_floor for name in floor}
-    # Files beside the packages (settings, the fixtures of all tests) concern everything.
-    if any(
-        path in ("pyproject.toml", "Makefile") or (path.startswith("tests/") and path.count("/") == 1)
-        for path in changed
-    ):
+    # Files beside the packages (settings, the fixtures of all tests) concern everything; budgets and lists of slow tests nothing.
+    if any(path in ("pyproject.toml", "Makefile") or re.fullmatch(r"tests/(?!test_)\w+\.py", path) for path in changed):
         packages |= set(by_floor[-1])
     lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
     above = {name for floor in by_floor[: max(lowest, 0)] for name in floor} | (packages & known)
@@ -53,11 +51,21 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def released() -> str:
+    """The commit that set the version: the last release, also in clones without tags; empty where its history is not there.
+
+    The oldest commit that a clone has looks as if it had made every file, so it tells nothing.
+    """
+    commit = _git("log", "-1", "--format=%H", "HEAD", "--", "src/sporax/_version.py")
+    return commit if commit and _git("rev-parse", "--verify", "--quiet", f"{commit}^") else ""
+
+
 def base() -> str:
     """The commit to compare with: the last release, or where this branch left the main one; empty where neither is known."""
     head = _git("rev-parse", "HEAD")
     candidates = [
         _git("describe", "--tags", "--abbrev=0", "HEAD^"),
+        released(),
         *(_git("merge-base", "HEAD", name) for name in ("origin/main", "main")),
     ]
     return next((commit for commit in candidates if commit and commit != head), "")

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from contest_graphs import MAX_BYTES, read_choices, read_graph
+from team import solve
 
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.base.units import parse_bytes
 from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.portfolio.solution import Solution, evaluate, solve
+from sporax.planner.solver.portfolio.solution import Solution, evaluate
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
 _SECONDS = 60.0

@@ -132,6 +132,29 @@ class Layer(nn.Cell):
         return x + self.down(self.mul(self.silu(self.gate(y)), self.up(y)))
 
 
+class Loss(nn.Cell):
+    """Cross entropy of logits in float32, which stay sharded along the vocabulary."""
+
+    def __init__(self, config):
+        super().__init__()
+        rows, columns = config.data_parallel, config.model_parallel
+        whole, one = ((rows, columns),), ((rows, columns), (rows, 1))
+        self.max, self.sum = (reduction(keep_dims=True).shard(whole) for reduction in (ops.ReduceMax, ops.ReduceSum))
+        self.sub, self.exp, self.one_hot = (
+            ops.Sub().shard(one),
+            ops.Exp().shard(whole),
+            ops.OneHot().shard((*whole, (), ())),
+        )
+        self.mul = ops.Mul().shard((*whole, *whole))
+        self.vocabulary, self.numbers = config.vocab_size, (Tensor(1.0, ms.float32), Tensor(0.0, ms.float32))
+
+    def construct(self, logits, labels):
+        logits = logits.astype(ms.float32)
+        logits = self.sub(logits, ops.stop_gradient(self.max(logits, 1)))
+        right = self.sum(self.mul(logits, self.one_hot(labels, self.vocabulary, *self.numbers)), 1)
+        return (ops.log(self.sum(self.exp(logits), 1)) - right).mean()
+
+
 class Llama(nn.Cell):
     """Embedding, layers, norm and head with its loss."""
 
@@ -148,7 +171,7 @@ class Llama(nn.Cell):
         self.layers = nn.CellList([Layer(config) for _ in range(config.num_layers)])
         self.norm = Norm(config, (dp * mp, 1))
         self.head = Linear(config, vocabulary, wide, ((dp, 1), (mp, 1)))
-        self.loss = nn.CrossEntropyLoss()
+        self.loss = Loss(config)
         self.place()
 
     def place(self):
@@ -174,7 +197,7 @@ class Llama(nn.Cell):
         x = self.gather(self.table, words, 0).astype(self.dtype).reshape(-1, self.config.hidden_size)
         for layer in self.layers:
             x = layer(x)
-        return self.loss(self.head(self.norm(x)).astype(ms.float32), labels.reshape(-1))
+        return self.loss(self.head(self.norm(x)), labels.reshape(-1))
 
 
 def main():

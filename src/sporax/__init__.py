@@ -11,12 +11,12 @@ Names are loaded when they are first used, so ``import sporax`` itself is quick 
 
 from __future__ import annotations
 
-import importlib
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sporax._version import __version__
+from sporax.base.lazy_names import homes, lazy_names
 
 if TYPE_CHECKING:
     from sporax.base.errors import SporaxError
@@ -43,27 +43,13 @@ __all__ = [
     "save",
 ]
 
-_HOMES = {
-    "plan": "sporax.runtime.planned.function",
-    "PlannedFunction": "sporax.runtime.planned.planned_function",
-    "Plan": "sporax.ir.plan",
-    "calibrate": "sporax.runtime.devices.calibrate",
-    "explain_resharding": "sporax.runtime.resharding.explain",
-    "save": "sporax.runtime.storage.trees",
-    "load": "sporax.runtime.storage.trees",
-    "Session": "sporax.runtime.session",
-    "report_progress": "sporax.cluster.job_progress",
-    "SporaxError": "sporax.base.errors",
-}
 _IMPORT_SYSTEM = "importlib._bootstrap"
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
-        if name in _HOMES:
-            value = getattr(importlib.import_module(_HOMES[name]), name)
-            globals()[name] = value
-            return value
+        if name in homes(__name__):
+            return lazy_names(__name__)(name)
         text = f"module '{__name__}' has no attribute '{name}'"
         if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
             raise AttributeError(text)

@@ -1,6 +1,6 @@
 import pytest
 
-from sporax.base.errors import SporaxTypeError, check_type, did_you_mean
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
 
 
 def test_types_of_arguments_are_checked_and_bools_count_where_they_may():
@@ -18,6 +18,23 @@ def test_an_error_says_what_an_argument_must_be():
     assert str(error) == "For 'Net', 'size' must be an int, but got '3'."
     phrase = SporaxTypeError.must("Net", "the input", "be a Tensor", "int")
     assert str(phrase) == "For 'Net', the input must be a Tensor, but got int."
+
+
+def test_a_condition_raises_where_it_holds_and_shows_the_value_only_then():
+    def shown(value: object) -> str:
+        raise AssertionError("a value that is right need not be shown")
+
+    SporaxValueError.raise_if(False, "Net", "size", "be > 0", 3, show=shown)
+    with pytest.raises(ValueError, match=r"^For 'Net', 'size' must be > 0, but got -1\.$"):
+        SporaxValueError.raise_if([-1], "Net", "size", "be > 0", -1)
+    with pytest.raises(TypeError, match=r"^For 'Net', the mode must be a word, but got 'a\\nb'\.$"):
+        SporaxTypeError.raise_if(True, "Net", "the mode", "be a word", "a\nb", show=repr)
+
+
+def test_a_choice_is_one_of_those_there_are():
+    SporaxValueError.raise_unless_in("Net", "mode", "same", ["same", "valid"])
+    with pytest.raises(ValueError, match=r"^For 'Net', 'mode' must be one of \('same', 'valid'\), but got 'pad'\.$"):
+        SporaxValueError.raise_unless_in("Net", "mode", "pad", ["same", "valid"])
 
 
 @pytest.mark.parametrize(

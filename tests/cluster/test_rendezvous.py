@@ -6,47 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from invariants import check_cluster
 from sporax.cluster.environment import ProcessRole
+from sporax.cluster.messages import Awaited, Ended, Leave, Numbered, Refused, Register, Wait, Watch, Welcomed
 from sporax.cluster.ports import UNANSWERED
-from sporax.cluster.rendezvous import (
-    Announce,
-    Await,
-    Cluster,
-    ClusterPhase,
-    Left,
-    Member,
-    Number,
-    Refuse,
-    Registered,
-    TimedOut,
-    Waiting,
-    Watching,
-    Welcome,
-    natural_key,
-)
+from sporax.cluster.rendezvous import Cluster, ClusterPhase, natural_key
 
 
 def member(
     name: str, rank: int | None = None, *, size: int = 3, host: str = "h", role: ProcessRole = ProcessRole.WORKER
-) -> Member:
-    return Member(role, name, rank, size, host, 1000 + (rank or 0))
+) -> Register:
+    return Register(role, name, rank, size, host, 1000 + (rank or 0))
 
 
-def gathered(*members: Member, server_num: int = 0) -> tuple[Cluster, dict[str, Welcome]]:
+def gathered(*members: Register, server_num: int = 0) -> tuple[Cluster, dict[str, Welcomed]]:
     """A cluster that all of `members` have joined, and what each was told."""
     cluster = Cluster(len(members) - server_num, server_num, 60)
     for connection, newcomer in enumerate(members):
-        instructions = cluster.handle(Registered(connection, newcomer))
-        cluster.validate()
-        assert bool(instructions) == (connection == len(members) - 1)
-    return cluster, {members[welcome.connection].node_id: welcome for welcome in instructions}
+        said = cluster.handle(connection, newcomer)
+        check_cluster(cluster)
+        assert bool(said) == (connection == len(members) - 1)
+    return cluster, {members[connection].node_id: welcome for connection, welcome in said}
 
 
 def test_everyone_is_welcomed_when_the_last_has_come():
     cluster, welcomes = gathered(member("a", 2), member("b", 0), member("c", 1))
     assert cluster.phase is ClusterPhase.RUNNING
     assert {name: welcome.rank for name, welcome in welcomes.items()} == {"a": 2, "b": 0, "c": 1}
-    assert {welcome.coordinator_address for welcome in welcomes.values()} == {"h:1000"}
+    assert {welcome.coordinator for welcome in welcomes.values()} == {"h:1000"}
 
 
 @given(st.permutations([f"worker-{number}" for number in range(12)]))
@@ -61,18 +48,18 @@ def test_workers_are_awaited_when_all_of_other_machines_wait():
     )
     report = []
     for connection, waits in ((0, True), (1, True), (3, True), (0, False), (2, True), (0, True)):
-        report.append(cluster.handle(Waiting(connection, waits)))
-        cluster.validate()
+        report.append(cluster.handle(connection, Wait(waits)))
+        check_cluster(cluster)
     assert report == [
         [],  # two machines are busy
-        [Await(2, (0, 1)), Await(3, (0, 1))],
-        [Await(2, (0, 1, 3)), Await(3, ())],
-        [Await(2, ())],
-        [Await(0, (1, 2, 3))],
-        [Await(0, ())],  # nobody is left
+        [(2, Awaited((0, 1))), (3, Awaited((0, 1)))],
+        [(2, Awaited((0, 1, 3))), (3, Awaited(()))],
+        [(2, Awaited(()))],
+        [(0, Awaited((1, 2, 3)))],
+        [(0, Awaited(()))],  # nobody is left
     ]
-    assert cluster.handle(Left(0, None)) == []
-    cluster.validate()
+    assert cluster.handle(0, Leave(None)) == []
+    check_cluster(cluster)
 
 
 def test_those_without_a_number_fill_the_gaps():
@@ -90,7 +77,7 @@ def test_local_ranks_count_along_each_host():
     assert {name: (w.local_rank, w.local_size) for name, w in told.items()} == {
         "a": (1, 2), "b": (0, 2), "c": (0, 2), "d": (1, 2),
     }  # fmt: skip
-    assert told["a"].coordinator_address == "y:1000"
+    assert told["a"].coordinator == "y:1000"
 
 
 def test_servers_are_numbered_apart():
@@ -110,11 +97,12 @@ def test_servers_are_numbered_apart():
         (member("b", role=ProcessRole.SERVER), "already has all of its 0 members with the role MS_PSERVER"),
     ],
 )
-def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Member, reason: str):
+def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Register, reason: str):
     cluster = Cluster(3, 0, 60)
-    cluster.handle(Registered(0, member("a", 0)))
-    (refusal,) = cluster.handle(Registered(1, newcomer))
-    assert isinstance(refusal, Refuse)
+    cluster.handle(0, member("a", 0))
+    ((told, refusal),) = cluster.handle(1, newcomer)
+    assert told == 1
+    assert isinstance(refusal, Refused)
     assert reason in refusal.reason
     assert cluster.phase is ClusterPhase.GATHERING
     assert list(cluster.members) == [0]
@@ -122,89 +110,87 @@ def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Mem
 
 def test_latecomers_are_refused():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    assert cluster.handle(Registered(9, member("d"))) == [
-        Refuse(9, "the cluster is already running and takes no new members")
-    ]
+    assert cluster.handle(9, member("d")) == [(9, Refused("the cluster is already running and takes no new members"))]
 
 
 def test_time_up_names_who_is_missing():
     cluster = Cluster(4, 0, 60)
-    cluster.handle(Registered(0, member("a", 0, size=4)))
-    cluster.handle(Registered(1, member("c", 2, size=4)))
-    refusals = cluster.handle(TimedOut())
-    assert [refusal.connection for refusal in refusals] == [0, 1]
+    cluster.handle(0, member("a", 0, size=4))
+    cluster.handle(1, member("c", 2, size=4))
+    refusals = cluster.time_up()
+    assert [connection for connection, _ in refusals] == [0, 1]
     assert "2 of 4 workers joined ('a', 'c'); ranks [1, 3] never did" in cluster.failure
-    cluster.validate()
+    check_cluster(cluster)
 
 
 def test_time_up_without_numbers_counts_who_is_missing():
     cluster = Cluster(2, 1, 60)
-    cluster.handle(Registered(0, member("a", size=2)))
-    cluster.handle(TimedOut())
+    cluster.handle(0, member("a", size=2))
+    cluster.time_up()
     assert "1 of 2 workers joined ('a'); 1 of them never did" in cluster.failure
     assert "0 of 1 servers joined (none)" in cluster.failure
 
 
 def test_time_is_of_no_matter_once_all_are_there():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    assert cluster.handle(TimedOut()) == []
+    assert cluster.time_up() == []
 
 
 def test_all_leave_in_good_order():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    cluster.handle(Watching(9, "node1"))
-    assert cluster.handle(Left(0, None)) == cluster.handle(Left(2, None)) == []
-    assert cluster.handle(Left(1, None)) == [Announce(9, ClusterPhase.DONE)]
-    cluster.validate()
+    cluster.handle(9, Watch("node1"))
+    assert cluster.handle(0, Leave(None)) == cluster.handle(2, Leave(None)) == []
+    assert cluster.handle(1, Leave(None)) == [(9, Ended(True, ""))]
+    check_cluster(cluster)
 
 
 def test_a_lost_member_is_named_to_everyone():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    cluster.handle(Watching(9, "node1"))
-    said = cluster.handle(Left(1, "is gone"))
-    assert [(announce.connection, announce.phase) for announce in said] == [
-        (0, ClusterPhase.FAILED), (2, ClusterPhase.FAILED), (9, ClusterPhase.FAILED),
-    ]  # fmt: skip
+    cluster.handle(9, Watch("node1"))
+    said = cluster.lost(1, "is gone")
+    assert [(connection, end.well) for connection, end in said] == [(0, False), (2, False), (9, False)]
     assert cluster.failure == "rank 1 (worker 'b') on h is gone"
 
 
 def test_leaving_while_gathering_makes_room_again():
     cluster = Cluster(2, 0, 60)
-    cluster.handle(Registered(0, member("a", 0, size=2)))
-    assert cluster.handle(Left(0, "is gone")) == []
-    cluster.handle(Registered(1, member("a", 0, size=2)))
-    assert len(cluster.handle(Registered(2, member("b", 1, size=2)))) == 2
+    cluster.handle(0, member("a", 0, size=2))
+    assert cluster.lost(0, "is gone") == []
+    cluster.handle(1, member("a", 0, size=2))
+    assert len(cluster.handle(2, member("b", 1, size=2))) == 2
 
 
 def test_a_launchers_failure_ends_the_job_even_before_its_ranks_joined():
     cluster = Cluster(2, 0, 60)
-    cluster.handle(Registered(0, member("a", 0, size=2)))
-    cluster.handle(Watching(9, "node1"))
-    assert cluster.handle(Left(9, "ended its ranks: why")) == [Refuse(0, "the launcher on node1 ended its ranks: why")]
+    cluster.handle(0, member("a", 0, size=2))
+    cluster.handle(9, Watch("node1"))
+    assert cluster.handle(9, Leave("ended its ranks: why")) == [
+        (0, Refused("the launcher on node1 ended its ranks: why"))
+    ]
 
 
 def test_a_launcher_that_comes_too_late_hears_how_it_ended():
     cluster = Cluster(2, 0, 60)
-    cluster.handle(TimedOut())
-    (said,) = cluster.handle(Watching(9, "node1"))
-    assert said == Announce(9, ClusterPhase.FAILED, cluster.failure)
+    cluster.time_up()
+    (said,) = cluster.handle(9, Watch("node1"))
+    assert said == (9, Ended(False, cluster.failure))
 
 
 def test_a_launcher_hears_the_ranks_of_its_processes_once_all_are_there():
     cluster = Cluster(2, 0, 60)
-    assert cluster.handle(Watching(9, "node1", ("b",))) == []
-    cluster.handle(Registered(0, member("b", size=2)))
-    said = cluster.handle(Registered(1, member("a", size=2)))
-    assert said[2:] == [Number(9, (1,))]
+    assert cluster.handle(9, Watch("node1", ("b",))) == []
+    cluster.handle(0, member("b", size=2))
+    said = cluster.handle(1, member("a", size=2))
+    assert said[2:] == [(9, Numbered((1,)))]
     # One that asks later is told at once; one that asks for none, or for a stranger, is told nothing.
-    assert cluster.handle(Watching(8, "node1", ("b", "a"))) == [Number(8, (1, 0))]
-    assert cluster.handle(Watching(7, "node1")) == cluster.handle(Watching(6, "node1", ("c",))) == []
-    cluster.validate()
+    assert cluster.handle(8, Watch("node1", ("b", "a"))) == [(8, Numbered((1, 0)))]
+    assert cluster.handle(7, Watch("node1")) == cluster.handle(6, Watch("node1", ("c",))) == []
+    check_cluster(cluster)
 
 
 def test_a_stranger_who_hangs_up_is_no_loss():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
-    assert cluster.handle(Left(77, "is gone")) == []
+    assert cluster.lost(77, "is gone") == []
     assert cluster.phase is ClusterPhase.RUNNING
 
 
@@ -221,20 +207,20 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
             dice.choice([None, None, 0, 1, 2]),
             role=dice.choice([ProcessRole.WORKER, ProcessRole.SERVER]),
         )
-        event = dice.choice(
-            [
-                Registered(connection, newcomer),
-                Registered(connection, newcomer),
-                Watching(connection, "n"),
-                Left(dice.choice(connections), dice.choice([None, "is gone"])),
-                TimedOut() if dice.random() < 0.1 else Registered(connection, newcomer),
-            ]
-        )
-        for instruction in cluster.handle(event):
-            if isinstance(instruction, Announce):
-                assert instruction.connection not in heard
-                heard.add(instruction.connection)
-        cluster.validate()
+        what, leaver = dice.randrange(6), dice.choice(connections)
+        if what < 2 or (what == 5 and dice.random() < 0.9):
+            said = cluster.handle(connection, newcomer)
+        elif what == 5:
+            said = cluster.time_up()
+        elif what == 2:
+            said = cluster.handle(connection, Watch("n"))
+        else:
+            said = cluster.lost(leaver, "is gone") if what == 3 else cluster.handle(leaver, Leave(None))
+        for told, message in said:
+            if isinstance(message, Ended):
+                assert told not in heard
+                heard.add(told)
+        check_cluster(cluster)
 
 
 def test_natural_order():
@@ -245,9 +231,12 @@ def failed_with_launchers(failure: str, *, is_own_word: bool) -> Cluster:
     """Of three ranks the last one, on the machine of the second launcher, has failed; launchers are connections 7 and 8."""
     cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
     for connection, node in ((7, "x"), (8, "y")):
-        cluster.handle(Watching(connection, node))
-    cluster.handle(Left(2, failure, is_own_word=is_own_word))
-    cluster.validate()
+        cluster.handle(connection, Watch(node))
+    if is_own_word:
+        cluster.handle(2, Leave(failure))
+    else:
+        cluster.lost(2, failure)
+    check_cluster(cluster)
     return cluster
 
 
@@ -261,19 +250,17 @@ def failed_with_launchers(failure: str, *, is_own_word: bool) -> Cluster:
 def test_launchers_hear_from_the_ranks_launcher_how_it_ended(failure: str, is_own_word: bool, said: str):
     cluster = failed_with_launchers(failure, is_own_word=is_own_word)
     assert cluster.is_open
-    told = cluster.handle(Left(8, "ended its ranks", 2, "ended with exit code 3", exit_code=3))
-    assert told == [Announce(7, ClusterPhase.FAILED, said, "c", exit_code=3, is_own_word=is_own_word)]
-    cluster.validate()
+    told = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    assert told == [(7, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
+    check_cluster(cluster)
     # One that comes now hears the same; and there is only one such word.
-    assert cluster.handle(Watching(9, "z")) == [
-        Announce(9, ClusterPhase.FAILED, said, "c", exit_code=3, is_own_word=is_own_word)
-    ]
-    assert cluster.handle(Left(7, "ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []
+    assert cluster.handle(9, Watch("z")) == [(9, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
+    assert cluster.handle(7, Leave("ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []
 
 
 def test_what_a_launcher_says_of_another_rank_than_the_cause_is_no_news():
     cluster = failed_with_launchers("ended without saying goodbye", is_own_word=False)
-    assert cluster.handle(Left(7, "ended its ranks", 0, "ended with exit code 1", exit_code=1)) == []
+    assert cluster.handle(7, Leave("ended its ranks", 0, "ended with exit code 1", exit_code=1)) == []
     assert cluster.is_open
 
 
@@ -285,8 +272,8 @@ def test_the_launcher_of_a_machine_that_does_not_answer_is_not_waited_for():
 
 def test_a_launcher_that_speaks_before_its_rank_is_missed_names_the_rank():
     cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
-    cluster.handle(Watching(8, "y"))
-    told = cluster.handle(Left(8, "ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    cluster.handle(8, Watch("y"))
+    told = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
     reason = "rank 2 (worker 'c') on y ended with exit code 3: the launcher on y ended its ranks"
-    assert told == [Announce(connection, ClusterPhase.FAILED, reason, "c") for connection in range(3)]
+    assert told == [(connection, Ended(False, reason, "c")) for connection in range(3)]
     assert cluster.exit_code == 3

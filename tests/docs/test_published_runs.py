@@ -80,3 +80,46 @@ def test_letters_marks_of_unknown_and_missing_columns_are_read(tmp_path, monkeyp
 def test_a_table_of_one_chip_is_held_out(tmp_path, monkeypatch, keys):
     found = predicted(tmp_path, monkeypatch, {}, {"tokens_s_dev": ""}, options=("--holdout", keys))
     assert found[0]["seconds"] == found[1]["seconds"] > 0
+
+
+def test_experts_are_padded_and_their_gradients_cross_nodes(tmp_path, monkeypatch):
+    experts = {
+        "model": "qwen3-30b-a3b",
+        "devices": "64",
+        "dp": "64",
+        "pp": "",
+        "vp": "",
+        "ep": "8",
+        "zero": "1",
+        "global_batch": "64",
+    }
+    plain, padded, near = predicted(
+        tmp_path, monkeypatch, experts, experts | {"note": "capacity 1.25"}, experts | {"devices": "8", "dp": "8", "global_batch": "8"}
+    )  # fmt: skip
+    products = [entry["parts"]["products"] for entry in (plain, padded)]
+    assert 1.1 < products[1] / products[0] < 1.25
+    assert plain["parts"]["weights and gradients"] > 0.05 > near["parts"]["weights and gradients"]
+
+
+def test_policies_compute_again_what_they_do_not_keep(tmp_path, monkeypatch):
+    names = (
+        "none",
+        "minimal_with_context",
+        "save_dot_with_context_except_mlp",
+        "save_dot_except_mlp",
+        "save_qkv_proj",
+        "full",
+    )
+    found = predicted(tmp_path, monkeypatch, *({"recompute": name} for name in names))
+    seconds, peaks = ([entry[key] for entry in found] for key in ("seconds", "peak_bytes"))
+    assert seconds == sorted(seconds)
+    assert len({*seconds}) == len(names)
+    assert peaks[1:5] == sorted(peaks[1:5], reverse=True)
+
+
+def test_eager_programs_and_small_heads_take_longer(tmp_path, monkeypatch):
+    eager, compiled = predicted(tmp_path, monkeypatch, {"note": "eager"}, {})
+    assert eager["seconds"] > compiled["seconds"]
+    shape = "shape (layers, hidden, ffn, heads, kv, vocab, gated): 16 2048 8192 {0} {0} 32000 1"
+    small, large = predicted(tmp_path, monkeypatch, *({"note": shape.format(heads)} for heads in (32, 16)))
+    assert small["parts"]["attention"] > 1.3 * large["parts"]["attention"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from invariants import check_client, check_scheduler, check_server
 from sporax.ps.client import client_state as client
 from sporax.ps.protocol import events, wire
 from sporax.ps.protocol.messages import (
@@ -169,7 +170,7 @@ class Simulation:
         elif simulated.machine is not None:
             self.do_server(simulated, simulated.machine.handle(events.Received(sender, message, frames), self.now))
             if simulated.machine is not None:
-                simulated.machine.validate_state()
+                check_server(simulated.machine)
 
     def to_worker(self, rank: int, message: ServerMessage, frames: tuple[wire.Frame, ...]) -> None:
         if isinstance(message, ProcessAccepted):
@@ -180,11 +181,11 @@ class Simulation:
             self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
         else:
             self.do_client(rank, self.clients[rank].handle(client.Answered(message, frames), self.now))
-        self.clients[rank].validate_state()
+        check_client(self.clients[rank])
 
     def tick(self) -> None:
         self.do_scheduler(self.scheduler.handle(events.Tick(), self.now))
-        self.scheduler.validate_state()
+        check_scheduler(self.scheduler)
         for simulated in self.servers:
             identity = b"server-%d-%d" % (simulated.index, simulated.start)
             if simulated.paused:

@@ -147,6 +147,16 @@ def _globals(operator: Operator) -> dict[str, Any]:
     return getattr(inspect.unwrap(kernel), "__globals__", {}) if callable(kernel) else {}
 
 
+def _names_of_method(value: Any) -> dict[str, Any]:
+    """What the annotations of a Tensor method mean: those of an operator are in its kernel's module."""
+    target = inspect.unwrap(value)
+    names = getattr(target, "__globals__", {})
+    while isinstance(target, FunctionType):
+        held = inspect.getclosurevars(target).nonlocals
+        target = held.get("target", held.get("function"))
+    return {**names, **(_globals(target) if isinstance(target, Operator) else {})}
+
+
 def _function(name: str, value: Any, names: dict[str, Any], indent: str = "") -> str:
     signature = inspect.signature(value)
     result = _annotation(signature.return_annotation, names)
@@ -252,7 +262,7 @@ def tensor_stub() -> str:
             text = _function(name, value.__func__, value.__func__.__globals__, "    ")
             lines += ["    @classmethod", text.replace("(cls: Any", "(cls").replace("(self: Any", "(cls")]
         elif callable(value) and not isinstance(value, type):
-            text = _function(name, value, getattr(inspect.unwrap(value), "__globals__", {}), "    ")
+            text = _function(name, value, _names_of_method(value), "    ")
             first = next(iter(inspect.signature(value).parameters), "self")
             text = re.sub(rf"\({first}: [^,)]*", "(self", text, count=1)
             result = {"__eq__": "Tensor", "__ne__": "Tensor"}.get(name)

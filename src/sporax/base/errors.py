@@ -11,9 +11,9 @@ the path of the Cell it happened in. Working this out only when something failed
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import UnionType
-from typing import Self
+from typing import Any, Self
 
 
 class SporaxError(Exception):
@@ -28,6 +28,20 @@ class SporaxError(Exception):
     def must(cls, where: str, what: str, duty: str, got: object) -> Self:
         """The error for an argument `what` of `where` ("axis"; "the input") that must `duty` ("be an int"), but is `got`."""
         return cls(f"For '{where}', {what if ' ' in what else repr(what)} must {duty}, but got {got}.")
+
+    @classmethod
+    def raise_if(
+        cls, wrong: object, where: str, what: str, duty: str, got: object, show: Callable[[object], str] = "{}".format
+    ) -> None:
+        """Raise the error of `must` if the argument is `wrong`; `show` makes text of what it is, `repr` for example."""
+        if wrong:
+            raise cls.must(where, what, duty, show(got))
+
+    @classmethod
+    def raise_unless_in(cls, where: str, what: str, value: object, choices: Collection[object]) -> None:
+        """Raise the error of `must` unless the argument is one of `choices`."""
+        if value not in choices:
+            raise cls.must(where, what, f"be one of {tuple(choices)}", repr(value))
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""
@@ -94,10 +108,11 @@ def check_type(
     types: type | tuple[type, ...] | UnionType,
     *,
     takes_bool: bool = True,
-) -> None:
-    """Raise SporaxTypeError, which calls them `expected`, unless `value` is of `types`; bools are ints unless excluded."""
+) -> Any:
+    """`value`, of `types`; else SporaxTypeError, which calls them `expected`. Bools are ints unless excluded."""
     if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
         raise SporaxTypeError.must(where, what, f"be {expected}", type(value).__name__)
+    return value
 
 
 _LEAST_SIMILARITY = 0.6

@@ -21,14 +21,5 @@ if TYPE_CHECKING:
 
 __all__ = ["HEARTBEAT_SECONDS", "SHUTDOWN_SECONDS", "Watchdog", "join", "recovers", "serve_cluster"]
 
-_HOMES = {
-    "HEARTBEAT_SECONDS": "sporax.cluster.watchdog",
-    "SHUTDOWN_SECONDS": "sporax.cluster.watchdog",
-    "Watchdog": "sporax.cluster.watchdog",
-    "join": "sporax.cluster.membership",
-    "recovers": "sporax.cluster.watchdog",
-    "serve_cluster": "sporax.cluster.scheduler",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

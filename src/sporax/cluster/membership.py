@@ -23,6 +23,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import ProcessRole, RankEnvironment, join_address
@@ -167,29 +169,11 @@ def watch_as_launcher(
         return stream
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRank:
-    """How the process of a rank has ended, as its launcher says.
-
-    Attributes:
-        rank: its number; None where it has none yet.
-        problem: in words that follow its name.
-        exit_code: as shells have it.
-    """
-
-    rank: int | None = None
-    problem: str = ""
-    exit_code: int = 0
-
-
-def leave_as_launcher(
-    stream: socket.socket, failure: str | None, *, final: bool = False, ended: EndedRank | None = None
-) -> None:
-    """Tell the scheduler that this node's ranks have ended, and how; a `final` failure is none to start again after."""
-    how = ended or EndedRank()
-    text = None if failure is None else messages.shortened(failure)
+def leave_as_launcher(stream: socket.socket, word: messages.Leave) -> None:
+    """Tell the scheduler that this node's ranks have ended, and how."""
+    failure = None if word.failure is None else messages.shortened(word.failure)
     with suppress(OSError):  # the scheduler may have ended before us
-        _send(stream, messages.Leave(text, how.rank, how.problem, final, how.exit_code))
+        _send(stream, structs.replace(word, failure=failure))
     stream.close()
 
 

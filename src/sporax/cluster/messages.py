@@ -48,7 +48,16 @@ class Hello(_Record, tag="hello", frozen=True):
 
 
 class Register(_Record, tag="register", frozen=True):
-    """A worker or server takes part; fields as in `rendezvous.Member`."""
+    """A worker or server takes part.
+
+    Attributes:
+        role: what it does.
+        node_id: its name.
+        rank: the number it was started with, or None.
+        size: the number of workers it was told.
+        host: address at which it can be reached.
+        port: port it holds for the coordinator, should it become rank 0.
+    """
 
     role: ProcessRole
     node_id: _Name
@@ -56,6 +65,10 @@ class Register(_Record, tag="register", frozen=True):
     size: _Count
     host: _Name
     port: _Port
+
+    def __str__(self) -> str:
+        kind = "server" if self.role is ProcessRole.SERVER else "worker"
+        return f"{kind} '{self.node_id}'" if self.rank is None else f"rank {self.rank} ({kind} '{self.node_id}')"
 
 
 class Watch(_Record, tag="watch", frozen=True):
@@ -135,7 +148,9 @@ class Ended(_Record, tag="ended", frozen=True):
     is_own_word: bool = False
 
 
-ToScheduler = Hello | Register | Watch | Wait | Leave
+FromMember = Register | Watch | Wait | Leave
+"""Of a member or a launcher that the scheduler has let in."""
+ToScheduler = Hello | FromMember
 FromScheduler = Challenge | Welcomed | Refused | Awaited | Numbered | Ended
 
 # Made once: a decoder prepares itself for its types.

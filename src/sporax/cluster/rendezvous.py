@@ -4,7 +4,7 @@ Every process of a job registers with the scheduler and keeps its connection ope
 are there, each gets its rank and the coordinator's address. From then on a connection that ends without a word of
 leave is a process that was lost, and everyone else hears of it.
 
-`Cluster.handle` takes one typed event and returns typed instructions; `scheduler` carries them out over sockets::
+`Cluster.handle` takes one message and returns those that are to be sent; `scheduler` does that over sockets::
 
     GATHERING --all registered--> RUNNING --all left--> DONE
         |                            |
@@ -16,11 +16,26 @@ Connections are numbers given out by whoever holds the sockets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import structs
+
 from sporax.cluster.environment import ProcessRole, join_address
+from sporax.cluster.messages import (
+    Awaited,
+    Ended,
+    FromMember,
+    FromScheduler,
+    Leave,
+    Numbered,
+    Refused,
+    Register,
+    Wait,
+    Watch,
+    Welcomed,
+    shortened,
+)
 from sporax.cluster.ports import UNANSWERED
 
 
@@ -33,141 +48,8 @@ class ClusterPhase(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A worker or server, as it registered.
-
-    Attributes:
-        role: what it does.
-        node_id: its name.
-        rank: the number it was started with, or None.
-        size: the number of workers it was told.
-        host: address at which it can be reached.
-        port: port it holds for the coordinator, should it become rank 0.
-    """
-
-    role: ProcessRole
-    node_id: str
-    rank: int | None
-    size: int
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        kind = "server" if self.role is ProcessRole.SERVER else "worker"
-        return f"{kind} '{self.node_id}'" if self.rank is None else f"rank {self.rank} ({kind} '{self.node_id}')"
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """Event: a worker or server has registered."""
-
-    connection: int
-    member: Member
-
-
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """Event: the launcher of another node, on the host `node`, wants to hear how the cluster fares, and which ranks its
-    `members` have.
-    """
-
-    connection: int
-    node: str
-    members: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Event: a connection has ended.
-
-    Attributes:
-        connection: which one.
-        failure: None after a proper leave, else what happened.
-        accused: worker that is the cause, by its rank; None: the one that leaves.
-        problem: what the accused one did, after its name.
-        is_own_word: it said so itself; False: its connection broke.
-        final: a launcher was told to stop, so that the job is not to be started again.
-        exit_code: of the accused rank's process, where its launcher says it.
-    """
-
-    connection: int
-    failure: str | None
-    accused: int | None = None
-    problem: str = ""
-    is_own_word: bool = True
-    final: bool = False
-    exit_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Event: a worker has been waiting for others for a while, or (`waits` False) goes on."""
-
-    connection: int
-    waits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    """Event: the cluster has had its time to gather."""
-
-
-Event = Registered | Watching | Left | Waiting | TimedOut
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """Instruction: tell a member its place in the cluster."""
-
-    connection: int
-    rank: int
-    local_rank: int
-    local_size: int
-    coordinator_address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Instruction: tell a connection why it cannot take part; nothing more will be said to it."""
-
-    connection: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason, caused by member `node_id`, whose
-    process has ended with `exit_code`; `is_open`: its launcher has not said it yet.
-    """
-
-    connection: int
-    phase: ClusterPhase
-    reason: str = ""
-    node_id: str = ""
-    final: bool = False
-    exit_code: int = 0
-    is_open: bool = False
-    is_own_word: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Await:
-    """Instruction: tell a worker which ranks wait while only workers of its machine do not; none: not so any more."""
-
-    connection: int
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """Instruction: tell a launcher the ranks of its processes."""
-
-    connection: int
-    ranks: tuple[int, ...]
-
-
-Instruction = Welcome | Refuse | Announce | Await | Number
+Addressed = tuple[int, FromScheduler]
+"""What a connection is told. After `Refused` it is told nothing more."""
 
 
 @dataclass
@@ -206,67 +88,56 @@ class Cluster:
     is_final: bool = False
     exit_code: int = 0
     is_open: bool = False
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, Register] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
-    left: dict[int, Member] = field(default_factory=dict)
+    left: dict[int, Register] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
     asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
-    def handle(self, event: Event) -> list[Instruction]:
-        """Take in one event; returns what must be done, in order."""
-        match event:
-            case Registered(connection, member):
-                return self._register(connection, member)
-            case Watching(connection, node, names):
+    def handle(self, connection: int, message: FromMember) -> list[Addressed]:
+        """Take in what a member or a launcher says; returns what must be said, in order."""
+        match message:
+            case Register():
+                return self._register(connection, message)
+            case Watch(node, names):
                 # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
                 self.asked[connection] = names
                 return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
-            case Left(connection, failure, accused, problem, is_own_word):
-                if failure is not None and (host := self.watchers.get(connection)) is not None:
-                    return [*self._leave(connection, None), *self.fail(f"the launcher on {host} {failure}", event)]
-                # Only the word that ends the cluster counts.
-                if failure is not None and self.phase is ClusterPhase.RUNNING:
-                    self.is_own_word = is_own_word
-                return self._leave(connection, failure, accused, problem)
-            case Waiting(connection, waits):
+            case Wait(waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
-            case TimedOut():
-                return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
+            case Leave():
+                return self._left(connection, message, is_own_word=True)
+
+    def lost(self, connection: int, how: str) -> list[Addressed]:
+        """As `handle`, of a connection that has ended without a word of leave."""
+        return self._left(connection, Leave(how), is_own_word=False)
+
+    def time_up(self) -> list[Addressed]:
+        """As `handle`, when the cluster has had its time to gather."""
+        return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
+
+    def _left(self, connection: int, word: Leave, *, is_own_word: bool) -> list[Addressed]:
+        if word.failure is not None and (host := self.watchers.get(connection)) is not None:
+            return [*self._leave(connection, Leave(None)), *self.fail(f"the launcher on {host} {word.failure}", word)]
+        # Only the word that ends the cluster counts.
+        if word.failure is not None and self.phase is ClusterPhase.RUNNING:
+            self.is_own_word = is_own_word
+        return self._leave(connection, word)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will happen."""
         return self.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
 
-    def _worker_ranks(self) -> Iterator[int]:
-        """Numbers given to workers."""
-        return (rank for connection, rank in self.ranks.items() if self.members[connection].role is ProcessRole.WORKER)
-
-    def validate(self) -> None:
-        """Check what must hold between any two events; for tests."""
-        workers = [member for member in self.members.values() if member.role is ProcessRole.WORKER]
-        assert len(workers) <= self.size
-        assert len(self.members) - len(workers) <= self.server_num
-        assert not self.watchers.keys() & self.members.keys()
-        assert self.asked.keys() == self.watchers.keys()
-        assert bool(self.failure) == (self.phase is ClusterPhase.FAILED)
-        assert self.ranks.keys() <= self.members.keys()
-        assert (self.phase is ClusterPhase.GATHERING) <= (not self.ranks)
-        worker_ranks = list(self._worker_ranks())
-        assert len(set(worker_ranks)) == len(worker_ranks)
-        assert set(worker_ranks) <= set(range(self.size))
-        assert self.waiting <= self.members.keys()
-        assert not self.waiting & self.awaited
-
-    def _register(self, connection: int, member: Member) -> list[Instruction]:
+    def _register(self, connection: int, member: Register) -> list[Addressed]:
         """Take a member in, or say why not; the last one to come completes the cluster."""
         reason = self._why_not(member)
         if reason is not None:
-            return [Refuse(connection, reason)]
+            return [(connection, Refused(shortened(reason)))]
         self.members[connection] = member
         if len(self.members) < self.size + self.server_num:
             return []
@@ -274,7 +145,7 @@ class Cluster:
         welcomes = self._welcome_all()
         return [*welcomes, *(number for watcher in sorted(self.watchers) for number in self._numbers(watcher))]
 
-    def _why_not(self, member: Member) -> str | None:
+    def _why_not(self, member: Register) -> str | None:
         """Why a member cannot be taken in; None when it can."""
         if self.phase is not ClusterPhase.GATHERING:
             # The reason of a failed cluster says more than that it is too late.
@@ -293,17 +164,17 @@ class Cluster:
             return f"RANK_ID must differ between processes, but got {member.rank} twice"
         return None
 
-    def _welcome_all(self) -> list[Instruction]:
+    def _welcome_all(self) -> list[Addressed]:
         """Number everyone; rank 0's host and port become the coordinator's address."""
         for role in (ProcessRole.WORKER, ProcessRole.SERVER):
             self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
         first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
         coordinator = join_address(first.host, first.port)
         # One list, so that no rank hears of its place before the cluster is complete.
-        welcomes: list[Instruction] = []
+        welcomes: list[Addressed] = []
         for connection, rank in self.ranks.items():
             local = self._ranks_of_host(connection)
-            welcomes.append(Welcome(connection, rank, local.index(rank), len(local), coordinator))
+            welcomes.append((connection, Welcomed(rank, local.index(rank), len(local), coordinator)))
         return welcomes
 
     def rank_of(self) -> dict[str, int]:
@@ -314,10 +185,11 @@ class Cluster:
             if connection in self.ranks and member.role is ProcessRole.WORKER
         }
 
-    def _numbers(self, watcher: int) -> list[Number]:
+    def _numbers(self, watcher: int) -> list[Addressed]:
         """What a launcher hears of the ranks of its processes, once they have some."""
         names, ranks = self.asked[watcher], self.rank_of()
-        return [Number(watcher, tuple(ranks[name] for name in names))] if names and ranks.keys() >= set(names) else []
+        known = names and ranks.keys() >= set(names)
+        return [(watcher, Numbered(tuple(ranks[name] for name in names)))] if known else []
 
     def _is_rank_zero(self, connection: int, rank: int) -> bool:
         """Whether a connection is the worker with rank 0."""
@@ -332,7 +204,7 @@ class Cluster:
             if (self.members[other].role, self.members[other].host) == (me.role, me.host)
         )
 
-    def _wait(self, connection: int, waits: bool) -> list[Instruction]:
+    def _wait(self, connection: int, waits: bool) -> list[Addressed]:
         """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are informed: the rank that
         is to blame is among them, and can be found there.
         """
@@ -345,11 +217,10 @@ class Cluster:
         relieved, self.awaited = self.awaited - waiting, waiting
         # Only changes are sent.
         ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
-        return [*(Await(rank, ranks) for rank in sorted(waiting)), *(Await(rank, ()) for rank in sorted(relieved))]
+        told = [*((rank, ranks) for rank in sorted(waiting)), *((rank, ()) for rank in sorted(relieved))]
+        return [(rank, Awaited(others)) for rank, others in told]
 
-    def _leave(
-        self, connection: int, failure: str | None, accused: int | None = None, problem: str = ""
-    ) -> list[Instruction]:
+    def _leave(self, connection: int, word: Leave) -> list[Addressed]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         self.watchers.pop(connection, None)
         self.asked.pop(connection, None)
@@ -365,39 +236,39 @@ class Cluster:
         if rank is not None and member.role is ProcessRole.WORKER:
             # Still known by its rank: others, or its launcher, may speak of it later.
             self.left[rank] = member
-        if failure is not None and self.phase is ClusterPhase.RUNNING:
-            reason = f"{_numbered_name(member, rank)} {failure}"
-            other = self._worker(accused)
+        if word.failure is not None and self.phase is ClusterPhase.RUNNING:
+            reason = f"{_numbered_name(member, rank)} {word.failure}"
+            other = self._worker(word.accused)
             # A rank that ends because of another one accuses that one.
             if other is None:
                 # The launcher of a machine that does not answer cannot say anything either.
-                self.is_open = failure != UNANSWERED
+                self.is_open = word.failure != UNANSWERED
                 return self._fail(reason, member.node_id)
             self.is_accused = True
-            return self._fail(f"{_numbered_name(other, accused)} {problem}: {reason}", other.node_id)
+            return self._fail(f"{_numbered_name(other, word.accused)} {word.problem}: {reason}", other.node_id)
         if self.phase is ClusterPhase.RUNNING and not self.members:
             return self.close()
         return []
 
-    def _worker(self, rank: int | None) -> Member | None:
+    def _worker(self, rank: int | None) -> Register | None:
         """The worker with this rank, also one that has left."""
         workers = {
             number: self.members[c] for c, number in self.ranks.items() if self.members[c].role is ProcessRole.WORKER
         }
         return None if rank is None else (self.left | workers).get(rank)
 
-    def close(self) -> list[Instruction]:
+    def close(self) -> list[Addressed]:
         """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
         if self.has_ended:
             return []
         self.phase = ClusterPhase.DONE
-        return [Announce(connection, ClusterPhase.DONE) for connection in sorted(self.watchers)]
+        return [(connection, Ended(well=True, reason="")) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, ending: Left | None = None) -> list[Instruction]:
+    def fail(self, reason: str, ending: Leave | None = None) -> list[Addressed]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
         ended, launchers hear it, too.
         """
-        ending = ending or Left(-1, reason)
+        ending = ending or Leave(reason)
         member = self._worker(ending.accused)
         name = "" if member is None else f"{_numbered_name(member, ending.accused)} {ending.problem}"
         if self.is_open and member is not None and member.node_id == self.cause:
@@ -409,19 +280,19 @@ class Cluster:
         self.is_final, self.exit_code = ending.final, ending.exit_code
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
-    def _announce(self, watcher: int) -> Announce:
+    def _announce(self, watcher: int) -> Addressed:
         """What a launcher hears of the end."""
-        own = self.is_own_word and not self.is_accused
-        return Announce(watcher, self.phase, self.failure, self.cause, self.is_final, self.exit_code, self.is_open, own)
+        own, well = self.is_own_word and not self.is_accused, self.phase is ClusterPhase.DONE
+        reason = shortened(self.failure)
+        return watcher, Ended(well, reason, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
-    def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
+    def _fail(self, reason: str, cause: str = "") -> list[Addressed]:
         """Everyone hears why; those still waiting for their rank are refused."""
         waiting = self.phase is ClusterPhase.GATHERING
         self.phase, self.failure, self.cause = ClusterPhase.FAILED, reason, cause
-        to_members: list[Instruction] = [
-            Refuse(connection, reason) if waiting else Announce(connection, ClusterPhase.FAILED, reason, cause)
-            for connection in sorted(self.members)
-        ]
+        text = shortened(reason)
+        word: FromScheduler = Refused(text) if waiting else Ended(False, text, cause)
+        to_members = [(connection, word) for connection in sorted(self.members)]
         return to_members + [self._announce(connection) for connection in sorted(self.watchers)]
 
     def _who_is_missing(self) -> str:
@@ -447,12 +318,12 @@ class Cluster:
         return f"the cluster was not complete after {self.timeout_seconds:g} s: {'; '.join(parts)}"
 
 
-def _numbered_name(member: Member, rank: int | None) -> str:
+def _numbered_name(member: Register, rank: int | None) -> str:
     """A member by its rank, with its machine."""
-    return f"{replace(member, rank=rank)} on {member.host}"
+    return f"{structs.replace(member, rank=rank)} on {member.host}"
 
 
-def _numbered(members: dict[int, Member]) -> dict[int, int]:
+def _numbered(members: dict[int, Register]) -> dict[int, int]:
     """Ranks by connection: those started with a number keep it, the others fill the gaps in the order of their names.
 
     The order of the names makes the numbering the same after a restart, and keeps a node's ranks together.

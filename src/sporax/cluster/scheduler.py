@@ -18,27 +18,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import ProcessRole, RankEnvironment
-from sporax.cluster.rendezvous import (
-    Announce,
-    Await,
-    Cluster,
-    ClusterPhase,
-    Event,
-    Instruction,
-    Left,
-    Member,
-    Number,
-    Refuse,
-    Registered,
-    TimedOut,
-    Waiting,
-    Watching,
-    Welcome,
-)
+from sporax.cluster.rendezvous import Addressed, Cluster, ClusterPhase
 
 _READ_BYTES = 65536
 _HELLO_SECONDS = 10.0
@@ -127,15 +112,15 @@ class Scheduler:
         self._drop_silent_strangers()
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._deadline = None
-            self._feed(TimedOut())
+            self._feed(self.cluster.time_up)
 
-    def fail(self, reason: str, ending: Left | None = None) -> None:
+    def fail(self, reason: str, ending: messages.Leave | None = None) -> None:
         """End the cluster, for what the launcher here has said, and tell everyone why."""
-        self._carry_out(self.cluster.fail(reason, ending))
+        self._say(self.cluster.fail(reason, ending))
 
     def close(self) -> None:
         """Tell the watchers that all went well, unless something failed, and close every connection."""
-        self._carry_out(self.cluster.close())
+        self._say(self.cluster.close())
         for connection in list(self._connections.values()):
             self._drop(connection)
         self._selector.close()
@@ -180,7 +165,7 @@ class Scheduler:
         # The end of a connection without a word of leave is a loss.
         if not data:
             self._drop(connection)
-            self._feed(Left(connection.number, how, is_own_word=False))
+            self._feed(partial(self.cluster.lost, connection.number, how))
             return
         connection.received += data
         # A message may have been the last one of this connection.
@@ -204,10 +189,13 @@ class Scheduler:
         if isinstance(message, messages.Hello) or connection.deadline is not None:
             self._let_in(connection, message)
             return
-        event = _event(connection.number, message)
-        if isinstance(event, Left):
+        if isinstance(message, messages.Leave):
             self._drop(connection)
-        self._feed(event)
+        if isinstance(message, messages.Register):
+            self._log(f"{message} on {message.host} registers")
+            if self._deadline is None and self.cluster.phase is ClusterPhase.GATHERING:
+                self._deadline = time.monotonic() + self.cluster.timeout_seconds
+        self._feed(partial(self.cluster.handle, connection.number, message))
 
     def _let_in(self, connection: _Connection, message: messages.ToScheduler) -> None:
         """Check the first message of a peer."""
@@ -227,7 +215,7 @@ class Scheduler:
             self._refuse_stranger(connection, f"a message makes no sense ({problem})")
         else:
             # A member that sends nonsense is refused like one that does not fit.
-            self._carry_out([Refuse(connection.number, f"a message makes no sense ({problem})")])
+            self._say([(connection.number, messages.Refused(f"a message makes no sense ({problem})"))])
 
     def _refuse_stranger(self, connection: _Connection, reason: str) -> None:
         """Send away a peer that does not belong to the job. The cluster does not hear of it, and the log does once."""
@@ -238,30 +226,26 @@ class Scheduler:
             self._refused.add((connection.peer, reason))
             self._log(f"refuses a peer at {connection.peer}: {reason}")
 
-    def _feed(self, event: Event) -> None:
-        """Let the cluster decide, and do what it says."""
-        if isinstance(event, Registered):
-            self._log(f"{event.member} on {event.member.host} registers")
-            if self._deadline is None and self.cluster.phase is ClusterPhase.GATHERING:
-                self._deadline = time.monotonic() + self.cluster.timeout_seconds
+    def _feed(self, decide: Callable[[], list[Addressed]]) -> None:
+        """Let the cluster decide, and say what it wants said."""
         before = self.cluster.phase
-        self._carry_out(self.cluster.handle(event))
+        self._say(decide())
         if self.cluster.phase is not before:
             self._log(f"cluster is {self.cluster.phase.value} {self.cluster.failure}".rstrip())
 
-    def _carry_out(self, instructions: list[Instruction]) -> None:
+    def _say(self, addressed: list[Addressed]) -> None:
         """Send what the cluster wants said."""
-        for instruction in instructions:
-            connection = self._connections.get(instruction.connection)
+        for number, message in addressed:
+            connection = self._connections.get(number)
             if connection is None:
                 # It may have gone while the cluster decided.
                 continue
-            _send(connection.stream, _message(instruction))
-            if isinstance(instruction, Refuse):
-                self._log(f"refuses a process: {instruction.reason}")
+            _send(connection.stream, message)
+            if isinstance(message, messages.Refused):
+                self._log(f"refuses a process: {message.reason}")
                 self._drop(connection)
                 # The cluster must forget a member that it has refused.
-                self._feed(Left(instruction.connection, f"was refused: {instruction.reason}"))
+                self._feed(partial(self.cluster.handle, number, messages.Leave(f"was refused: {message.reason}")))
 
     def _drop(self, connection: _Connection) -> None:
         """Close a connection."""
@@ -316,32 +300,3 @@ def _send(stream: socket.socket, message: messages.FromScheduler) -> None:
     """Send a message; when the peer is gone, reading from it will tell."""
     with suppress(OSError):
         stream.sendall(messages.encode(message))
-
-
-def _event(connection: int, message: messages.Register | messages.Watch | messages.Wait | messages.Leave) -> Event:
-    """What a message of a member or a launcher means."""
-    match message:
-        case messages.Register(role, node_id, rank, size, host, port):
-            return Registered(connection, Member(role, node_id, rank, size, host, port))
-        case messages.Watch(node, names):
-            return Watching(connection, node, names)
-        case messages.Wait(waits):
-            return Waiting(connection, waits)
-        case messages.Leave(failure, accused, problem, final, exit_code):
-            return Left(connection, failure, accused, problem, final=final, exit_code=exit_code)
-
-
-def _message(instruction: Instruction) -> messages.FromScheduler:
-    """The message that carries out an instruction."""
-    match instruction:
-        case Welcome(_, rank, local_rank, local_size, coordinator):
-            return messages.Welcomed(rank, local_rank, local_size, coordinator)
-        case Refuse(_, reason):
-            return messages.Refused(messages.shortened(reason))
-        case Await(_, ranks):
-            return messages.Awaited(ranks)
-        case Number(_, ranks):
-            return messages.Numbered(ranks)
-        case Announce(_, phase, reason, node_id, final, exit_code, is_open, is_own_word):
-            well = phase is ClusterPhase.DONE
-            return messages.Ended(well, messages.shortened(reason), node_id, final, exit_code, is_open, is_own_word)

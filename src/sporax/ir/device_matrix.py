@@ -116,25 +116,15 @@ class DeviceMatrix:
             raise SporaxValueError(f"For 'DeviceMatrix', the rank must be one of {list(self.ranks)}, but got {rank}.")
         return unravel(self.ranks.index(rank), self.device_shape)
 
-    def rank_at(self, coordinates: Sequence[int]) -> int:
-        """The rank at these coordinates."""
-        return self.ranks[ravel(coordinates, self.device_shape)]
-
     def groups(self, axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that differ only along `axes`, each in row-major order of those axes as listed.
 
         The groups come in the row-major order of the other axes. With no axes every rank is a group of its own.
         """
         others = [axis for axis in self.device_axes if axis not in axes]
-        groups = []
-        for fixed in itertools.product(*(range(self.shape[axis]) for axis in others)):
-            place = dict(zip(others, fixed, strict=True))
-            members = []
-            for moving in itertools.product(*(range(self.shape[axis]) for axis in axes)):
-                place.update(zip(axes, moving, strict=True))
-                members.append(self.rank_at([place[axis] for axis in self.device_axes]))
-            groups.append(tuple(members))
-        return tuple(groups)
+        ranks = [self.ranks[position] for position in transposed(self.device_shape, [*others, *axes])]
+        size = math.prod(self.shape[axis] for axis in axes)
+        return tuple(tuple(ranks[start : start + size]) for start in range(0, len(ranks), size))
 
     def refined(self, axis: int, factors: tuple[int, ...]) -> DeviceMatrix:
         """The same ranks with one axis written as several, outermost first.
@@ -162,6 +152,15 @@ def ravel(coordinates: Sequence[int], shape: Sequence[int]) -> int:
         # Row-major order: the position is a mixed-radix number with the outermost axis first.
         position = position * size + coordinate
     return position
+
+
+def transposed(shape: Sequence[int], order: Sequence[int]) -> list[int]:
+    """0, 1, 2, … as a grid of `shape`, its axes in another order, row by row."""
+    numbers = [0]
+    for axis in order:
+        stride = math.prod(shape[axis + 1 :])
+        numbers = [number + step * stride for number in numbers for step in range(shape[axis])]
+    return numbers
 
 
 def unravel(position: int, shape: Sequence[int]) -> tuple[int, ...]:

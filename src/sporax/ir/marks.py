@@ -144,6 +144,24 @@ class LossMark:
 
 
 @dataclass(frozen=True, slots=True)
+class RankSumMark:
+    """``AllReduce``: what ranks have of a tensor is combined, each element as often as ranks have it.
+
+    Attributes:
+        op: how; other ways than ``"sum"`` leave the program before it is planned.
+        ranks: of the group, counted from its first.
+        parameters: those of whose gradients the tensor is made, whose slices count; () for the slices of the tensor.
+    """
+
+    op: str
+    ranks: tuple[int, ...]
+    parameters: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.op} over {len(self.ranks)} ranks"
+
+
+@dataclass(frozen=True, slots=True)
 class WeightMark:
     """A parameter that is gathered again for the backward pass.
 
@@ -170,7 +188,7 @@ class SavedMark:
         return "results of a recomputed Cell"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | RankSumMark | WeightMark
 
 
 _numbers = itertools.count(1)

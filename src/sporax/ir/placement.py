@@ -12,6 +12,7 @@ reduced. Such a tensor is called partial.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import lru_cache
@@ -163,6 +164,21 @@ class Placement:
         sizes = self.local_shape(shape, mesh)
         starts = (axes_index(mesh, axes, rank) * size for axes, size in zip(self.dims, sizes, strict=True))
         return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+    def copies(self, mesh: DeviceMatrix, ranks: Sequence[int]) -> int:
+        """How often these ranks together hold each slice.
+
+        Raises:
+            SporaxValueError: some slices less often than others.
+        """
+        axes = tuple(self.used)
+        counts = Counter(axes_index(mesh, axes, rank) for rank in ranks)
+        if len(counts) < num_parts(mesh, axes) or len(set(counts.values())) > 1:
+            raise SporaxValueError(
+                f"For 'AllReduce', the group must hold each slice of a tensor equally often, but ranks like {list(ranks)} hold "
+                f"{len(counts)} of the {num_parts(mesh, axes)} slices of {self.on(mesh)} on the mesh {mesh}."
+            )
+        return counts[0]
 
 
 @lru_cache(maxsize=1 << 16)

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 __all__ = ["JobSnapshot", "SubmittedJob", "submit"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, dict.fromkeys(__all__, "sporax.k8s.submitted_job"))
+    __getattr__ = lazy_names(__name__)

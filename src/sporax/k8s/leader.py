@@ -27,11 +27,11 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.k8s.api.cluster import CONFLICT, NOT_FOUND, unless
 
 Body = dict[str, Any]
 _log = logging.getLogger(__name__)
 _LEASE: Any = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
-_CONFLICT, _NOT_FOUND = 409, 404
 
 
 def own_identity() -> str:
@@ -140,12 +140,12 @@ class LeaderLease:
 
     async def _take(self) -> bool:
         options = self._options
-        try:
-            lease: Body = await self._client.get(_LEASE, options.name, namespace=options.namespace)
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code != _NOT_FOUND:
-                raise
-            return await self._create()
+        lease: Body | None = await unless(
+            self._client.get(_LEASE, options.name, namespace=options.namespace), NOT_FOUND
+        )
+        if lease is None:
+            new = {"metadata": {"name": options.name, "namespace": options.namespace}, "spec": self._spec(_now(), 0)}
+            return await unless(self._client.create(_LEASE(new)), CONFLICT) is not None
         spec = lease.get("spec") or {}
         holder, valid = spec.get("holderIdentity") or "", spec.get("leaseDurationSeconds") or options.valid_seconds
         seen = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
@@ -156,16 +156,6 @@ class LeaderLease:
         changes = int(spec.get("leaseTransitions") or 0) + (holder != options.identity)
         acquired = spec.get("acquireTime") if holder == options.identity else _now()
         return await self._write(lease, self._spec(acquired, changes))
-
-    async def _create(self) -> bool:
-        metadata = {"name": self._options.name, "namespace": self._options.namespace}
-        try:
-            await self._client.create(_LEASE({"metadata": metadata, "spec": self._spec(_now(), 0)}))
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code == _CONFLICT:
-                return False
-            raise
-        return True
 
     def _spec(self, acquired: str | None, changes: int) -> Body:
         return {
@@ -180,14 +170,12 @@ class LeaderLease:
         """Change the Lease as it was read; whether it still was so."""
         metadata = {key: lease["metadata"][key] for key in ("uid", "resourceVersion")}
         change = {"metadata": metadata, "spec": spec}
-        try:
-            changed: Body = await self._client.patch(
-                _LEASE, self._options.name, change, namespace=self._options.namespace, patch_type=PatchType.MERGE
-            )
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code in (_CONFLICT, _NOT_FOUND):
-                return False
-            raise
+        call = self._client.patch(
+            _LEASE, self._options.name, change, namespace=self._options.namespace, patch_type=PatchType.MERGE
+        )
+        changed: Body | None = await unless(call, CONFLICT, NOT_FOUND)
+        if changed is None:
+            return False
         written = changed["spec"]
         self._seen = (written.get("holderIdentity") or "", written.get("renewTime"), written.get("leaseTransitions"))
         self._seen_at = time.monotonic()

@@ -261,36 +261,16 @@ def checked(
         raise _wrong("rank_table_file", "a file that exists", arguments.rank_table_file)
     target = resolve(arguments.target, arguments.target_arguments, as_module=arguments.module)
     _check_profile(arguments, target, dry_run)
-    return LaunchOptions(
-        target=target,
-        worker_num=arguments.worker_num,
-        local_worker_num=local_worker_num,
-        master_addr=arguments.master_addr,
-        master_port=arguments.master_port,
-        node_rank=arguments.node_rank,
-        local_devices=arguments.local_devices,
-        log_dir=arguments.log_dir,
-        join=arguments.join,
-        cluster_time_out=arguments.cluster_time_out,
-        bind_core=arguments.bind_core,
-        bind_numa=arguments.bind_numa,
-        rank_table_file=arguments.rank_table_file,
-        token_file=arguments.token_file,
-        worker_log_name=arguments.worker_log_name,
-        tail_worker_log=_printed_ranks(arguments.tail_worker_log, local_worker_num),
-        dry_run=dry_run,
-        no_cache=arguments.no_cache,
-        verbose=arguments.verbose,
-        verify_plan=arguments.verify_plan,
-        verify_steps=arguments.verify_steps,
-        server_num=arguments.server_num,
-        staleness=arguments.staleness,
-        durability=arguments.durability,
-        max_restarts=_max_restarts(arguments, environ),
-        resume=arguments.resume,
-        profile=arguments.profile,
-        profile_steps=arguments.profile_steps,
-    )
+    # Most options are flags of the same name.
+    flags = {name: value for name, value in vars(arguments).items() if name in LaunchOptions.__dataclass_fields__}
+    found = {
+        "target": target,
+        "local_worker_num": local_worker_num,
+        "tail_worker_log": _printed_ranks(arguments.tail_worker_log, local_worker_num),
+        "dry_run": dry_run,
+        "max_restarts": _max_restarts(arguments, environ),
+    }
+    return LaunchOptions(**{**flags, **found})
 
 
 def _check_profile(arguments: argparse.Namespace, target: Target, dry_run: DryRunOptions | None) -> None:

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Primitive, Var, new_jaxpr_eqn
+from jax.extend.core import (
+    ClosedJaxpr,
+    DebugInfo,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    Var,
+    jaxpr_as_fun,
+    new_jaxpr_eqn,
+)
 
 from sporax.base.identity import ByIdentity
 
@@ -226,6 +236,15 @@ def closed_jaxpr(
     # JAX demands one name per argument and result; empty ones are enough.
     names = DebugInfo("jit", "step", ("",) * len(invars), ("",) * len(outvars))
     return ClosedJaxpr(Jaxpr(list(constvars), list(invars), list(outvars), eqns, effects, names), list(consts))
+
+
+def run_equation(eqn: JaxprEqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
+    """The results of one equation for these values of its operands."""
+    values = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, Var)}
+    # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
+    single = closed_jaxpr([], [], list(values), eqn.outvars, [eqn])
+    results: list[jax.Array] = jaxpr_as_fun(single)(*values.values())
+    return results
 
 
 # ------------------------------------------------------------------------------------------- what passes ask of programs

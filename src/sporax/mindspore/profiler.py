@@ -165,8 +165,7 @@ class Schedule:
         Raises:
             SporaxValueError: the number is negative.
         """
-        if step < 0:
-            raise SporaxValueError(f"For 'schedule', 'step' must be >= 0, but got {step}.")
+        SporaxValueError.raise_if(step < 0, "schedule", "step", "be >= 0", step)
         cycle, place = divmod(step - self.skip_first, self.wait + self.warmup + self.active)
         if step < self.skip_first or (self.repeat and cycle >= self.repeat) or place < self.wait:
             return ProfilerAction.NONE

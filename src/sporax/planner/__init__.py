@@ -54,31 +54,5 @@ __all__ = [
     "plan_of_body",
 ]
 
-_HOMES = {
-    "QUESTION_SECONDS": "sporax.planner.budget",
-    "Budget": "sporax.planner.budget",
-    "Devices": "sporax.planner.devices",
-    "Measure": "sporax.planner.compiled_limit",
-    "PlanRequest": "sporax.planner.request",
-    "PlanResult": "sporax.planner.result",
-    "PlanTooLargeError": "sporax.planner.search.limit.limit",
-    "SearchOptions": "sporax.planner.search",
-    "SearchResult": "sporax.planner.search",
-    "alternatives": "sporax.planner.search",
-    "cost_model": "sporax.planner.cost.chosen_model",
-    "device_memory": "sporax.planner.cost.chosen_model",
-    "finish": "sporax.planner.planning",
-    "fitting_hardware": "sporax.planner.devices",
-    "is_close_to_limit": "sporax.planner.compiled_limit",
-    "make_plan": "sporax.planner.planning",
-    "peak_bytes": "sporax.planner.planning",
-    "received": "sporax.planner.planning",
-    "remembered": "sporax.planner.planning",
-    "request_key": "sporax.planner.request_text",
-    "temporary_bytes": "sporax.planner.memory.peak",
-    "trade_offs": "sporax.planner.search",
-    "plan_of_body": "sporax.planner.propagation.propagate",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

@@ -49,7 +49,7 @@ from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
 from sporax.planner.search.limit.limit import PlanTooLargeError
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3
 """Mesh axes that the published cost model hands out one by one; more of them go in two runs."""

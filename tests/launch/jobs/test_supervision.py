@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from invariants import check_job
 from sporax.launch.jobs.supervision import (
     ELSEWHERE,
     GRACE_SECONDS,
@@ -167,7 +168,7 @@ def test_no_sequence_of_events_breaks_the_supervision(seed: int):
                     assert not job.running
                 case SignalRanks(local_ranks, _):
                     assert set(local_ranks) <= job.running
-        job.validate()
+        check_job(job)
     assert len(ends) <= 1
     assert not wrong or all(ends)
 
@@ -207,7 +208,7 @@ def test_ranks_that_save_and_leave_when_asked_have_not_failed():
     assert isinstance(grace, StartGrace)
     assert grace.seconds > GRACE_SECONDS
     assert job.handle(RanksEnded({0: 0})) == []
-    job.validate()
+    check_job(job)
     assert job.handle(RanksEnded({1: 0})) == [Finish(0)]
 
 
@@ -263,7 +264,7 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
     instructions = []
     for event in events:
         instructions += job.handle(event)
-        job.validate()
+        check_job(job)
     # The scheduler's word is enough where it names the killed one before anything else has failed.
     headlines = [item for item in instructions if isinstance(item, (BlameRank, Tell))]
     assert headlines in (

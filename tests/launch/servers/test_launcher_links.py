@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from sporax.cluster import membership, ports
-from sporax.launch.servers.ps_job import FirstLauncher, OtherLauncher
+from sporax.cluster import membership, messages, ports
+from sporax.launch.servers.ps_cluster import NodeShare
+from sporax.launch.servers.ps_job import OtherLaunchers
 
 SECONDS = 30
 """In which a word over a socket of this machine is heard, on a busy computer, too."""
@@ -24,9 +25,9 @@ def variables():
 @pytest.fixture
 def first(variables):
     """The launcher of the first of three machines."""
-    launcher = FirstLauncher(variables, 2, SECONDS)
+    launcher = OtherLaunchers.of(NodeShare(0, 3), variables, SECONDS)
     yield launcher
-    launcher.close()
+    launcher.link.close()
 
 
 def until(fact, link):
@@ -40,11 +41,11 @@ def until(fact, link):
 
 def others(first, variables, count=2):
     """Launchers of other machines that the first one has let in; each has to be answered while it connects."""
-    made = [OtherLauncher(variables, SECONDS) for _ in range(count)]
+    made = [OtherLaunchers.of(NodeShare(1, 3), variables, SECONDS) for _ in range(count)]
     threads = [threading.Thread(target=link.failure) for link in made]
     for thread in threads:
         thread.start()
-    said = until(lambda _: len(first._cluster.watchers) == count, first)
+    said = until(lambda _: first.link.num_others == count, first)
     for thread in threads:
         thread.join()
     assert [said, *(link.failure() for link in made)] == [""] * (count + 1)
@@ -53,28 +54,28 @@ def others(first, variables, count=2):
 
 def test_launchers_that_leave_in_good_order_are_no_failure(first, variables):
     one, other = others(first, variables)
-    one.close()
-    assert until(lambda _: len(first._cluster.watchers) == 1, first) == ""
+    one.link.close()
+    assert until(lambda _: first.link.num_others == 1, first) == ""
     assert other.failure() == ""
-    first.close()
-    assert until(lambda _: other._stream is None, other) == ""
+    first.link.close()
+    assert until(lambda _: other.link._stream is None, other) == ""
 
 
 def test_a_launcher_that_is_gone_is_named_to_all_others(first, variables):
     """Its connection ends without a word."""
     one, other = others(first, variables)
-    one._stream.shutdown(socket.SHUT_RDWR)
+    one.link._stream.shutdown(socket.SHUT_RDWR)
     reason = f"the launcher on {socket.gethostname()} ended without saying goodbye (killed, or its machine is gone)"
     assert until(bool, first) == reason
     assert until(bool, other) == reason
     # Asked again the first one says the same; the other one has ended its connection.
     assert first.failure() == reason
-    one.close()
+    one.link.close()
 
 
 def test_what_a_launcher_says_of_its_end_is_told_to_all_others(first, variables):
     one, other = others(first, variables)
-    membership.leave_as_launcher(one._stream, "got SIGTERM (signal 15)")
+    membership.leave_as_launcher(one.link._stream, messages.Leave("got SIGTERM (signal 15)"))
     reason = f"the launcher on {socket.gethostname()} got SIGTERM (signal 15)"
     assert until(bool, first) == reason
     assert until(bool, other) == reason
@@ -92,7 +93,7 @@ def test_launchers_hear_with_which_code_another_ends(first, variables, speaks):
 
 def test_a_first_launcher_that_is_gone_is_named(first, variables):
     one, other = others(first, variables)
-    for connection in first._scheduler._connections.values():
+    for connection in first.link._scheduler._connections.values():
         connection.stream.shutdown(socket.SHUT_RDWR)
     reason = f"the scheduler at 127.0.0.1:{variables['MS_SCHED_PORT']} is gone"
     assert [until(bool, link) for link in (one, other)] == [reason, reason]
@@ -101,33 +102,33 @@ def test_a_first_launcher_that_is_gone_is_named(first, variables):
 def test_a_rank_that_is_lost_is_no_failure_of_launchers(first, variables):
     """It is started again by the launcher of its machine."""
     (one, other) = others(first, variables)
-    first._scheduler.fail("rank 1 ended with exit code 9")
+    first.link._scheduler.fail("rank 1 ended with exit code 9")
     assert first.failure() == ""
-    assert until(lambda _: one._stream is None, one) == ""
-    other.close()
+    assert until(lambda _: one.link._stream is None, one) == ""
+    other.link.close()
 
 
 def test_launchers_that_never_come_end_the_job(variables):
-    first = FirstLauncher(variables, 2, 0.0)
+    first = OtherLaunchers.of(NodeShare(0, 3), variables, 0.0)
     address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
     assert first.failure() == f"only 0 of 2 launchers of other machines came to the scheduler at {address} within 0 s"
-    first.close()
+    first.link.close()
 
 
 def test_a_first_launcher_that_never_comes_is_named(variables):
-    other = OtherLauncher(variables, 0.0)
+    other = OtherLaunchers.of(NodeShare(1, 3), variables, 0.0)
     address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
     assert other.failure() == f"the scheduler at {address} could not be reached within 0 s"
-    other.close()
+    other.link.close()
 
 
 def test_a_launcher_with_another_token_does_not_count(first, variables):
-    stranger = OtherLauncher({**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
+    stranger = OtherLaunchers.of(NodeShare(1, 3), {**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
     heard = []
     thread = threading.Thread(target=lambda: heard.append(stranger.failure()))
     thread.start()
-    until(lambda _: bool(first._scheduler._refused), first)
+    until(lambda _: bool(first.link._scheduler._refused), first)
     thread.join()
-    assert not first._cluster.watchers
+    assert not first.link._cluster.watchers
     # The thread may have heard the answer already, which comes once.
     assert "its token is another one" in (heard[0] or until(bool, stranger))

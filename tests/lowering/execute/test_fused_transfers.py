@@ -8,7 +8,7 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
-from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute
 
@@ -29,7 +29,7 @@ def fused(devices, source, target, costs=DEFAULT_COSTS):
     def program(*slices):
         if source.partial:  # each rank has an equal share
             slices = [x / 8 for x in slices]
-        return tuple(redistribute_fused(slices, redistributions, on.names))
+        return tuple(apply_redistributions(slices, redistributions, on.names))
 
     entering = P(source.dims)
     placed = [on.put(array, entering) for array in ARRAYS]

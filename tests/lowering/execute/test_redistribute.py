@@ -13,7 +13,8 @@ import pytest
 from every_placement import every_placement
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index, num_parts
-from sporax.lowering.execute.redistribute import apply_redistribution, sum_in_order
+from sporax.lowering.execute.fused_transfers import apply_redistributions
+from sporax.lowering.execute.reductions import sum_in_order
 from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute
 
@@ -48,7 +49,7 @@ def run(devices, plans, inputs, mesh=MESH):
     on = devices(mesh.shape)
 
     def program(*slices):
-        return tuple(apply_redistribution(x, plan, on.names) for x, plan in zip(slices, plans, strict=True))
+        return tuple(apply_redistributions([x], [plan], on.names)[0] for x, plan in zip(slices, plans, strict=True))
 
     args = [on.put(x, plan.source) for x, plan in zip(inputs, plans, strict=True)]
     compiled = on.compile(program, [plan.source for plan in plans], [plan.target for plan in plans], *args)
@@ -179,7 +180,7 @@ def run_parts(devices, plans, x):
             partial = tuple(on.names[axis] for axis in plan.source.partial)
             if partial:
                 local = local + jax.lax.axis_index(partial).astype(local.dtype)
-            outputs.append(apply_redistribution(local, plan, on.names)[None])
+            outputs.append(apply_redistributions([local], [plan], on.names)[0][None])
         return tuple(outputs)
 
     args = [on.put(x + 0 * number, plan.source) for number, plan in enumerate(plans)]

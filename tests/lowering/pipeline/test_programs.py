@@ -92,6 +92,23 @@ def test_what_has_several_names_is_kept_once():
     assert len(read) > len(set(read)) == 1
 
 
+def gated(w0, w1, x, y):
+    """A product of two activations of one product."""
+    with on(0):
+        hidden = x @ w0
+        product = jax.nn.silu(hidden) * jnp.tanh(hidden)
+    with on(1):
+        return ((product @ w1 - y) ** 2).sum()
+
+
+def test_what_is_made_element_by_element_of_what_is_kept_is_made_again():
+    first, _ = programs(training(gated))
+    made = {tensor: entry.name for entry in first.forward.step.graph.operators for tensor in entry.results}
+    kept = [made[slot.number] for slot, _ in first.forward.outputs if slot.kind == "kept"]
+    assert kept == ["dot_general"]
+    assert {"logistic", "tanh"} <= {*names(first.backward)} & {*names(first.forward)}
+
+
 def test_sums_start_as_zeros_and_are_overwritten():
     for chunk in programs(training()):
         assert chunk.prepare.zeros == kinds(chunk.prepare.outputs).count("sum")

@@ -52,3 +52,8 @@ def test_what_is_there(path: str):
 
 def test_an_attribute_of_a_class():
     assert problem("mindspore.Tensor.asnumpyy") == "'mindspore.Tensor.asnumpyy' is not offered."
+
+
+def test_operators_that_are_only_refused_at_their_calls_are_not_offered():
+    for path in ("mindspore.ops.operations.Morph", "mindspore.ops.operations._grad_ops.NoSuchGrad"):
+        assert problem(path).startswith(f"'{path}' is not offered.")

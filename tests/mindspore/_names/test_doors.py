@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import pickle
 import subprocess
 import sys
 from types import ModuleType
@@ -128,3 +129,8 @@ def test_a_suggestion_names_what_was_not_loaded():
 def test_the_doors_are_these():
     assert {f"sporax.mindspore.{name}" for name in DOORS} <= set(LISTED)
     assert ms.nn.__doc__
+
+
+def test_functions_of_a_script_take_packages_along_to_other_processes():
+    package = importlib.import_module("sporax.mindspore.dataset")
+    assert pickle.loads(pickle.dumps(package)) is package

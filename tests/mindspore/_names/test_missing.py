@@ -48,6 +48,9 @@ def test_operators_of_inner_modules_are_made_in_tables_and_refused_at_their_call
         with pytest.raises(NotImplementedError, match="but got 'NoSuchOperator'"):
             made(1)
     assert not hasattr(ops, "NoSuchOperator") and not hasattr(ops.operations, "NoSuchOperator")
+    with pytest.raises(NotImplementedError, match="but got 'DepthwiseConv2dNative'"):
+        ops.operations.DepthwiseConv2dNative(2, 3)(1)
+    assert issubclass(ops.operations.Dense, ops.Primitive)
 
 
 def test_the_nearest_name_is_not_searched_where_nobody_reads_the_message(

@@ -1,3 +1,5 @@
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ class Spy(nn.Cell):
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.seen = deque()  # of lists the network has a copy while it is compiled
 
     def construct(self, x):
         self.seen.append(str(x.dtype))

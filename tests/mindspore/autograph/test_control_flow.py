@@ -493,3 +493,24 @@ def test_switches_choose_by_values_that_are_not_known():
 
     assert [float(v) for v in chosen(Tensor(2.0), Tensor(1))] == [6, 2]
     assert [float(v) for v in chosen(Tensor(0.5), Tensor(0))] == [1.5, -0.5]
+
+
+def test_a_status_of_two_kinds_is_refused_only_where_it_is_read():
+    weight = ms.Parameter(Tensor([1.0, 2.0]), name="weight")
+    update = nn.SGD([weight], 1.0)
+
+    def step(loss, overflow, reads):
+        if overflow:
+            done = False
+        else:
+            done = update((loss * 2,))
+        return ops.depend(loss, bool(done) if reads else done)
+
+    ran = ms.jit(step)
+    for overflow, after in ((True, [1, 2]), (False, [-1, -2])):
+        assert ran(Tensor([1.0, 2.0]), Tensor(overflow), False).tolist() == [1, 2]
+        assert weight.asnumpy().tolist() == after
+    with pytest.raises(
+        TypeError, match="'done' must have one structure whichever way is taken, but got bool False and"
+    ):
+        ran(Tensor([1.0, 2.0]), Tensor(True), True)

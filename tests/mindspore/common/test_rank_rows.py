@@ -8,6 +8,7 @@ from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.common._rank_rows import of_all_ranks
 from sporax.mindspore.common.api import _cell_graph_executor
 from sporax.mindspore.communication import init
+from sporax.mindspore.parallel import Layout
 
 
 @pytest.fixture(autouse=True)
@@ -44,5 +45,9 @@ def test_one_device_and_steps_without_a_plan_have_the_rows_as_they_are():
     assert of_all_ranks(columns) is columns
     ms.set_auto_parallel_context(device_num=4)
     assert [np.shape(column) for column in of_all_ranks(columns)] == [(8, 4), ()]
+    dp = Layout((2, 2), ("dp", "mp"))
+    for strategy, shape in ((((1, 4), ()), (2, 16)), ((dp("mp", "None"), dp()), (4, 4)), (((1, 1), ()), (2, 4))):
+        ms.set_auto_parallel_context(dataset_strategy=strategy)
+        assert [np.shape(column) for column in of_all_ranks(columns)] == [shape, ()]
     ms.set_auto_parallel_context(parallel_mode="data_parallel")
     assert of_all_ranks(columns) is columns

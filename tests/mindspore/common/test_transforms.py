@@ -225,7 +225,8 @@ def test_vjp_gives_values_and_a_function_of_cotangents(w):
     out, pull = ms.vjp(lambda x: x * w, X, weights=[w])
     assert values(pull(Y)) == (([15, 24],), ([3, 8],))
     out, pull, aux = ms.vjp(lambda x: (x, x * x), X, has_aux=True)
-    assert (values(pull(Y)), values(aux)) == (([3, 4],), ([1, 4],))
+    assert (values(pull(Y)), values(aux)) == (([3, 4],), [1, 4])  # one by itself
+    assert values(ms.jvp(lambda x: (x * x, x), X, Y, has_aux=True)[2]) == [1, 2]
     with pytest.raises(ValueError, match=r"output's shape \(2,\), but got \(3,\)"):
         pull(Tensor([1.0, 2.0, 3.0]))
     with pytest.raises(TypeError, match="must match the 1 outputs, but got 2"):
@@ -294,3 +295,21 @@ def test_what_is_no_tensor_is_its_own_constant(mode):
     assert ops.StopGradient()((3, "a")) == (3, "a")
     gradient = ms.grad(lambda x: (ops.stop_gradient((x, [x]))[1][0] * x).sum())(x)
     assert gradient.asnumpy().tolist() == [2.0]
+
+
+def test_a_list_that_is_not_said_is_that_of_the_network():
+
+    class Scaled(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(X, name="w")
+            self.fixed = Parameter(X, name="fixed", requires_grad=False)
+
+        def construct(self, x):
+            return self.w * x * self.fixed
+
+    (by_weight,) = ops.GradOperation(get_by_list=True)(Scaled())(Y)
+    np.testing.assert_allclose(by_weight.asnumpy(), (X * Y).asnumpy())
+    ((by_input,), (again,)) = ops.GradOperation(get_by_list=True, get_all=True)(Scaled())(Y)
+    np.testing.assert_allclose(by_input.asnumpy(), (X * X).asnumpy())
+    np.testing.assert_allclose(again.asnumpy(), by_weight.asnumpy())

@@ -314,5 +314,5 @@ def test_settings_of_a_server_warn(cifar):
         warnings.simplefilter("error")
         cache(hostname="localhost")
     for make in (lambda: ds.Cifar10Dataset(cifar, cache=3), lambda: numbers().map(np.negative, "a", cache=3)):
-        with pytest.raises(TypeError, match="Argument cache with value 3 is not of type .a DatasetCache"):
+        with pytest.raises(TypeError, match="Argument cache with value 3 is not of type .*DatasetCache"):
             make()

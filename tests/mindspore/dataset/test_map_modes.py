@@ -152,7 +152,11 @@ def test_rows_that_fail_are_replaced_at_the_end_of_the_epoch():
     assert column(failing({1, 4}).batch(4)) == [[0, 20, 30, 50], [0, 20]]
     assert column(failing({0, 3}).map(add_one, "a")) == [11, 21, 41, 51, 11, 21]
     assert column(failing(range(30, 70), 70))[30:] == [10 * (i % 16) for i in range(40)]
-    with pytest.raises(RuntimeError, match="no good one"):
+    # Of every second row the 16th good one is number 30; from there on what fails is replaced at once, by what stands by longest.
+    at_once = [0, 320, 20, 340, 40, 360, 60, 380]
+    rest = [*range(80, 301, 20), 320, 340, 360, 380]
+    assert column(failing(range(1, 40, 2), 40)) == [*range(0, 301, 20), *at_once, *rest]
+    with pytest.raises(RuntimeError, match="All data is garbage and cannot be replaced"):
         rows(failing(range(6)))
 
 

@@ -80,8 +80,18 @@ def test_shuffling_by_file_keeps_files_together(ours):
         order = labels(f"{ours}0", shuffle=ds.Shuffle.FILES)
         assert sorted(order) == list(range(7)) and all("".join(map(str, r)) in "".join(map(str, order)) for r in runs)
         inside = labels(f"{ours}0", shuffle=ds.Shuffle.INFILE)
+        for mode, expected in ((ds.Shuffle.FILES, order), (ds.Shuffle.INFILE, inside)):
+            assert labels(f"{ours}0", sampler=ds.RandomSampler(shuffle=mode)) == expected
+            shares = [labels(f"{ours}0", sampler=ds.DistributedSampler(2, rank, mode, offset=0)) for rank in (0, 1)]
+            assert shares == [expected[::2], expected[1::2]]
         assert [sorted(inside[:2]), sorted(inside[2:4]), sorted(inside[4:])] == runs
     assert sorted(labels(f"{ours}0")) == list(range(7))
+
+
+def test_files_are_shuffled_where_there_are_files():
+    for make in (ds.RandomSampler, lambda shuffle: ds.DistributedSampler(2, 0, shuffle)):
+        with pytest.raises(RuntimeError, match="The shuffle mode: files is not supported with current dataset."):
+            ds.NumpySlicesDataset([1, 2], sampler=make(shuffle=ds.Shuffle.FILES))
 
 
 def test_samplers_choose_rows_of_mindrecord_files(ours):
@@ -102,13 +112,13 @@ def test_pipelines_and_other_processes(ours):
 def test_what_is_refused(ours, tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         ds.MindDataset(str(tmp_path / "nothing"))
-    with pytest.raises(RuntimeError, match="column 'labels' does not exist"):
+    with pytest.raises(RuntimeError, match="Invalid data, column name: labels does not exist"):
         ds.MindDataset(f"{ours}0", ["labels"])
     with pytest.raises(RuntimeError, match="divisible by 'num_shards', but got 9 and 4"):
         ds.MindDataset(f"{ours}0", ["label"], None, False, 4, 0, padded_sample={"label": 1}, num_padded=2)
-    with pytest.raises(RuntimeError, match="must be given together"):
+    with pytest.raises(RuntimeError, match="padded_sample is specified and requires columns_list as well"):
         ds.MindDataset(f"{ours}0", padded_sample={"label": 1}, num_padded=2)
-    with pytest.raises(RuntimeError, match="lacks 'label'"):
+    with pytest.raises(RuntimeError, match="padded_sample cannot match columns_list.\nFor 'MindDataset', got 'label'"):
         ds.MindDataset(f"{ours}0", ["label"], padded_sample={"ids": 1}, num_padded=2)
     with pytest.raises(ValueError, match="num_samples"):
         ds.MindDataset(f"{ours}0", shuffle=ds.Shuffle.FILES, num_samples=2)

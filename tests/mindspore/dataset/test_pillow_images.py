@@ -204,3 +204,15 @@ def test_transforms_of_arrays_alone_give_arrays_of_pillow_images(transform, kind
 def test_the_bytes_of_a_file_may_be_one_value(tmp_path):
     PIL.Image.fromarray(np.zeros((2, 3, 3), np.uint8)).save(tmp_path / "a.png")
     assert vision.Decode()(np.array([(tmp_path / "a.png").read_bytes()])).shape == (2, 3, 3)
+
+
+def test_arrays_are_resized_by_the_cubic_curves_of_pillow():
+    image = (np.arange(60, dtype=np.uint8).reshape(4, 5, 3) * 37 % 251).astype(np.uint8)
+    resize = vision.Resize((3, 2), vision.Inter.PILCUBIC)
+    assert resize(image).tolist() == [  # of MindSpore 2.10
+        [[88, 81, 130], [152, 115, 86]],
+        [[100, 148, 128], [110, 102, 142]],
+        [[163, 120, 119], [119, 156, 111]],
+    ]
+    with pytest.raises(RuntimeError, match="PILCUBIC only supports image with 3 channels"):
+        resize(image[..., 0])

@@ -84,7 +84,7 @@ DAMAGE = [
         "'{d}/images', '{d}/instances.json'",
         "instances.json",
         lambda c: c.replace(b"bbox", b"box"),
-        "image 1: KeyError: 'bbox'",
+        "image 1: the attribute of 'bbox' is missing",
     ),
     ("VOCDataset", "voc", "'{d}', 'Detection'", "Annotations/2007_000002.xml", cut, "ValueError"),
     (
@@ -139,7 +139,7 @@ DAMAGE = [
         "'{d}/afqmc.json'",
         "afqmc.json",
         first_line('{"label": "1"}'),
-        "line 1: KeyError: 'sentence1'",
+        "line 1: the attribute of 'sentence1' is missing",
     ),
     ("CoNLL2000Dataset", "conll", "'{d}'", "train.txt", first_line("a b"), "line 1 .* has 2"),
     ("SST2Dataset", "sst2", "'{d}'", "train.tsv", lambda content: content[:-3], "line 3"),
@@ -149,7 +149,7 @@ DAMAGE = [
         "'{d}/v1.1'",
         "v1.1/dev-v1.1.json",
         lambda c: c.replace(b"answer_start", b"start"),
-        "question 0: KeyError",
+        "question 0: the attribute of",
     ),
     ("Multi30kDataset", "multi30k", "'{d}', 'train'", "training/train.de", lambda content: b"eins\n", "2 and 1"),
     (
@@ -274,7 +274,7 @@ def test_a_schema_says_dtypes_and_shapes(root):
         (lambda: ds.Schema().add_column("x", "int32", 3), TypeError),
         (lambda: ds.Schema().add_column(3, "int32"), TypeError),
         (lambda: ds.Schema().parse_columns([{"name": "x"}]), RuntimeError),
-        (lambda: ds.Schema().parse_columns(3), TypeError),
+        (lambda: ds.Schema().parse_columns(3), RuntimeError),
         (lambda: ds.Schema().from_json({"columns": {}, "numRows": 0}), RuntimeError),
         (lambda: ds.Schema().from_json({"numRows": 1}), RuntimeError),
         (lambda: ds.Schema().from_json({"columns": {}, "rows": 1}), RuntimeError),
@@ -325,7 +325,7 @@ def test_random_rows_keep_to_the_schema():
     assert values(data) == values(data) != values(ds.RandomDataset(5, schema, ["y"], shuffle=False))
     assert ds.RandomDataset(3, columns_list=["a", "b"]).get_col_names() == ["a", "b"]
     assert len(ds.RandomDataset()) > 0
-    with pytest.raises(RuntimeError, match="column 'q' does not exist"):
+    with pytest.raises(RuntimeError, match="column name: q does not exist"):
         ds.RandomDataset(5, schema, ["q"])
     schema.add_column("z", "string")
     with pytest.raises(ValueError, match="column 'z' holds strings"):
@@ -374,7 +374,7 @@ def test_names_of_faces_follow_the_files_own_order(root):
 def test_arguments_that_are_not_offered_are_refused(root):
     folder = str(source_files.write("classes", root))
     ds.Caltech256Dataset(folder, cache=None)
-    with pytest.raises(TypeError, match="Argument cache with value 3 is not of type .a DatasetCache"):
+    with pytest.raises(TypeError, match="Argument cache with value 3 is not of type .*DatasetCache"):
         ds.Caltech256Dataset(folder, cache=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         ds.Caltech256Dataset(folder, colour=3)
@@ -495,3 +495,21 @@ def test_each_polygon_of_a_thing_is_a_row(tmp_path):
         output_numpy=True, num_epochs=1
     )
     assert row["segmentation"].tolist() == [[1, 2, 3], [4, 5, -1]] and row["iscrowd"].tolist() == [[0]]
+
+
+def test_images_are_decrypted(root):
+    folder = str(source_files.write("classes", root))
+    plain = values(ds.ImageFolderDataset(folder, shuffle=False))
+    asked = []
+
+    def decrypt(path):
+        asked.append(path)
+        return bytes(byte ^ 1 for byte in Path(path).read_bytes())
+
+    decrypted = values(ds.ImageFolderDataset(folder, shuffle=False, decrypt=decrypt))
+    assert len(asked) == len(plain)
+    assert [[byte ^ 1 for byte in row[0]] for row in decrypted] == [list(row[0]) for row in plain]
+    with pytest.raises(RuntimeError, match="return value of the decrypt function is not of type bytes"):
+        values(ds.ImageFolderDataset(folder, decrypt=lambda path: path))
+    with pytest.raises(TypeError, match="Argument decrypt is not a callable object, but got <class 'int'>"):
+        ds.ImageFolderDataset(folder, decrypt=3)

@@ -1,5 +1,7 @@
 """What steps make: their classes, classes of images behind them, rows that wait, rows of dicts, numbers of epochs."""
 
+import threading
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -238,8 +240,8 @@ def test_an_iterator_that_is_left_does_not_wait():
 @pytest.mark.parametrize(
     ("other", "kinds"),
     [
-        (np.ones((2, 3), np.int32), "float32 with 1 .* and int32 with 1"),
-        (np.ones((2, 3, 1), np.float32), "float32 with 1 .* and float32 with 2"),
+        (np.ones((2, 3), np.int32), "data types of the two .*: float32 and int32"),
+        (np.ones((2, 3, 1), np.float32), "data tensor rank of the two .*: 1 and 2"),
     ],
 )
 def test_concat_needs_equal_dtypes_and_ranks(in_memory, other, kinds):
@@ -252,3 +254,37 @@ def test_concat_needs_equal_dtypes_and_ranks(in_memory, other, kinds):
     assert [len(x) for (x,) in joined.create_tuple_iterator(num_epochs=1, output_numpy=True)] == [3, 3, 4, 4]
     with pytest.raises(RuntimeError, match=kinds):
         list(rows(values).concat(rows(other)).create_tuple_iterator(num_epochs=1))
+
+
+def test_a_result_of_map_takes_the_place_of_a_column_of_its_name():
+    data = ds.NumpySlicesDataset(([1], [4], [7]), ["x", "y", "z"], shuffle=False)
+    for inputs, names, row in ((["x"], ["y", "z"], [10, 7]), (["z"], ["x", "y"], [1, 70])):
+        mapped = data.map(lambda value: value * 10, inputs, ["y"])
+        assert mapped.column_names == names  # as in MindSpore 2.10
+        assert [int(value) for value in next(mapped.create_tuple_iterator(output_numpy=True))] == row
+    with pytest.raises(RuntimeError, match="'y' exists already"):
+        data.map(lambda value: (value, value), ["z"], ["y", "w"])
+
+
+def test_device_que_reads_batches_and_tells_their_form():
+    queue = ds.NumpySlicesDataset(np.arange(10, dtype=np.int32), ["x"]).batch(4).device_que(queue_name="q")
+    assert isinstance(queue, ds.TransferDataset)
+    assert (queue.queue_name, queue.get_col_names()) == ("q", ["x"])
+    with pytest.raises(RuntimeError, match="Calling get_data_info with bad state"):
+        queue.get_data_info()
+    queue.send(2)
+    queue._sender.join()
+    assert queue.get_send_info()[0] == 6
+    assert queue.get_data_info() == ([np.dtype(np.int32)], [[2]])
+    with pytest.raises(RuntimeError, match="TransferDataset is not iterable"):
+        queue.create_dict_iterator()
+
+
+def test_device_que_reads_for_ever_until_it_is_stopped():
+    seen = threading.Event()
+    rows = ds.GeneratorDataset(lambda: iter(range(3)), ["x"])
+    queue = rows.map(lambda x: (seen.set(), x)[1], "x").device_que()
+    queue.send()
+    assert seen.wait(60)
+    queue.release()
+    assert not queue._sender.is_alive()

@@ -216,3 +216,10 @@ def test_a_limit_takes_the_first_rows_and_the_default_shuffle_their_order(tmp_pa
     assert len(set(orders)) > 1
     assert of_two == {"l0l1l2", "m0m1m2"}  # files are shuffled first
     assert of_a_share == {"l10", "l11", "l12"}
+
+
+def test_words_of_several_lines():
+    lines = np.array([["a", "b"], ["c", "d"]])
+    assert text.AddToken("<s>")(lines).tolist() == [["<s>", "a", "b"], ["<s>", "c", "d"]]
+    assert text.AddToken("<s>", begin=False)(lines).tolist() == [["a", "b", "<s>"], ["c", "d", "<s>"]]
+    assert text.Truncate(1)(lines.tolist()).tolist() == [["a"], ["c"]]

@@ -118,3 +118,13 @@ def test_random_parts_of_a_composition_do_not_move_together():
     data = ds.NumpySlicesDataset(np.zeros(64), "x", shuffle=False)
     for pipeline in (data.map(flips), data.map(t.Compose(flips)), data.map(flips[0]).map(flips[1])):
         assert {row[0] for row in rows(pipeline)} == {0, 1, 2, 3}
+
+
+def test_a_fraction_is_compared_with_whole_numbers_as_one():
+    equal = t.Mask(t.Relational.EQ, 3.5)
+    assert equal(np.array([2, 3, 4])).tolist() == [False, True, False]  # as in MindSpore 2.10
+    assert equal(np.array([3.0, 3.5])).tolist() == [False, True]
+
+
+def test_strings_of_a_padding_may_be_longer():
+    assert t.PadEnd([3], "-1")(np.array(["1", "2"])).tolist() == ["1", "2", "-1"]

@@ -58,6 +58,7 @@ def test_matrix_layers_equal_numpy():
     matrix = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.5], [0.5, 1.0]]])
     np.testing.assert_allclose(nn.MatDet()(Tensor(matrix)).asnumpy(), np.linalg.det(matrix))
     np.testing.assert_allclose(nn.MatInverse()(Tensor(matrix)).asnumpy(), np.linalg.inv(matrix))
+    assert nn.MatrixDiagPart()(nn.MatrixDiag()(Tensor([[1, 2], [3, 4]]))).tolist() == [[1, 2], [3, 4]]
     changed = nn.MatrixSetDiag()(Tensor(matrix), Tensor([[7.0, 8.0], [9.0, 6.0]], ms.float64)).asnumpy()
     np.testing.assert_array_equal(np.diagonal(changed, 0, 1, 2), [[7, 8], [9, 6]])
     np.testing.assert_array_equal(changed[:, 0, 1], matrix[:, 0, 1])

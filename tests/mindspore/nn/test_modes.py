@@ -192,3 +192,43 @@ def test_dropout_of_channels_zeroes_them_whole_and_keeps_the_mean(layer, shape):
     assert (y == y[..., :1]).all()
     assert set(np.unique(y).round(4)) == {0.0, np.float32(1 / 0.6).round(4)}
     assert 0.2 < (y[..., 0] == 0).mean() < 0.6
+
+
+class Counter(nn.Cell):
+    """Counts its calls, takes turns, and notes shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.on, self.notes, self.seen = 0, False, [1], {}
+
+    def construct(self, x):
+        self.calls += 1
+        self.on = not self.on
+        self.notes.append(x.shape)
+        self.seen["count"] = self.seen.get("count", 0) + 1
+        return x * self.calls * (1 if self.on else -1) * len(self.notes) * self.seen["count"]
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: ms.grad(net), lambda net: nn.SequentialCell(net)])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_what_a_compiled_network_assigns_is_assigned_once_per_call(wrap, devices, request):
+    """However often it is traced; what it puts into lists and dicts stays inside."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    request.addfinalizer(ms.reset_auto_parallel_context)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=devices)
+    net = Counter()
+    run, x = wrap(net), Tensor(np.ones(8, np.float32))
+    assert [float(run(x).asnumpy()[0]) for _ in range(4)] == [2, -4, 6, -8]
+    assert (net.calls, net.on, net.notes, net.seen) == (4, False, [1], {})
+
+
+def test_a_compilation_that_fails_assigns_nothing():
+    class Wrong(Counter):
+        def construct(self, x):
+            return super().construct(x) + ops.ones(3)
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Wrong()
+    with pytest.raises(ValueError, match="8"):
+        net(Tensor(np.ones(8, np.float32)))
+    assert (net.calls, net.on, net.notes) == (0, False, [1])

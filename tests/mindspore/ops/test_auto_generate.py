@@ -60,6 +60,7 @@ def listed(result):
         (lambda: A.SolveTriangular()(L, Tensor([2.0, 5.0]), 1, False, True), [([2, 3], ms.float32)]),
         (lambda: A.OneHotExt()(Tensor([1, 5]), 2, 3.0, 1.0), [([[1, 3], [1, 1]], ms.float32)]),
         (lambda: A.EluExt(2.0)(X), listed(X)),
+        (lambda: A.Index()(X, (Tensor([1, 0]), Tensor([2, 1]))), [([5, 1], ms.float32)]),
     ],
 )
 def test_values(call, expected):
@@ -137,3 +138,20 @@ def test_primitives_of_mint_need_no_import_of_mint():
     code = "from sporax.mindspore.ops.auto_generate import LinSpaceExt; print(LinSpaceExt()(1, 3, 3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[1. 2. 3.]\n"
+
+
+def test_there_is_one_object_of_each_primitive():
+    assert A.add_ext_op is A.add_ext_op and A.batch_mat_mul_op.name == "BatchMatMul"
+    assert A.cumsum_ext_op(X, 1).tolist() == [[0, 1, 3], [3, 7, 12]]
+    with pytest.raises(AttributeError, match="got 'no_such_op'"):
+        _ = A.no_such_op
+
+
+def test_dropout_is_a_function_of_two_numbers():
+    ones = Tensor(np.ones((64, 64), np.float32))
+    result, mask = A.dropout_ext_op(ones, 0.75, Tensor(1), Tensor(2))
+    np.testing.assert_array_equal(result.asnumpy(), mask.asnumpy() * 4.0)
+    assert 0.2 < mask.asnumpy().mean() < 0.3
+    np.testing.assert_array_equal(A.DropoutExt()(ones, 0.75, Tensor(1), Tensor(2))[1].asnumpy(), mask.asnumpy())
+    assert (A.DropoutExt()(ones, 0.75, Tensor(1), Tensor(3))[1] != mask).any()
+    assert not A.DropoutExt()(ones, 1.0, Tensor(1), Tensor(2))[0].any()

@@ -53,6 +53,20 @@ def test_pooling_windows_divide_slices(parts, accepted):
     assert (text == "") == accepted
 
 
+@pytest.mark.parametrize(("kernel", "stride", "pad", "parts", "accepted"), [  # as recorded with MindSpore 2.10
+    (3, 1, "same", 8, True), (7, 1, "same", 8, False), (7, 5, "same", 4, True), (3, 4, "same", 2, True), (7, 8, "same", 4, False),
+    (5, 1, 0, 2, True), (5, 1, 0, 8, False), (5, 2, 2, 8, True), (7, 2, 3, 4, True), (7, 2, 3, 8, False), (5, 3, 0, 2, False),
+    (2, 4, 0, 2, False), (5, 5, 2, 2, False), (7, 5, 3, 2, True), (3, 1, "valid", 4, False), (2, 4, "valid", 4, True),
+])  # fmt: skip
+def test_windows_of_volumes_may_reach_the_next_slice_where_there_is_padding(kernel, stride, pad, parts, accepted):
+    mode, cells = (pad, 0) if isinstance(pad, str) else ("pad", pad)
+    for depth, name, cells_name in ((2, "MaxPool3D", "pad_list"), (3, "AvgPool3D", "pad")):
+        cuts = tuple(parts if dim == depth else 1 for dim in range(5))
+        attributes = {"kernel_size": kernel, "strides": stride, "pad_mode": mode, cells_name: (cells,) * 6}
+        text = check(name, [(8, 4, 16, 16, 16)], [cuts], **attributes)
+        assert (text == "") == accepted, text
+
+
 @pytest.mark.parametrize(("cuts", "devices", "words"), [
     ([(8, 1), (1, 1)], 8, ""),
     ([(2, 1), (4, 1)], 8, ""),  # both numbers multiply to the devices

@@ -267,6 +267,7 @@ def _products() -> Iterator[Case]:
         yield Case(name, (image,), (2, 2), strategies=(((2, 2, 2, 1),), ((1, 1, 2, 4),)))
     for name in ("MaxPool3D", "AvgPool3D"):
         volumes = _f(4, 2, 4, 4, 4, distinct=name == "MaxPool3D")
+        yield Case(name, (volumes,), (3, 1, "same"), strategies=(((1, 1, 2, 4, 1),), ((2, 1, 4, 1, 1),)))
         yield Case(name, (volumes,), (2, 2), strategies=(((2, 2, 2, 1, 1),), ((1, 1, 2, 2, 1),)))
 
 
@@ -290,6 +291,8 @@ def _lookups() -> Iterator[Case]:
     strategies = (((8, 1), (1, 1)), ((1, 4), (2, 1)))
     yield Case("EmbeddingLookup", (_f(16, 8), _i(8, 4, high=16)), constants=(0,), strategies=strategies)
     yield Case("GatherD", (_f(8, 16), _i(8, 16, high=8)), call=lambda op, x, index: op(x, 0, index))
+    pointed = (((4, 2), (1, 2)), ((8, 1), (1, 1)))
+    yield Case("GatherD", (_f(8, 16), _i(6, 16, high=8)), call=lambda op, x, index: op(x, 0, index), strategies=pointed)
     yield Case("GatherNd", (_f(8, 8, 2), _i(16, 4, 2)), strategies=(((1, 1, 1), (4, 2, 1)), ((1, 1, 1), (8, 1, 1))))
     out = (((8, 1), (), ()), ((1, 8), (), ()), ((2, 4), (), ()))
     yield Case("OneHot", (_i(16),), constants=(8, 1.0, 0.5), strategies=out, slopes=False)

@@ -172,6 +172,35 @@ def test_optimizer_parallel_scatters_gradients_and_gathers_weights():
     assert actual["all-gather"] >= 2
 
 
+class Projections(nn.Cell):
+    """Three products read rows that a norm has made in shards, as queries, keys and values do."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm((16,))
+        self.norm.layer_norm.shard(((8, 1), (1,), (1,)))
+        for name in "qkv":
+            setattr(self, name, ms.Parameter(initializer("normal", [16, 16], ms.float32), name=name))
+            setattr(self, f"product_{name}", ops.MatMul().shard(((1, 1), (1, 8))))
+        self.back = ms.Parameter(initializer("normal", [16, 16], ms.float32), name="back")
+        self.product = ops.MatMul().shard(((1, 8), (8, 1)), ((8, 1),))
+
+    def construct(self, x):
+        y = self.norm(x)
+        z = self.product_q(y, self.q) * self.product_k(y, self.k) + self.product_v(y, self.v)
+        return self.product(z, self.back)
+
+
+def test_gradients_of_what_several_products_read_are_combined_once():
+    """As MindSpore does, which gathers for all three at once: the gradient of one gather is one scatter."""
+    batch = floats(16, 16), labels(16, 16)
+    alone, _, _ = train(Projections, batch, steps=2)
+    sharded, step, tensors = train(Projections, batch, steps=2, dataset_strategy=((8, 1), (8,)))
+    np.testing.assert_allclose(sharded, alone, rtol=2e-5)
+    # The last product's result, and the sum of three gradients.
+    assert collectives(step, tensors)["reduce-scatter"] == 2
+
+
 def test_small_parameters_and_those_marked_stay_whole():
     def build():
         net = Mlp(None)

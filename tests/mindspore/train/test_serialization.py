@@ -331,14 +331,14 @@ WRITER = """
     save_checkpoint([Parameter(Tensor(np.ones(1000, np.float32)), name="x")], path)
     stuck = lambda: (print("stuck", flush=True), time.sleep(60))
     if where == "write":
-        kind = _ckpt_format if path.endswith(".ckpt") else safetensors_format
-        write = kind.write
-        def halting(file, entries, **options):
+        kind, name = (_ckpt_format, "write") if path.endswith(".ckpt") else (safetensors_format, "write_stream")
+        write = getattr(kind, name)
+        def halting(file, *arguments):
             whole = io.BytesIO()
-            write(whole, entries, **options)
+            write(whole, *arguments)
             file.write(whole.getvalue()[: whole.tell() // 2])
             stuck()
-        kind.write = halting
+        setattr(kind, name, halting)
     else:
         import os
         os.fsync = lambda descriptor: stuck()
@@ -384,13 +384,13 @@ def test_saving_in_the_background_saves_the_values_of_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Any
 ) -> None:
     go = threading.Event()
-    write = serialization._write
+    write = serialization.write_stream
 
     def held(*args: Any) -> None:
         go.wait(10)
         write(*args)
 
-    monkeypatch.setattr(serialization, "_write", held)
+    monkeypatch.setattr(serialization, "write_stream", held)
     net, path = make_net(1.0), tmp_path / "x.ckpt"
     save_checkpoint(net, str(path), async_save=how)
     assert async_ckpt_thread_status()

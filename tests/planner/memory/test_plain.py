@@ -68,6 +68,26 @@ def test_barriers_order_kernels():
     assert order.index(products[2]) > order.index(products[1])
 
 
+def test_what_frees_nothing_runs_just_before_its_first_reader():
+    """A weight that is turned, and read again later, waits for the product that reads it."""
+    builder = GraphBuilder()
+    x, first, second = builder.argument(8, 16), builder.argument(16, 16), builder.argument(16, 16)
+    turned = builder.transpose(second, 1, 0)
+    out = builder.matmul(builder.matmul(builder.matmul(x, first), first), turned)
+    products = [["dot_general"]] * 2
+    assert kernels(builder.graph(out, builder.matmul(out, second))) == [*products, ["transpose"], *products]
+
+
+def test_what_passes_a_barrier_is_written_once():
+    """A sum that a recomputed part starts from is kept, not the terms of all sums before it."""
+    builder = GraphBuilder()
+    x, w = builder.argument(8, 16), builder.argument(16, 16)
+    total = builder.binary("add", builder.binary("add", x, builder.matmul(x, w)), builder.matmul(x, w))
+    passed, _ = builder.add("optimization_barrier", [total, x], (8, 16), (8, 16))
+    found = kernels(builder.graph(builder.matmul(passed, w)))
+    assert found == [["dot_general"], ["dot_general"], ["add"], ["dot_general"]]
+
+
 def test_loops_are_computed_in_their_readers_and_written_for_others():
     builder = GraphBuilder()
     x, w = builder.argument(8, 16), builder.argument(16, 16)

@@ -56,3 +56,12 @@ def least_of_all(graph):
 def hard_graph():
     """A graph that messages and reduction alone do not solve."""
     return tied_graph(0, nodes=12, strategies=5)
+
+
+def random_graph(seed, nodes=8, limit=None):
+    """Decisions of three candidates; about a third of the pairs is joined; all live at once."""
+    random = np.random.default_rng(seed)
+    pairs = [(a, b) for b in range(nodes) for a in range(b) if random.random() < 0.35]
+    edges = [(a, b, random.integers(0, 20, (3, 3)).astype(float)) for a, b in pairs]
+    costs, usages = random.integers(0, 20, (nodes, 3)).tolist(), random.integers(0, 9, (nodes, 3)).tolist()
+    return CostGraph.build(costs, usages, [(0, 1)] * nodes, edges, limit)

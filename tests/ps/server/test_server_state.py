@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from invariants import check_server
 from sporax.ps.protocol.events import Action, Apply, Received, Reply, Stored, StoreRecord, ToServer
 from sporax.ps.protocol.messages import (
     Accepted,
@@ -53,7 +54,7 @@ def follow(machine: ServerState, message: object, values: np.ndarray | None = No
         if isinstance(action, StoreRecord):
             queue += machine.handle(Stored(action.record.slot, action.record.lsn), 0.0)
         elif isinstance(action, Apply):
-            machine.validate_state()
+            check_server(machine)
             queue += machine.handle(action, 0.0)
     return done
 

@@ -15,7 +15,7 @@ from sporax.runtime.state import frames
 from sporax.runtime.storage.block_files import DiskSettings, Filed, above_tag, bring_to_files, files_tag
 from sporax.runtime.storage.placed_variables import PlacedVariables
 from sporax.runtime.storage.stacked_variables import stacks_of
-from sporax.runtime.storage.variables import InMemory, Joint
+from sporax.runtime.storage.variables import InMemory
 
 
 class Variable:
@@ -39,7 +39,7 @@ def in_memory(updated, read, tmp_path):
 
 
 def joint(updated, read, tmp_path):
-    return Joint(updated, read)
+    return InMemory(updated, read, "joint")
 
 
 def filed(updated, read, tmp_path):

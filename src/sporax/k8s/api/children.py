@@ -359,10 +359,7 @@ def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
         return
     # Readable by its owner alone.
     secret = {"secretName": policy.curve.secret_ref.name, "defaultMode": 0o400}
-    volume = {"name": "sporax-keys", "secret": secret}
-    body.setdefault("volumes", []).append(volume)
-    mount = {"name": "sporax-keys", "mountPath": _KEYS_PATH, "readOnly": True}
-    container.setdefault("volumeMounts", []).append(mount)
+    _mount(body, container, {"name": "sporax-keys", "secret": secret}, {"mountPath": _KEYS_PATH, "readOnly": True})
 
 
 def _add_readiness(body: Manifest, container: Manifest) -> None:
@@ -379,8 +376,7 @@ def _add_readiness(body: Manifest, container: Manifest) -> None:
         "timeoutSeconds": 5,
     }
     container["env"] = [*(container.get("env") or []), {"name": "SPORAX_SERVING_FILE", "value": file}]
-    body.setdefault("volumes", []).append({"name": "sporax-serving", "emptyDir": {}})
-    container.setdefault("volumeMounts", []).append({"name": "sporax-serving", "mountPath": _SERVING_FOLDER})
+    _mount(body, container, {"name": "sporax-serving", "emptyDir": {}}, {"mountPath": _SERVING_FOLDER})
 
 
 def _add_state_volume(job: Job, name: str, body: Manifest, container: Manifest) -> None:
@@ -390,5 +386,10 @@ def _add_state_volume(job: Job, name: str, body: Manifest, container: Manifest) 
     if template is None:
         return
     claim = {"name": names.STATE_VOLUME, "persistentVolumeClaim": {"claimName": name}}
-    body.setdefault("volumes", []).append(claim)
-    container.setdefault("volumeMounts", []).append({"name": names.STATE_VOLUME, "mountPath": template.mount_path})
+    _mount(body, container, claim, {"mountPath": template.mount_path})
+
+
+def _mount(body: Manifest, container: Manifest, volume: Manifest, mount: Manifest) -> None:
+    """Add a volume to the pod, and where the container has it."""
+    body.setdefault("volumes", []).append(volume)
+    container.setdefault("volumeMounts", []).append({"name": volume["name"], **mount})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from lightkube import AsyncClient
@@ -21,6 +21,7 @@ from sporax.k8s.resource.spec import Job
 
 Body = dict[str, Any]
 Content = Mapping[str, Any]  # a body that is only read
+Answer = TypeVar("Answer")
 Resource = Any  # a class of lightkube, which has no type for them
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,16 @@ class RefusedError(Exception):
         self.reason = reason
 
 
+async def unless(call: Awaitable[Answer], *codes: int) -> Answer | None:
+    """The answer of a call; None where the API server refuses it with one of these codes."""
+    try:
+        return await call
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code not in codes:
+            raise
+        return None
+
+
 class KubernetesCluster:
     """The objects of all jobs."""
 
@@ -85,25 +96,18 @@ class KubernetesCluster:
 
     async def knows_jobs(self) -> bool:
         """Whether the definition of our jobs is installed."""
-        try:
-            # One item is enough to see that the kind is known.
-            async for _ in self._client.list(JOB, namespace=self._scopes[0], chunk_size=1):
-                break
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code == NOT_FOUND:
-                return False
-            raise
+        return await unless(self._knows(JOB), NOT_FOUND) is not None
+
+    async def _knows(self, resource: Resource) -> bool:
+        """True; an unknown kind is not found."""
+        # One item is enough to see that the kind is known.
+        async for _ in self._client.list(resource, namespace=self._scopes[0], chunk_size=1):
+            break
         return True
 
     async def read_job(self, namespace: str, name: str) -> Body | None:
         """A job; None if there is none."""
-        try:
-            body: Body = await self._client.get(JOB, name, namespace=namespace)
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code == NOT_FOUND:
-                return None
-            raise
-        return body
+        return await self._read(JOB, namespace, name)
 
     async def read_all(self) -> tuple[list[Body], list[Body], int]:
         """All jobs, all their pods, and a version that both lists are at least at."""
@@ -128,14 +132,12 @@ class KubernetesCluster:
         metadata = body["metadata"]
         # Both make the API server refuse the patch if the job has changed since, or is another of its name.
         change = {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": patch}
-        try:
-            changed: Body = await self._client.patch(
-                JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
-            )
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code in (CONFLICT, NOT_FOUND):
-                raise ConflictError from error
-            raise
+        call = self._client.patch(
+            JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
+        )
+        changed: Body | None = await unless(call, CONFLICT, NOT_FOUND)
+        if changed is None:
+            raise ConflictError
         return changed
 
     async def create(self, manifest: Body) -> Body | None:
@@ -344,23 +346,12 @@ class KubernetesCluster:
     async def _gangs(self) -> Any:
         """Gang schedulers whose PodGroup resource exists."""
         for gang, resource in _GANGS.items():
-            try:
-                async for _ in self._client.list(resource, namespace=self._scopes[0], chunk_size=1):
-                    break
-            except httpx2.HTTPStatusError as error:
-                if error.response.status_code == NOT_FOUND:
-                    continue
-                raise
-            yield gang
+            if await unless(self._knows(resource), NOT_FOUND):
+                yield gang
 
     async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:
         """An object; None if there is none."""
-        try:
-            body: Body = await self._client.get(resource, name, namespace=namespace)
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code == NOT_FOUND:
-                return None
-            raise
+        body: Body | None = await unless(self._client.get(resource, name, namespace=namespace), NOT_FOUND)
         return body
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> bool:
@@ -373,25 +364,21 @@ class KubernetesCluster:
             "propagationPolicy": "Background",
             "preconditions": conditions,
         }
-        try:
-            await self._send("delete", resource, namespace, name, body, {})
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code in (NOT_FOUND, CONFLICT):
-                return False
-            raise
-        return True
+        call = self._send("delete", resource, namespace, name, body, {})
+        return await unless(call, NOT_FOUND, CONFLICT) is not None
 
     async def _send(
         self, method: str, resource: Resource, namespace: str, name: str | None, body: Body, options: dict[str, str]
-    ) -> None:
-        """A call with a body and options that lightkube's own methods do not take."""
+    ) -> bool:
+        """A call with a body and options that lightkube's own methods do not take; True, or the error."""
         generic: Any = self._client._client
         if method == "post":
             await generic.request("post", resource, resource(body), namespace=namespace, params=options)
-            return
+            return True
         request = generic.prepare_request(method, resource, None, name, namespace, params=options)
         request.data = body
         generic.raise_for_status(await generic.send(generic.build_adapter_request(request)))
+        return True
 
 
 def _found(manifest: Body, known: Iterable[Body]) -> Body | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -178,23 +179,15 @@ def _resource(version: str, kind: str) -> Resource:
     return _JOB if (version, kind) == (names.API_VERSION, names.KIND) else resource_registry.load(version, kind)
 
 
-class _explained:  # noqa: N801  # reads as a phrase where it is used
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
     """Turns what an API server refuses into one clear error."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Translate the error, if it is one of the cluster's."""
-        if isinstance(error, ApiError):
-            message = error.status.message or str(error)
-        elif isinstance(error, (httpx2.HTTPError, LoadResourceError)):
-            message = str(error) or repr(error)
-        else:
-            return
-        raise SporaxRuntimeError(
-            f"For 'sporax k8s', {self._what} must succeed, but the cluster says: {message}."
-        ) from None
+    try:
+        yield
+    except ApiError as error:  # the first of two, since it is an HTTPError
+        message = error.status.message or str(error)
+    except (httpx2.HTTPError, LoadResourceError) as error:
+        message = str(error) or repr(error)
+    else:
+        return
+    raise SporaxRuntimeError(f"For 'sporax k8s', {what} must succeed, but the cluster says: {message}.") from None

@@ -1,4 +1,4 @@
-"""How a supervisor hears of the cluster: by keeping the scheduler itself, or by asking the node that does."""
+"""How a launcher hears of the cluster: by keeping the scheduler itself, or by asking the node that does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
 from sporax.cluster import membership, messages
-from sporax.cluster.rendezvous import Cluster, ClusterPhase, Left
+from sporax.cluster.rendezvous import Cluster, ClusterPhase
 from sporax.cluster.scheduler import Scheduler
 from sporax.launch.jobs.job import NodeJob
 from sporax.launch.jobs.supervision import ELSEWHERE, ClusterEnded, ClusterFormed, Event, RankJoined
@@ -32,7 +33,7 @@ def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
 
 
 class ClusterLink(Protocol):
-    """A supervisor's connection to the scheduler."""
+    """A launcher's connection to the scheduler."""
 
     @property
     def port(self) -> int:
@@ -50,9 +51,13 @@ class ClusterLink(Protocol):
     def is_final(self) -> bool:
         """Whether another node was told to stop, so that the job is not to be started again."""
 
-    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
-        """Let everyone else know that this node's ranks have failed. `reason` continues "the launcher on HOST …"; `ended` is the
-        rank that has failed first, if it was one.
+    @property
+    def num_others(self) -> int:
+        """How many other launchers there are a connection to."""
+
+    def tell_failure(self, word: messages.Leave) -> None:
+        """Let everyone else know that this node's ranks have failed, which continues "the launcher on HOST …", and of the rank
+        that has failed first, if it was one.
         """
 
     def close(self) -> None:
@@ -60,15 +65,34 @@ class ClusterLink(Protocol):
 
 
 class SchedulerHere:
-    """The scheduler is on this node: it lives in the supervisor's own loop."""
+    """The scheduler is on this node: it lives in the launcher's own loop.
 
-    def __init__(self, job: NodeJob, listener: socket.socket, secret: str, log: Callable[[str], None]) -> None:
+    Args:
+        listener: the scheduler's socket.
+        worker_num: ranks of the whole job.
+        timeout_seconds: in which they have to come, counted from the first one on.
+        secret: the job's token.
+        log: takes what the scheduler notes.
+        local_ranks: by the names of this node's processes.
+        restart: how often the job was started again.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        worker_num: int,
+        timeout_seconds: float,
+        secret: str,
+        log: Callable[[str], None] = lambda _: None,
+        local_ranks: Mapping[str, int] = MappingProxyType({}),
+        restart: int = 0,
+    ) -> None:
         self.port: int = listener.getsockname()[1]
-        self._cluster = Cluster(job.worker_num, 0, job.timeout_seconds)
+        self._cluster = Cluster(worker_num, 0, timeout_seconds)
         self._scheduler = Scheduler(
-            self._cluster, listener, secret=secret, starts_at_first=True, log=log, restart=job.restart or 0
+            self._cluster, listener, secret=secret, starts_at_first=True, log=log, restart=restart
         )
-        self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
+        self._local_ranks = local_ranks
         self._joined: set[str] = set()
         self._ranks: dict[int, int] = {}
         self._phase, self._is_open = ClusterPhase.GATHERING, False
@@ -111,12 +135,15 @@ class SchedulerHere:
         """As a launcher has told."""
         return self._cluster.is_final
 
-    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
+    @property
+    def num_others(self) -> int:
+        """Those that watch."""
+        return len(self._cluster.watchers)
+
+    def tell_failure(self, word: messages.Leave) -> None:
         """Announce it to all members and watchers."""
         self._phase, self._is_open = ClusterPhase.FAILED, False  # what we say ourselves is no news to us
-        how = ended or membership.EndedRank()
-        ending = Left(-1, reason, how.rank, how.problem, final=final, exit_code=how.exit_code)
-        self._scheduler.fail(f"the launcher on {socket.gethostname()} {reason}", ending)
+        self._scheduler.fail(f"the launcher on {socket.gethostname()} {word.failure}", word)
 
     def close(self) -> None:
         """End the cluster."""
@@ -131,30 +158,38 @@ def await_scheduler(job: NodeJob, secret: str) -> bool:
     while time.monotonic() < end:
         stream = membership.watch_as_launcher((host, port), secret, (), job.restart or 0)
         if stream is not None:
-            membership.leave_as_launcher(stream, None)
+            membership.leave_as_launcher(stream, messages.Leave(None))
             return True
         time.sleep(_TICK_SECONDS)
     return False
 
 
 class SchedulerElsewhere:
-    """The scheduler is on another node: keep a connection to it, as soon as there is one to be had."""
+    """The scheduler is on another node: keep a connection to it, as soon as there is one to be had.
 
-    def __init__(self, job: NodeJob, secret: str) -> None:
-        host, port = job.scheduler_address
-        assert port is not None  # jobs on several nodes have a fixed port
-        self.port: int = port
-        self._host = host
-        self._secret = secret
-        self._restart = job.restart or 0
-        self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
-        # Only what is not known is asked for.
-        self._asked = tuple(plan.variables["MS_NODE_ID"] for plan in job.ranks if plan.rank is None)
+    Args:
+        address: of the scheduler.
+        secret: the job's token.
+        local_ranks: by the names of this node's processes.
+        asked: names of those whose ranks the scheduler gives.
+        restart: how often the job was started again.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        secret: str,
+        local_ranks: Mapping[str, int] = MappingProxyType({}),
+        asked: tuple[str, ...] = (),
+        restart: int = 0,
+    ) -> None:
+        self._host, self.port = address
+        self._secret, self._restart = secret, restart
+        self._local_ranks, self._asked = local_ranks, asked
         self._ranks: dict[int, int] = {}
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
-        self._untold: str | None = None
-        self._ended: membership.EndedRank | None = None
+        self._untold: messages.Leave | None = None
         self._open: messages.Ended | None = None
         self._is_final = False
 
@@ -181,7 +216,7 @@ class SchedulerElsewhere:
             self._is_final, self._open = heard.final, heard if heard.is_open else None
             if self._open is None:
                 # The scheduler has nothing more to say after the end of the job.
-                self._leave(None)
+                self._leave(messages.Leave(None))
             cause = _local_cause(self._local_ranks, heard.node_id)
             reason = None if heard.well else heard.reason
             yield ClusterEnded(reason, cause, False, heard.is_own_word, heard.exit_code, heard.is_open)
@@ -194,12 +229,17 @@ class SchedulerElsewhere:
         """As the scheduler has told."""
         return self._is_final
 
-    def tell_failure(self, reason: str, *, final: bool, ended: membership.EndedRank | None) -> None:
+    @property
+    def num_others(self) -> int:
+        """The one that keeps the scheduler."""
+        return int(self._stream is not None)
+
+    def tell_failure(self, word: messages.Leave) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
         # Not connected yet: `close` tries again.
-        self._untold = reason if self._stream is None and self._next_try is not None else None
-        self._is_final, self._ended = final, ended
-        self._leave(reason)
+        self._untold = word if self._stream is None and self._next_try is not None else None
+        self._is_final = word.final
+        self._leave(word)
 
     def close(self) -> None:
         """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
@@ -207,10 +247,11 @@ class SchedulerElsewhere:
         while self._untold is not None and self._stream is None and time.monotonic() < end:
             self._stream = membership.watch_as_launcher((self._host, self.port), self._secret, (), self._restart)
             time.sleep(_TICK_SECONDS if self._stream is None else 0)
-        self._leave(self._untold)
+        self._leave(self._untold or messages.Leave(None, final=self._is_final))
+        self._next_try = None
 
-    def _leave(self, failure: str | None) -> None:
+    def _leave(self, word: messages.Leave) -> None:
         """Leave once."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            membership.leave_as_launcher(stream, failure, final=self._is_final, ended=self._ended)
+            membership.leave_as_launcher(stream, word)

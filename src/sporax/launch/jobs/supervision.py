@@ -211,13 +211,6 @@ class Supervision:
             return local_rank not in self.blamed
         return self.cluster_failure is not None and (self.is_accused or self.cause not in (None, local_rank))
 
-    def validate(self) -> None:
-        """Check what must hold between any two events; for tests."""
-        assert not self.running & self.ended
-        assert self.phase is not RunPhase.FINISHED or not self.running
-        assert self.phase is not RunPhase.STOPPING or self.exit_code != 0
-        assert not (self.gathering and self.formed)
-
     def _ranks_ended(self, statuses: Mapping[int, int]) -> list[Instruction]:
         """Some processes are gone: the job goes on, stops because one failed, or is complete."""
         self.running -= statuses.keys()

@@ -17,10 +17,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TextIO
 
+from msgspec import structs
+
 from sporax.base.errors import SporaxRuntimeError
-from sporax.cluster import private
+from sporax.cluster import messages, private
 from sporax.cluster.environment import is_verbose
-from sporax.cluster.membership import EndedRank
 from sporax.launch.jobs import cores, supervision
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
 from sporax.launch.jobs.job import NodeJob, RankPlan, connection_variables
@@ -63,11 +64,7 @@ class Supervisor:
                 f"For 'sporax run', log_dir must be a directory that can be written, but '{job.scheduler_log}' got: "
                 f"{error.strerror}."
             ) from error
-        self._link: ClusterLink
-        if listener is not None:
-            self._link = SchedulerHere(job, listener, secrets.token, self._note)
-        else:
-            self._link = SchedulerElsewhere(job, secrets.token)
+        self._link = self._linked(listener)
         self._state = Supervision(running={plan.local_rank for plan in job.ranks}, graceful=job.exits_gracefully)
         self.was_told_to_stop = False
         """Whether a signal ended the job, here or on another node."""
@@ -77,7 +74,7 @@ class Supervisor:
         self._began = time.monotonic()
         self._grace_ends: float | None = None
         self._reason = ""
-        self._ended: EndedRank | None = None
+        self._ended: messages.Leave | None = None
         self._exit_code: int | None = None
 
     def __enter__(self) -> Supervisor:
@@ -123,6 +120,20 @@ class Supervisor:
                 self._carry_out(self._state.handle(event))
         self.was_told_to_stop |= self._link.is_final()
         return self._exit_code
+
+    def _linked(self, listener: socket.socket | None) -> ClusterLink:
+        """A link to the scheduler, which is here where it has a socket."""
+        job, secret, restart = self._job, self._secrets.token, self._job.restart or 0
+        local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
+        if listener is not None:
+            return SchedulerHere(
+                listener, job.worker_num, job.timeout_seconds, secret, self._note, local_ranks, restart
+            )
+        host, port = job.scheduler_address
+        assert port is not None  # jobs on several nodes have a fixed port
+        # Only what is not known is asked for.
+        asked = tuple(plan.variables["MS_NODE_ID"] for plan in job.ranks if plan.rank is None)
+        return SchedulerElsewhere((host, port), secret, local_ranks, asked, restart)
 
     def _start(self, plan: RankPlan) -> BoundProcess:
         """Start one rank."""
@@ -227,14 +238,15 @@ class Supervisor:
                 case supervision.Tell(text):
                     self._tell(text)
                 case supervision.TellOthers():
-                    reason = f"ended its ranks: {self._reason}"
-                    self._link.tell_failure(reason, final=self.was_told_to_stop, ended=self._ended)
+                    reason, ended = f"ended its ranks: {self._reason}", self._ended or messages.Leave(None)
+                    self._link.tell_failure(structs.replace(ended, failure=reason, final=self.was_told_to_stop))
                 case supervision.Finish(exit_code):
                     self._exit_code = exit_code
 
     def _blame(self, plan: RankPlan, status: int) -> None:
         """Name the rank that failed and quote its log."""
-        self._ended = self._ended or EndedRank(plan.rank, _ending(status), supervision.exit_code_of(status))
+        code = supervision.exit_code_of(status)
+        self._ended = self._ended or messages.Leave(None, plan.rank, _ending(status), exit_code=code)
         seconds = time.monotonic() - self._began
         self._tell(f"{plan} (process {self._processes[plan.local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
         if (problem := write_problem(plan.log_path)) is not None:

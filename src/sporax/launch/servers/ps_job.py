@@ -13,21 +13,18 @@ breaks after `ports.UNANSWERED_SECONDS` without an answer. Ranks that exchange d
 from __future__ import annotations
 
 import os
-import select
 import socket
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import addresses, membership, messages, ports, private, token
+from sporax.cluster import addresses, messages, ports, private, token
 from sporax.cluster.environment import RankEnvironment, is_verbose, join_address
-from sporax.cluster.rendezvous import Cluster, Left
-from sporax.cluster.scheduler import Scheduler
 from sporax.launch.jobs import supervision
+from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
 from sporax.launch.jobs.logs import LogTail, last_lines, show
 from sporax.launch.jobs.secrets import JobSecrets, make_secrets, note_scheduler
 from sporax.launch.jobs.supervision import FAILED
@@ -37,119 +34,69 @@ from sporax.launch.servers.ps_cluster import LocalCluster, NodeShare
 from sporax.ps.environment import serve_ranks
 from sporax.ps.sockets.security import keys_for
 
-_RETRY_SECONDS = 1.0
-_LAUNCHER = "the launcher on "
-"""What a `Cluster` says of a launcher begins so. A rank that is lost is no matter of launchers."""
 
+class OtherLaunchers:
+    """The launchers of a job's other machines: whether they have come, and what has happened to one of them.
 
-class LauncherLink(Protocol):
-    """A launcher's view of the others."""
+    Args:
+        link: to the first launcher, or of it.
+        missing: what is wrong where they do not come, and `num_here` of them have.
+        num_expected: of those that the link is to.
+        timeout_seconds: in which they have to come.
+    """
 
-    exit_code: int
+    exit_code = FAILED
     """Of the process that is the cause of the failure; 1 where it is not known."""
+
+    def __init__(self, link: ClusterLink, missing: str, num_expected: int, timeout_seconds: float) -> None:
+        self.link = link
+        self._missing, self._num_expected = missing, num_expected
+        self._deadline: float | None = time.monotonic() + timeout_seconds
+        self._failure = ""
+
+    @classmethod
+    def of(cls, share: NodeShare, variables: Mapping[str, str], timeout_seconds: float) -> OtherLaunchers:
+        """Those of a machine's share of a job: all others, which come to the first, or the first alone.
+
+        Raises:
+            SporaxError: the port is in use.
+        """
+        address = variables["MS_SCHED_HOST"], int(variables["MS_SCHED_PORT"])
+        secret, where = token.token_from_environ(variables), f"the scheduler at {join_address(*address)}"
+        within = f"within {timeout_seconds:g} s"
+        if share.node_rank > 0:
+            return cls(
+                SchedulerElsewhere(address, secret), f"{where} could not be reached {within}", 1, timeout_seconds
+            )
+        # Ranks that exchange data with each other meet here, too.
+        place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
+        link, others = (
+            SchedulerHere(ports.listen(*address), place.size, place.timeout_seconds, secret),
+            share.num_nodes - 1,
+        )
+        missing = f"only {{num_here}} of {others} launchers of other machines came to {where} {within}"
+        return cls(link, missing, others, timeout_seconds)
 
     def tell(self, reason: str, exit_code: int) -> None:
         """Let the others know that this launcher ends its processes. `reason` continues "the launcher on HOST …"."""
+        # A scheduler elsewhere that was never reached tells no one.
+        if self.link.watched() is not None:
+            self.link.tell_failure(messages.Leave(reason, exit_code=exit_code))
 
     def failure(self) -> str:
         """What has happened to one of the others; "" while all is well. To be called again and again."""
-
-    def close(self) -> None:
-        """Leave in good order."""
-
-
-class FirstLauncher:
-    """Of the first machine: the others connect to it, and ranks that exchange data with each other.
-
-    Args:
-        variables: of the job.
-        num_others: launchers of other machines.
-        timeout_seconds: in which they have to come.
-
-    Raises:
-        SporaxError: the port is in use.
-    """
-
-    def __init__(self, variables: Mapping[str, str], num_others: int, timeout_seconds: float) -> None:
-        place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
-        assert place.scheduler_address is not None
-        self._cluster = Cluster(place.size, 0, place.timeout_seconds)
-        self._address = join_address(*place.scheduler_address)
-        listener = ports.listen(*place.scheduler_address)
-        secret = token.token_from_environ(variables)
-        self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=lambda _: None)
-        self.exit_code = FAILED
-        self._num_others, self._timeout_seconds = num_others, timeout_seconds
-        self._deadline: float | None = time.monotonic() + timeout_seconds
-
-    def tell(self, reason: str, exit_code: int) -> None:
-        """All that are connected hear it."""
-        self._scheduler.fail(f"{_LAUNCHER}{socket.gethostname()} {reason}", Left(-1, reason, exit_code=exit_code))
-
-    def failure(self) -> str:
-        """A launcher that is gone, or has not come."""
-        self._scheduler.step()
-        num_here = len(self._cluster.watchers)
-        if num_here >= self._num_others:
+        for event in self.link.events(is_expected=False):
+            failure = (event.failure or "") if isinstance(event, supervision.ClusterEnded) else ""
+            # What is said of ranks is no matter of launchers.
+            if isinstance(event, supervision.ClusterEnded) and failure.startswith(
+                ("the launcher on ", "the scheduler at ")
+            ):
+                self._failure, self.exit_code = failure, event.exit_code or FAILED
+        if self.link.num_others >= self._num_expected:
             self._deadline = None
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            return (
-                f"only {num_here} of {self._num_others} launchers of other machines came to the scheduler at {self._address} "
-                f"within {self._timeout_seconds:g} s"
-            )
-        self.exit_code = self._cluster.exit_code or FAILED
-        return self._cluster.failure if self._cluster.failure.startswith(_LAUNCHER) else ""
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._scheduler.close()
-
-
-class OtherLauncher:
-    """Of another machine.
-
-    Args:
-        variables: of the job.
-        timeout_seconds: in which the first launcher must be there.
-    """
-
-    def __init__(self, variables: Mapping[str, str], timeout_seconds: float) -> None:
-        self.exit_code = FAILED
-        self._timeout_seconds = timeout_seconds
-        self._deadline = time.monotonic() + timeout_seconds
-        self._address = (variables["MS_SCHED_HOST"], int(variables["MS_SCHED_PORT"]))
-        self._secret = token.token_from_environ(variables)
-        self._stream: socket.socket | None = None
-        self._next_try: float | None = 0.0
-
-    def tell(self, reason: str, exit_code: int) -> None:
-        """The first launcher hears it, and tells the others."""
-        if self._stream is not None:
-            membership.leave_as_launcher(self._stream, reason, ended=membership.EndedRank(exit_code=exit_code))
-        self._stream, self._next_try = None, None
-
-    def failure(self) -> str:
-        """The first launcher's machine is gone, or it says that another one is."""
-        if self._next_try is not None and time.monotonic() >= self._next_try:
-            self._stream = membership.watch_as_launcher(self._address, self._secret)
-            self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
-        if self._next_try is not None and time.monotonic() >= self._deadline:
-            scheduler = join_address(*self._address)
-            return f"the scheduler at {scheduler} could not be reached within {self._timeout_seconds:g} s"
-        if self._stream is None or not select.select([self._stream], [], [], 0)[0]:
-            return ""
-        heard = membership.receive_as_launcher(self._stream, self._address)
-        self.close()
-        reason = "" if not isinstance(heard, messages.Ended) or heard.well else heard.reason
-        self.exit_code = heard.exit_code or FAILED if isinstance(heard, messages.Ended) else FAILED
-        # It ends in good order, or says what has happened; what it says of ranks is no matter of launchers.
-        return reason if reason.startswith((_LAUNCHER, "the scheduler at")) else ""
-
-    def close(self) -> None:
-        """Leave."""
-        if self._stream is not None:
-            membership.leave_as_launcher(self._stream, None)
-        self._stream, self._next_try = None, None
+        if self._deadline is not None and time.monotonic() >= self._deadline and not self._failure:
+            return self._missing.format(num_here=self.link.num_others)
+        return self._failure
 
 
 _PAUSE_SECONDS = 0.02
@@ -223,14 +170,12 @@ def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecre
     workers, log_dir = options.worker_num or 1, Path(options.log_dir or ".")
     _own_log(log_dir).unlink(missing_ok=True)  # what an earlier job has left
     share = _share(options)
-    link: LauncherLink | None = None
+    others: OtherLaunchers | None = None
     # In the launcher, so that ranks still find each other after the scheduler was started again.
     if share.num_nodes == 1:
         serve_ranks(variables)
-    elif share.node_rank == 0:
-        link = FirstLauncher(variables, share.num_nodes - 1, options.cluster_time_out)
     else:
-        link = OtherLauncher(variables, options.cluster_time_out)
+        others = OtherLaunchers.of(share, variables, options.cluster_time_out)
     cluster = LocalCluster(
         variables,
         Path(variables.get("MS_RECOVERY_PATH", "") or secrets.directory),
@@ -251,10 +196,10 @@ def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecre
         file=sys.stderr,
         flush=True,
     )
-    return _watch(cluster, log_dir, link)
+    return _watch(cluster, log_dir, others)
 
 
-def _watch(cluster: LocalCluster, log_dir: Path, link: LauncherLink | None) -> int:
+def _watch(cluster: LocalCluster, log_dir: Path, others: OtherLaunchers | None) -> int:
     """Show the workers' output until the job is over; gives the exit code."""
     tails: dict[int, LogTail] = {}
     signum = 0
@@ -263,21 +208,21 @@ def _watch(cluster: LocalCluster, log_dir: Path, link: LauncherLink | None) -> i
             running = True
             while running and not signum:
                 running = cluster.step()
-                if link is not None and (lost := link.failure()):
+                if others is not None and (lost := others.failure()):
                     running = False
-                    cluster.fail_elsewhere(lost, link.exit_code)
+                    cluster.fail_elsewhere(lost, others.exit_code)
                 _show(cluster, log_dir, tails)
                 signum = stop_signal(signals, _PAUSE_SECONDS)
         finally:
             if cluster.failure or signum:
                 reason = cluster.failure or f"got {supervision.signal_name(signum)}"
                 # First: workers elsewhere hear it from the scheduler, and may end before their launcher hears it from there.
-                if link is not None:
-                    link.tell(f"has ended its processes: {reason}", cluster.exit_code)
+                if others is not None:
+                    others.tell(f"has ended its processes: {reason}", cluster.exit_code)
                 cluster.tell_others(f"the launcher on {socket.gethostname()} has ended its processes: {reason}")
             cluster.close()
-            if link is not None:
-                link.close()
+            if others is not None:
+                others.link.close()
             # Once more, for the last lines of processes that have just ended.
             _show(cluster, log_dir, tails)
     if signum:

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 __all__ = ["part_lookup"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, {}, modules=__all__)
+    __getattr__ = lazy_names(__name__)

@@ -1,4 +1,5 @@
-"""Fused transfers: several tensors with the same moves, of which every collective moves one flat buffer.
+"""Planned redistributions inside `shard_map`, of one tensor or fused: of several with the same moves, every collective moves one
+flat buffer.
 
 A buffer has one row for every rank that keeps, or provides, a part of the tensors; the tensors are in it one after
 another. Moves without communication are applied to each tensor.
@@ -10,32 +11,39 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from sporax.lowering.execute.redistribute import apply_move, reduce_scatter
 from sporax.planner.communication.moves import Move, MoveKind, Redistribution
 from sporax.planner.communication.transfers import FUSIBLE_MOVES
 
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
-
-def redistribute_fused(
+def apply_redistributions(
     arrays: Sequence[Array], redistributions: Sequence[Redistribution], axis_names: tuple[str, ...]
 ) -> list[Array]:
-    """Bring slices of several tensors of one dtype from their sources to their targets.
+    """Bring slices of tensors of one dtype from their sources to their targets.
 
     Args:
-        arrays: one rank's slices.
+        arrays: one rank's slices, as the sources shard the tensors.
         redistributions: of each; all have the same kinds of moves along the same axes.
         axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
+
+    Returns:
+        Slices of the shapes `local_target`; parts of them where the target is partial.
     """
+    if not redistributions[0].moves:
+        # Arrays without elements have other slices without any move.
+        return [
+            array if array.shape == redistribution.local_target else jnp.zeros(redistribution.local_target, array.dtype)
+            for array, redistribution in zip(arrays, redistributions, strict=True)
+        ]
     # In the factored shape, every move works on whole dimensions.
     arrays = [
         array.reshape(redistribution.factored) for array, redistribution in zip(arrays, redistributions, strict=True)
     ]
     # The moves go side by side: all tensors take the same step before the next one begins.
     for moves in zip(*(redistribution.moves for redistribution in redistributions), strict=True):
-        if moves[0].kind in FUSIBLE_MOVES:
+        if len(arrays) > 1 and moves[0].kind in FUSIBLE_MOVES:
             arrays = _in_one_buffer(arrays, moves, tuple(axis_names[axis] for axis in moves[0].axes))
         else:
             arrays = [apply_move(array, move, axis_names) for array, move in zip(arrays, moves, strict=True)]

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend.random import threefry2x32_p
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
-from sporax.lowering.execute.local_task import Array, LocalTask, Position
+from sporax.lowering.execute.local_task import LocalTask, Position
 from sporax.lowering.execute.part_lookup import local_fill, local_lookup, local_update
 from sporax.planner.rules import Border, FactorKind, Operation, local_operation
 

@@ -18,11 +18,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from sporax.ir.config.parallel_config import ParallelConfig
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 _lock = threading.Lock()
 DEVICE_NORM = "device_local_norm"

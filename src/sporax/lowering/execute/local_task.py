@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental import io_callback
 from jax.extend.core import Primitive
 
@@ -28,9 +29,6 @@ from sporax.planner import rules
 
 if TYPE_CHECKING:
     from sporax.planner.rules import Assignment, FactorKind, Rule
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 
 class Position(Protocol):

@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 from sporax.ir.operation import Operation
 from sporax.ir.uneven import UnevenRows
-from sporax.lowering.execute.local_task import Array, LocalTask, Position
+from sporax.lowering.execute.local_task import LocalTask, Position
 
 Rows = tuple[int, ...]
 

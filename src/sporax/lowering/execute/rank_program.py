@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.extend.core import Primitive
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator
@@ -27,7 +28,7 @@ from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations
-from sporax.lowering.execute.fused_transfers import redistribute_fused
+from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.local_task import (
     HOST_CALLS,
@@ -37,7 +38,7 @@ from sporax.lowering.execute.local_task import (
     first_of_processes,
     sent_from_first,
 )
-from sporax.lowering.execute.redistribute import apply_redistribution, permute
+from sporax.lowering.execute.redistribute import permute
 from sporax.lowering.ingest.constraints import COLLECTIVES, SHARD_MAP, named_axes
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
@@ -49,9 +50,6 @@ from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_fusion import Delay, term_order
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,32 +326,28 @@ class _Runner:
         return communication_scope(f"{reason or 'resharding'}{more}", path)
 
     def _move(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
-        """Send tensors, several in common buffers."""
+        """Send one tensor, or several in common buffers."""
         dtype, resharding = arrays[0].dtype, group[0].resharding
         if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
             # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             arrays = [array.astype(jnp.float32) for array in arrays]
-        ways = [transfer.redistribution for transfer in group]
-        if len(group) == 1:
-            moved = [apply_redistribution(arrays[0], ways[0], self.axis_names)]
-        else:
-            moved = redistribute_fused(arrays, ways, self.axis_names)
-        return [_scaled(array, transfer, dtype) for array, transfer in zip(moved, group, strict=True)]
+        moved = apply_redistributions(arrays, [transfer.redistribution for transfer in group], self.axis_names)
+        # Scaled before the cast back, so that a mean is rounded once.
+        scaled = map(_scaled, moved, group)
+        return [array if array.dtype == dtype else array.astype(dtype) for array in scaled]
 
 
-def _scaled(array: Array, transfer: Transfer, dtype: Any) -> Array:
+def _scaled(array: Array, transfer: Transfer) -> Array:
     scale = 1.0 if transfer.resharding is None else transfer.resharding.scale
-    scaled = array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
-    # Scaled before the cast back, so that a mean is rounded once.
-    return scaled if scaled.dtype == dtype else scaled.astype(dtype)
+    return array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
 
 
 def _is_short_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
 
 
+# One object: a new one would be built for every operator.
 _NO_SCOPE = nullcontext()
-"""Of operators without a path: one object for all of them."""
 
 _CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {
     "scan": _Runner._scan,

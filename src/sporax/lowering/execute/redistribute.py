@@ -1,4 +1,4 @@
-"""A planned redistribution inside `shard_map`: one lax collective per move.
+"""The moves of planned redistributions inside `shard_map`: one lax collective per move.
 
 So the compiled program has the collectives of the plan. Everything between them is local reshaping and slicing.
 
@@ -7,14 +7,15 @@ Collective-permute over several axes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from sporax.lowering.execute.reductions import EXTREMES, one_by_one, sum_in_order
-from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
+from sporax.ir.device_matrix import transposed
+from sporax.lowering.execute.reductions import ALL_REDUCES, FOLDS
+from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.rules.language import IDEMPOTENT
 
 
@@ -35,39 +36,10 @@ def permute(
     sizes = [jax.lax.axis_size(axis_names[axis]) for axis in axes]
     # The order of the mesh, in which `ppermute` counts.
     order = sorted(range(len(axes)), key=lambda position: axes[position])
-    renumbered = []
-    for place in itertools.product(*map(range, sizes)):
-        number = 0
-        for position in order:
-            number = number * sizes[position] + place[position]
-        renumbered.append(number)
+    in_order = [sizes[position] for position in order]
+    renumbered = transposed(in_order, [order.index(position) for position in range(len(axes))])
     names = tuple(axis_names[axes[position]] for position in order)
     return jax.lax.ppermute(x, names, [(renumbered[sender], renumbered[receiver]) for sender, receiver in pairs])
-
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
-
-
-def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, ...]) -> Array:
-    """Bring one rank's slice from the plan's source to its target.
-
-    Args:
-        x: the slice, as the source shards the tensor.
-        plan: what to do.
-        axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
-
-    Returns:
-        The slice of shape `plan.local_target`; a part of it where the target is partial.
-    """
-    if not plan.moves:
-        # An array without elements has another slice without any move.
-        return x if x.shape == plan.local_target else jnp.zeros(plan.local_target, x.dtype)
-    # A dimension sharded over several axes is split, so that each move sees a dimension of its own.
-    x = jnp.reshape(x, plan.factored)
-    for move in plan.moves:
-        x = apply_move(x, move, axis_names)
-    return jnp.reshape(x, plan.local_target)
 
 
 def apply_move(x: Array, move: Move, axis_names: tuple[str, ...]) -> Array:
@@ -106,13 +78,13 @@ def reduce_scatter(x: Array, move: Move, names: tuple[str, ...], dim: int) -> Ar
     members = jax.lax.axis_size(names)
     # An all-to-all hands every member all parts of its piece: as many bytes as a reduce-scatter.
     parts = jnp.stack(jnp.split(x, members, axis=dim))
-    return _fold(jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True), move.reduction)
+    return FOLDS[move.reduction](jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True))
 
 
 def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     if move.reduction not in NATIVE_REDUCTIONS:
-        return _fold(jax.lax.all_gather(x, names), move.reduction)
-    return _NATIVE[move.reduction](x, names)
+        return FOLDS[move.reduction](jax.lax.all_gather(x, names))
+    return ALL_REDUCES[move.reduction](x, names)
 
 
 def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
@@ -123,23 +95,6 @@ def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     neutral = jnp.full_like(x, 1 if move.reduction == "prod" else 0)
     return jnp.where(jax.lax.axis_index(names) == 0, x, neutral)
 
-
-def _fold(parts: Array, reduction: str) -> Array:
-    """Combine parts that are stacked along dimension 0."""
-    return _FOLDS[reduction](parts)
-
-
-_FOLDS: dict[str, Callable[[Array], Array]] = {
-    "sum": sum_in_order,
-    "max": lambda parts: jnp.max(parts, axis=0),
-    "min": lambda parts: jnp.min(parts, axis=0),
-    "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),
-    "and": one_by_one(jax.lax.bitwise_and),
-    "or": one_by_one(jax.lax.bitwise_or),
-    "xor": one_by_one(jax.lax.bitwise_xor),
-}
-
-_NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, **EXTREMES}
 
 _MOVES: dict[MoveKind, Callable[[Array, Move, tuple[str, ...]], Array]] = {
     MoveKind.SLICE: _slice,

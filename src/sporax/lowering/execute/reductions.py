@@ -15,9 +15,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-Array = jax.Array
-"""A jax.Array or a tracer."""
 _FLOAT32_BYTES = 4
 _INTEGERS = {4: (np.int32, 2**31 - 1), 8: (np.int64, 2**63 - 1)}
 """What all compilers combine and its largest value, by bytes; smaller floats are sent as float32."""
@@ -64,8 +63,19 @@ def _turned(bits: Array, highest: int) -> Array:
     return jnp.where(bits < 0, bits ^ highest, bits)
 
 
-EXTREMES: dict[str, Callable[..., Array]] = {
+ALL_REDUCES: dict[str, Callable[..., Array]] = {
+    "sum": jax.lax.psum,
     "max": partial(_extreme, largest=True),
     "min": partial(_extreme, largest=False),
 }
-"""All-reduces by reduction: of an array, names of mesh axes and, if not all are one group, `axis_index_groups`."""
+"""By reduction: of an array, names of mesh axes and, if not all are one group, `axis_index_groups`."""
+FOLDS: dict[str, Callable[[Array], Array]] = {
+    "sum": sum_in_order,
+    "max": lambda parts: jnp.max(parts, axis=0),
+    "min": lambda parts: jnp.min(parts, axis=0),
+    "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),  # which JAX would widen
+    "and": one_by_one(jax.lax.bitwise_and),
+    "or": one_by_one(jax.lax.bitwise_or),
+    "xor": one_by_one(jax.lax.bitwise_xor),
+}
+"""By reduction: combine parts that are stacked along dimension 0."""

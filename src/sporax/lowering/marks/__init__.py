@@ -34,18 +34,5 @@ __all__ = [
     "to_host",
 ]
 
-_HOMES = {
-    "KIND": "sporax.lowering.marks.host_transfer",
-    "apply_mark": "sporax.lowering.marks.mark_primitive",
-    "is_on_host": "sporax.lowering.marks.host_transfer",
-    "mark_read": "sporax.lowering.marks.variable_marks",
-    "mark_shape": "sporax.lowering.marks.variable_marks",
-    "place_of_work": "sporax.lowering.marks.host_transfer",
-    "run_on_host": "sporax.lowering.marks.host_transfer",
-    "stored_on_host": "sporax.lowering.marks.host_transfer",
-    "to_device": "sporax.lowering.marks.host_transfer",
-    "to_host": "sporax.lowering.marks.host_transfer",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

@@ -14,11 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-Array = jax.Array
-"""A jax.Array or a tracer."""
 Settings = tuple[tuple[str, Any], ...]
 """Keywords of attention that are no arrays."""
 

@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, RowsMark, SavedMark, WeightMark
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
+from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, RankSumMark, RowsMark, SavedMark, WeightMark
 
 mark_p = Primitive(MARK)
 # A mark may join several tensors, such as all operands of an operator.
@@ -50,9 +47,12 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> 
     # These speak of values of the first pass alone: a tangent passes without one.
     if isinstance(mark, GradientMark | SavedMark | LossMark | RowsMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
+    beyond: Mark
     # A derivative of a derivative keeps the mark of the first pass, with fewer positions.
     if isinstance(mark, DerivativeMark):
         beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))
+    elif isinstance(mark, RankSumMark):  # the derivative of a sum over ranks is one
+        beyond = mark
     else:
         beyond = DerivativeMark(mark, positions)
     marked = list(tangents)
@@ -63,8 +63,10 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> 
     return apply_mark(primals, mark), marked
 
 
-def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMark) -> list[Array]:
+def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMark | RankSumMark) -> list[Array]:
     """Cotangents go back through the mark."""
+    if isinstance(mark, RankSumMark):
+        return [array if isinstance(array, ad.Zero) else apply_mark([array], mark)[0] for array in cotangents]
     # Symbolic zeros stay unmarked, so that no operator is made for them.
     nonzero = [number for number, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
     positions = tuple(mark.positions[number] for number in nonzero)

@@ -8,7 +8,9 @@ programs, calls written out in their caller's place (`lowering.rewriter`):
     recompute        the backward pass computes again what the forward pass need not keep; what plans say of it
     repeat           runs of equal equations become one body in a loop, and their Parameters one stack
     host             what is computed on the host or kept there and in files
+    loop_constants   loops make what differentiation took out of them and nothing else is needed for
     uneven_tables    tables whose rows are split into parts of different sizes
+    rank_sums        numbers that a program combines over ranks by itself
     reused_collectives   equal collectives become calls of one function
     checksums, varying   what a program computes, value by value; what differs from rank to rank
 
@@ -40,19 +42,5 @@ __all__ = [
     "with_reuse",
 ]
 
-_HOMES = {
-    "DIFFERENT": "sporax.lowering.passes.varying",
-    "EQUAL": "sporax.lowering.passes.varying",
-    "GRADIENT": "sporax.lowering.passes.varying",
-    "NUMBER": "sporax.lowering.passes.varying",
-    "Checksums": "sporax.lowering.passes.checksums",
-    "labels_of_results": "sporax.lowering.passes.varying",
-    "rewritten": "sporax.lowering.passes.pass_order",
-    "rewritten_with_stacks": "sporax.lowering.passes.pass_order",
-    "row_update": "sporax.lowering.passes.host.row_updates",
-    "seen_into": "sporax.lowering.passes.pass_order",
-    "with_reuse": "sporax.lowering.passes.reused_collectives",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

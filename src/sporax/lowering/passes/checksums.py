@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from jax.sharding import PartitionSpec
 
 from sporax.lowering.ingest.ingest import path_of
-from sporax.lowering.rewriter import Atom, closed_jaxpr
+from sporax.lowering.rewriter import Atom, run_equation
 
 _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 _LONG, _HALF = 64, 32
@@ -112,7 +112,7 @@ class Checksums:
         # Calls are entered, so that values inside of an operator are seen.
         if name in ("jit", "pjit"):
             return self._run(eqn.params["jaxpr"], operands, place)
-        results = _bound(eqn, operands)
+        results = run_equation(eqn, operands)
         for result in results:
             bits = _bits(result)
             if bits is not None:
@@ -157,15 +157,6 @@ class _Place:
         """A value that is computed here."""
         path, backward = path_of(self.stack)
         return Computed(primitive, self.operator, path, backward, tuple(value.shape), str(value.dtype))
-
-
-def _bound(eqn: JaxprEqn, operands: Sequence[jax.Array]) -> list[jax.Array]:
-    """The results of one equation."""
-    variables = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not isinstance(atom, Literal)}
-    # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
-    single = closed_jaxpr([], [], list(variables), eqn.outvars, [eqn])
-    results: list[jax.Array] = jaxpr_as_fun(single)(*variables.values())
-    return results
 
 
 def _bits(value: jax.Array) -> jax.Array | None:

@@ -8,6 +8,7 @@ A program asks by *tags* (`sporax.runtime.state.frames.note_tag`):
     "offload kept"     so does what recomputed Cells store
     "offload to files" what recomputed Cells store waits in files
     "host"             operators or variables belong on the host
+    "rank sums"        numbers are combined over ranks
     "blocks"           repeated blocks should become loops
 """
 
@@ -27,6 +28,8 @@ WAITING = frozenset(("offload", SAVED_ON_HOSTS))
 """The tags of steps with activations that wait for the backward pass in host memory."""
 SAVED_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
+RANK_SUMS = "rank sums"
+"""The tag of steps with `RankSumMark`s."""
 BLOCKS = "blocks"
 """The tag of steps whose repeated blocks become loops."""
 

@@ -28,19 +28,15 @@ _COMBINING = frozenset({"psum", "psum_invariant", "pmax", "pmin", "all_gather", 
 _MIXING = frozenset({"axis_index", "ppermute", "all_to_all", "reduce_scatter"})
 
 
-def labels_of_results(
-    jaxpr: Jaxpr, inputs: Sequence[int], reads: Mapping[int, int], constants: Sequence[int] = ()
-) -> list[int]:
-    """The label of each result of a rank's program.
+def labels_of_results(jaxpr: Jaxpr, inputs: Sequence[int], reads: Mapping[int, int]) -> list[int]:
+    """The label of each result of a rank's program, whose constants are equal.
 
     Args:
         jaxpr: the program, inside of the mesh axis of ranks.
         inputs: labels of its inputs.
         reads: labels of the variables that differ, by the number under which the program reads them.
-        constants: labels of its constants; equal by default.
     """
     labels: dict[Var, int] = dict(zip(jaxpr.invars, inputs, strict=True))
-    labels.update(zip(jaxpr.constvars, constants, strict=False))
     for eqn in jaxpr.eqns:
         known = [_of(labels, var) for var in eqn.invars]
         labels.update(zip(eqn.outvars, _of_equation(eqn, known, reads), strict=True))

@@ -29,6 +29,7 @@ from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.chunk import ChunkGraph
 from sporax.lowering.pipeline.flat import Phase, part_of_identity
+from sporax.planner.rules import entry_for
 
 
 class Slot(NamedTuple):
@@ -162,7 +163,8 @@ class _Maker:
         self.hosted, self.away = frozenset(hosted), frozenset(away)
         there = {tensor for tensor, position in chunk.arguments.items() if position in self.hosted}
         self.fetched = there & read_on_devices(chunk)
-        self.stored_as = self._equal_tensors()
+        self.equal = self._equal_tensors()
+        self.made_again = self._made_again()
 
     def _equal_tensors(self) -> dict[int, int]:
         """For every tensor of the forward pass the first one with its values and placement: one array is kept for both."""
@@ -174,6 +176,38 @@ class _Maker:
                 origins |= {new: origins.get(old, old) for old, new in zip(sources, operator.results, strict=True)}
         keys = {tensor: (origin, self.current[tensor], tensor in self.away) for tensor, origin in origins.items()}
         return {tensor: first.setdefault(key, tensor) for tensor, key in keys.items()}
+
+    def _stored_as(self, tensor: int) -> int:
+        return self.equal.get(tensor, tensor)
+
+    def _made_again(self) -> frozenset[int]:
+        """What the backward pass makes element by element of others that it reads, rather than have it kept.
+
+        Kernels of activations and norms keep their operands alone, too.
+        """
+        pairs = [*zip(self.graph.operators, self.plan.operators, self.chunk.phases, strict=True)]
+        backward = (operator for operator, _, phase in pairs if phase is Phase.BACKWARD)
+        read = {self._stored_as(tensor) for operator in backward for tensor in operator.operands}
+        there = {LITERAL, *self.assigned.invariant, *self.chunk.micro_inputs}
+        again: set[int] = set()
+        for operator, planned, phase in pairs:
+            if phase is not Phase.FORWARD:
+                continue
+            ends = [
+                *zip(operator.operands, planned.operands, strict=True),
+                *zip(operator.results, planned.results, strict=True),
+            ]
+            moves = any(self.current.get(tensor, place) != place for tensor, place in ends)
+            light = entry_for(operator.name).family == "1 elementwise" and not moves
+            if (
+                light
+                and self.away.isdisjoint(operator.results)
+                and there.issuperset(map(self._stored_as, operator.operands))
+            ):
+                again.update(operator.results)
+                there.update(operator.results)
+            there |= read.intersection(operator.results)
+        return frozenset(again)
 
     # ------------------------------------------------------------------------------------------------------- all of them
 
@@ -468,7 +502,9 @@ class _Maker:
 
     def _made_here(self, number: int, tensor: int, phase: Phase, belongs: Callable[[int], bool]) -> bool:
         # Made again by each program: it depends on variables alone, and keeping it per micro batch costs more.
-        if tensor in self.assigned.invariant:
+        if tensor in self.assigned.invariant or (
+            phase is Phase.BACKWARD and self._stored_as(tensor) in self.made_again
+        ):
             return True
         return self.chunk.phases[number] is phase and belongs(number)
 
@@ -492,7 +528,7 @@ class _Maker:
             return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
         if phase is Phase.UPDATE:
             return self._source_in_update(tensor)
-        return Slot("kept", self.stored_as.get(tensor, tensor)), self.current[tensor]
+        return Slot("kept", self._stored_as(tensor)), self.current[tensor]
 
     def _source_in_update(self, tensor: int) -> tuple[Slot, Placement]:
         """Where the update finds a tensor of this chunk that it does not make."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sporax.base.errors import SporaxError, SporaxValueError
-from sporax.mindspore._names.missing import suggestion
+from sporax.mindspore._names.missing import Placeholder, suggestion
 
 PACKAGES = ("mindspore", "sporax")
 _FORGIVING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
@@ -259,7 +259,8 @@ def _member(owner: ModuleType | type, name: str) -> tuple[object] | None:
     """The attribute or submodule `name`, in a tuple; None when there is none."""
     try:
         # In a tuple, since the attribute itself may be None.
-        return (getattr(owner, name),)
+        value = getattr(owner, name)
+        return None if isinstance(value, Placeholder) else (value,)
     except (AttributeError, SporaxError):
         pass
     # A class has no submodules.

@@ -33,6 +33,10 @@ class _Door(ModuleType):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        # Functions of a script take the packages that they mention along to worker processes: by name, as other modules.
+        return importlib.import_module, (self.__name__,)
+
 
 def door(
     package: str, homes: Mapping[str, str], unlisted: Mapping[str, str] = _NONE, reasons: Mapping[str, str] = _NONE

@@ -27,7 +27,8 @@ Objects that stand for names that Sporax does not have, until a program uses the
 Importing, naming in an annotation, deriving a class, asking `isinstance` and asking for equality are not uses: the first
 three need no behaviour, and nothing is an instance of a class that does not exist, or equal to it. Calling, reading an
 attribute, calculating, and making an object of a derived class are, and raise an error with the words of a failed import.
-Operators of MindSpore's inner modules are made in tables, so of them only the call of what was made is a use.
+Operators of MindSpore's that are not here, in inner modules and in `REFUSED`, are made in tables, so of them only the call of
+what was made is a use.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ _USES = (
 _OPERATOR = re.compile(r"\bops\.(operations\.\w+|auto_generate(\.\w+)?)\.[A-Z]\w*$")
 """Paths of operators in MindSpore's inner modules, which programs also reach by the module, as in ``_grad_ops.TanhGrad()``;
 a name of `ops` itself that is missing is misspelt."""
+
+REFUSED: set[str] = set()
+"""Full names of other operators that MindSpore has and Sporax does not offer."""
 
 
 class Placeholder:
@@ -101,7 +105,7 @@ class Placeholder:
 
     def __call__(self, *arguments: object, **keywords: object) -> Placeholder:
         """Raise, unless this makes an operator."""
-        if self._made or not _OPERATOR.search(self._path):
+        if self._made or not _is_operator(self._path):
             raise SporaxNotImplementedError(self._message)
         made = Placeholder(self._path, self._message)
         made._made = True
@@ -192,7 +196,7 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     # One frame up: the module's own `__getattr__` has called this function.
     importer = _importer(sys._getframe(1))
     is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError
-    if is_submodule or name.startswith("__") or (importer is None and not _OPERATOR.search(f"{module}.{name}")):
+    if is_submodule or name.startswith("__") or (importer is None and not _is_operator(f"{module}.{name}")):
         raise MissingNameError(module, name, reason)
     message = _message(module, name, reason)
     if importer is None:
@@ -202,6 +206,10 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
         failed_import.name = module
         raise failed_import
     return Placeholder(f"{module}.{name}", message)
+
+
+def _is_operator(path: str) -> bool:
+    return path in REFUSED or _OPERATOR.search(path) is not None
 
 
 def missing_names(module: str, elsewhere: Mapping[str, str] | None = None) -> Callable[[str], Any]:

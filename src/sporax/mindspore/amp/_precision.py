@@ -97,10 +97,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
         raise SporaxTypeError.must("auto_mixed_precision", "network", f"be {expected}", type(network).__name__)
     _check_dtype("auto_mixed_precision", dtype)
-    if amp_level not in ("O0", "O1", "O2", "O3", "auto"):
-        raise SporaxValueError(
-            f"For 'auto_mixed_precision', 'amp_level' must be 'O0', 'O1', 'O2', 'O3' or 'auto', but got {amp_level!r}."
-        )
+    SporaxValueError.raise_unless_in("auto_mixed_precision", "amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
     if function:
         return _choosing(network, dtype)
     if amp_level == "auto":
@@ -263,8 +260,7 @@ def build_train_network(
     check_type(name, "optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
-    if boost_level != "O0":
-        raise SporaxNotImplementedError(f"For '{name}', 'boost_level' must be 'O0', but got {boost_level!r}.")
+    SporaxNotImplementedError.raise_if(boost_level != "O0", name, "boost_level", "be 'O0'", boost_level, show=repr)
     _check_settings(name, kwargs)
     network = auto_mixed_precision(network, _effective_level(level, kwargs))
     if loss_fn is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
@@ -228,14 +228,11 @@ class DynamicLossScaleManager(LossScaleManager):
 def _at_least_one(name: str, what: str, value: Any) -> Any:
     # bool is a subclass of int, but True is no scale.
     check_type(name, what, value, "a number", int | float, takes_bool=False)
-    if not 1 <= value < math.inf:
-        raise SporaxValueError(f"For '{name}', '{what}' must be >= 1 and finite, but got {value}.")
+    SporaxValueError.raise_if(not 1 <= value < math.inf, name, what, "be >= 1 and finite", value)
     return value
 
 
 def _positive_int(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(f"For '{what}', the value must be an int, but got {type(value).__name__}.")
-    if value < 1:
-        raise SporaxValueError(f"For '{what}', the value must be > 0, but got {value}.")
+    check_type(what, "the value", value, "an int", int, takes_bool=False)
+    SporaxValueError.raise_if(value < 1, what, "the value", "be > 0", value)
     return value

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["is_rewritten", "rewrite", "start_as_global"]
 
-_HOMES = dict.fromkeys(__all__, "sporax.mindspore.autograph._source")
-
 if not TYPE_CHECKING:  # most steps have nothing to rewrite
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)
 
 tensor.when_unknown(_meeting.meet)
 when_unbound(_meeting.start_as_global)

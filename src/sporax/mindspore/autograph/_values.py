@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._meeting import shortened
+from sporax.mindspore.autograph._meeting import CommonPart, shortened
 from sporax.mindspore.autograph._rewriter import PREFIX
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
@@ -225,6 +225,20 @@ def describe(leaf: Any, array: Any) -> str:
 Merged = tuple[Value, list[tuple[Any, Any]]]
 
 
+def _common_tree(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Any:
+    """The structure of a value after both ways; see `merge`."""
+    one, two = first[0], second[0]
+    tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
+    if tree is None:
+        forms = f"{_form(*first)} and {_form(*second)}"
+        error = SporaxTypeError.must(where, what, "have one structure whichever way is taken", forms)
+        # A variable without arrays, such as the status of an optimizer, is refused where it is read, if it is at all.
+        if one.size or two.size or not what.isidentifier():
+            raise error
+        tree = jax.tree.structure(CommonPart([], str(error)))
+    return tree
+
+
 def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Merged:
     """The one structure that two outcomes of a value have, and where its arrays come from in each.
 
@@ -240,11 +254,7 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
         SporaxTypeError: the two cannot be joined.
     """
     (one, one_arrays), (two, two_arrays) = first, second
-    tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
-    if tree is None:
-        raise SporaxTypeError.must(
-            where, what, "have one structure whichever way is taken", f"{_form(*first)} and {_form(*second)}"
-        )
+    tree = _common_tree(what, where, first, second)
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []
     left, right = iter(enumerate(one_arrays)), iter(enumerate(two_arrays))

@@ -243,8 +243,7 @@ def normal_numbers(mean: float, sigma: float, shape: Any) -> np.ndarray[Any, Any
     Raises:
         SporaxValueError: `sigma` is negative.
     """
-    if sigma < 0:
-        raise SporaxValueError(f"For 'initializer', 'sigma' must not be negative, but got {sigma}.")
+    SporaxValueError.raise_if(sigma < 0, "initializer", "sigma", "not be negative", sigma)
     return np.random.default_rng(_numpy_seed()).normal(mean, sigma, shape).astype(np.float32)
 
 

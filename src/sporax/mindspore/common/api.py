@@ -54,10 +54,9 @@ def set_recursion_limit(recursion_limit: int = 1000) -> None:
         raise SporaxTypeError(
             f"For 'set_recursion_limit', the input value must be int, but got '{type(recursion_limit).__name__}'."
         )
-    if recursion_limit <= 0:
-        raise SporaxValueError(
-            f"For 'set_recursion_limit', the input value must be int and must > 0, but got '{recursion_limit}'."
-        )
+    SporaxValueError.raise_if(
+        recursion_limit <= 0, "set_recursion_limit", "the input value", "be int and must > 0", f"'{recursion_limit}'"
+    )
     sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
 
 
@@ -80,8 +79,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
         SporaxNotImplementedError: `dynamic_len` is True.
     """
     check_type("mutable", "dynamic_len", dynamic_len, "a bool", bool)
-    if dynamic_len:
-        raise SporaxNotImplementedError("For 'mutable', 'dynamic_len' must be False, but got True.")
+    SporaxNotImplementedError.raise_if(dynamic_len, "mutable", "dynamic_len", "be False", "True")
     if isinstance(input_data, tuple | list):
         return type(input_data)(mutable(item) for item in input_data)
     if isinstance(input_data, dict):
@@ -252,7 +250,6 @@ class JitConfig:
             "infer_boost": infer_boost,
         }
         for name, value in settings.items():
-            if value not in _CHOICES[name]:
-                raise SporaxValueError(f"For 'JitConfig', '{name}' must be one of {_CHOICES[name]}, but got {value!r}.")
+            SporaxValueError.raise_unless_in("JitConfig", name, value, _CHOICES[name])
         # Named settings win over further ones of the same name.
         self.jit_config_dict = {**kwargs, **settings}

@@ -134,8 +134,7 @@ def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandl
 
 
 def _check(hook: object) -> None:
-    if not callable(hook):
-        raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
+    SporaxTypeError.raise_if(not callable(hook), "register_hook", "the hook", "be a function", type(hook).__name__)
 
 
 # Hooks stand above tensors, so these get their methods here.

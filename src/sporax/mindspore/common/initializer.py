@@ -243,8 +243,7 @@ def _checked_shape(shape: Any) -> Shape | None:
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
             raise SporaxTypeError.must("initializer", "shape", "hold ints", f"{type(size).__name__} in {sizes}")
-        if size < 1:
-            raise SporaxValueError(f"For 'initializer', the sizes in 'shape' must be positive, but got {sizes}.")
+        SporaxValueError.raise_if(size < 1, "initializer", "the sizes in 'shape'", "be positive", sizes)
     return tuple(int(size) for size in sizes)
 
 
@@ -318,8 +317,7 @@ class Identity(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones on the diagonal."""
-        if len(shape) != 2:
-            raise SporaxValueError(f"For 'Identity', the shape must have 2 dimensions, but got {shape}.")
+        SporaxValueError.raise_if(len(shape) != 2, "Identity", "the shape", "have 2 dimensions", shape)
         return draw.xp.eye(*shape, dtype=dtype)
 
 
@@ -335,8 +333,7 @@ class Dirac(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones in the middle of the kernel, channel by channel."""
-        if len(shape) not in (3, 4, 5):
-            raise SporaxValueError(f"For 'Dirac', the shape must have 3, 4 or 5 dimensions, but got {shape}.")
+        SporaxValueError.raise_if(len(shape) not in (3, 4, 5), "Dirac", "the shape", "have 3, 4 or 5 dimensions", shape)
         if shape[0] % self.groups:
             raise SporaxValueError(f"For 'Dirac', dim 0 ({shape[0]}) must be divisible by 'groups' ({self.groups}).")
         # Each group passes its own channels through.
@@ -384,8 +381,7 @@ class TruncatedNormal(Initializer):
     """Normal distribution with deviation `sigma` around `mean`, redrawn outside [a, b]."""
 
     def __init__(self, sigma: float = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
-        if not a < b:
-            raise SporaxValueError(f"For 'TruncatedNormal', 'a' must be smaller than 'b', but got {a} and {b}.")
+        SporaxValueError.raise_if(not a < b, "TruncatedNormal", "a", "be smaller than 'b'", f"{a} and {b}")
         self.sigma = sigma
         self.mean = mean
         self.a = a
@@ -473,10 +469,8 @@ class VarianceScaling(_ByFan):
     """Variance ``scale / n`` with n the fan chosen by `mode`; `distribution` truncated_normal, untruncated_normal, uniform."""
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
-        if scale <= 0:
-            raise SporaxValueError(f"For 'VarianceScaling', 'scale' must be positive, but got {scale}.")
-        if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise SporaxValueError.must("VarianceScaling", "mode", "be 'fan_in', 'fan_out' or 'fan_avg'", f"'{mode}'")
+        SporaxValueError.raise_if(scale <= 0, "VarianceScaling", "scale", "be positive", scale)
+        SporaxValueError.raise_unless_in("VarianceScaling", "mode", mode, ("fan_in", "fan_out", "fan_avg"))
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
             raise SporaxValueError(
                 "For 'VarianceScaling', 'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', "
@@ -510,8 +504,7 @@ class Orthogonal(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        if len(shape) < 2:
-            raise SporaxValueError(f"For 'Orthogonal', the shape must have at least 2 dimensions, but got {shape}.")
+        SporaxValueError.raise_if(len(shape) < 2, "Orthogonal", "the shape", "have at least 2 dimensions", shape)
         rows, columns = shape[0], math.prod(shape[1:])
         xp = draw.xp
         # A tall matrix has orthonormal columns; a wide one is its transpose.
@@ -526,15 +519,13 @@ class Sparse(Initializer):
     """Normal with deviation `sigma`, and a share `sparsity` of each column set to zero; 2-D only."""
 
     def __init__(self, sparsity: float, sigma: float = 0.01) -> None:
-        if not 0 <= sparsity <= 1:
-            raise SporaxValueError(f"For 'Sparse', 'sparsity' must be in [0, 1], but got {sparsity}.")
+        SporaxValueError.raise_if(not 0 <= sparsity <= 1, "Sparse", "sparsity", "be in [0, 1]", sparsity)
         self.sparsity = sparsity
         self.sigma = sigma
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        if len(shape) != 2:
-            raise SporaxValueError(f"For 'Sparse', the shape must have 2 dimensions, but got {shape}.")
+        SporaxValueError.raise_if(len(shape) != 2, "Sparse", "the shape", "have 2 dimensions", shape)
         values, order = draw.split()
         # Rounded up, so that a small share still gives a zero in each column.
         num_zeros = math.ceil(self.sparsity * shape[0])

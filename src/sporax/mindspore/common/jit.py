@@ -247,8 +247,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
     Raises:
         SporaxTypeError: `fn` is neither.
     """
-    if not callable(fn):
-        raise SporaxTypeError(f"For '{what}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), what, "fn", "be a function or a Cell", type(fn).__name__)
     # Shown in logs of compilation.
     function.__name__ = f"{what}_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(function)
@@ -286,7 +285,7 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
         SporaxValueError: a policy other than None and ``"front"``.
     """
     if policy not in (None, "front"):
-        raise SporaxValueError(f"For 'lazy_inline', 'policy' must be None or 'front', but got {policy!r}.")
+        raise SporaxValueError.must("lazy_inline", "policy", "be None or 'front'", repr(policy))
     if fn is None:
         return functools.partial(lazy_inline, attrs=attrs, policy=policy)
 

@@ -234,8 +234,7 @@ class Parameter(Tensor):
     @comm_fusion.setter
     def comm_fusion(self, value: int) -> None:
         check_type("Parameter", "comm_fusion", value, "an int", int, takes_bool=False)
-        if value < 0:
-            raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
+        SporaxValueError.raise_if(value < 0, "Parameter", "comm_fusion", "be >= 0", value)
         self._comm_fusion = value
         frames.touch()
 
@@ -437,10 +436,7 @@ class ParameterTuple(tuple[Parameter, ...]):
         parameters = tuple(iterable)
         named: dict[str, Parameter] = {}
         for parameter in parameters:
-            if not isinstance(parameter, Parameter):
-                raise SporaxTypeError(
-                    f"For 'ParameterTuple', every element must be a Parameter, but got {type(parameter).__name__}."
-                )
+            check_type("ParameterTuple", "every element", parameter, "a Parameter", Parameter)
             # The same Parameter may occur twice.
             if named.setdefault(parameter.name, parameter) is not parameter:
                 raise SporaxValueError(
@@ -514,8 +510,7 @@ def _detached(parameter: Parameter) -> Tensor:
 
 
 def _flag(what: str, value: bool) -> bool:
-    check_type("Parameter", what, value, "a bool", bool)
-    return value
+    return check_type("Parameter", what, value, "a bool", bool)
 
 
 def _checked_name(name: object) -> str:

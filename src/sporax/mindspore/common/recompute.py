@@ -66,8 +66,7 @@ def recompute(
     Example:
         >>> y = recompute(self.block, x)
     """
-    if not hasattr(block, "construct"):
-        raise SporaxTypeError(f"For 'recompute', 'block' must be a Cell, but got {type(block).__name__}.")
+    SporaxTypeError.raise_if(not hasattr(block, "construct"), "recompute", "block", "be a Cell", type(block).__name__)
     settings = checked_settings("recompute", {"output_recompute": output_recompute})
     return run_recomputed(block, args, kwargs, settings)
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.runtime.random.random_streams import Generator, KeySequence
 from sporax.runtime.session import SESSION
 
@@ -25,10 +25,8 @@ def set_seed(seed: int) -> None:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is negative.
     """
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise SporaxTypeError(f"For 'set_seed', the argument 'seed' must be int, but got {type(seed).__name__}.")
-    if seed < 0:
-        raise SporaxValueError(f"For 'set_seed', the argument 'seed' must be >= 0, but got {seed}.")
+    check_type("set_seed", "the argument 'seed'", seed, "int", int, takes_bool=False)
+    SporaxValueError.raise_if(seed < 0, "set_seed", "the argument 'seed'", "be >= 0", seed)
     SESSION.seed = seed
     # numpy takes 32 bits.
     np.random.seed(seed % 2**32)
@@ -81,8 +79,7 @@ def _get_graph_seed(op_seed: int | None, kernel_name: str) -> tuple[int, int]:
         SporaxValueError: `op_seed` is negative.
     """
     own = op_seed or 0
-    if own < 0:
-        raise SporaxValueError(f"For '{kernel_name}', the 'seed' must be int and must >= 0, but got {op_seed}.")
+    SporaxValueError.raise_if(own < 0, kernel_name, "the 'seed'", "be int and must >= 0", op_seed)
     overall = SESSION.seed
     if not own and overall is None:
         return 0, 0
@@ -102,9 +99,7 @@ def manual_seed(seed: int) -> Generator:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is negative.
     """
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise SporaxTypeError(f"For 'manual_seed', the argument 'seed' must be int, but got {type(seed).__name__}.")
-    if seed < 0:
-        raise SporaxValueError(f"For 'manual_seed', the argument 'seed' must be >= 0, but got {seed}.")
+    check_type("manual_seed", "the argument 'seed'", seed, "int", int, takes_bool=False)
+    SporaxValueError.raise_if(seed < 0, "manual_seed", "the argument 'seed'", "be >= 0", seed)
     operators.seed(seed)
     return operators

@@ -165,8 +165,7 @@ class COOTensor(_Matrix):
         assert indices is not None
         assert values is not None
         assert shape is not None
-        if len(shape) != 2:
-            raise SporaxValueError(f"For 'COOTensor', the length of 'shape' must be 2, but got {shape}.")
+        SporaxValueError.raise_if(len(shape) != 2, "COOTensor", "the length of 'shape'", "be 2", shape)
         _check_index_type("COOTensor", indices=indices)
         # An empty matrix says nothing about its entries.
         if not (indices.shape == (0,) and values.shape == (0,)):
@@ -320,8 +319,7 @@ def _check_index_type(name: str, **tensors: Tensor) -> None:
 
 
 def _check_room(name: str, shape: tuple[int, ...], values: Tensor) -> None:
-    if min(shape, default=1) <= 0:
-        raise SporaxValueError(f"For '{name}', the elements of 'shape' must be positive, but got {shape}.")
+    SporaxValueError.raise_if(min(shape, default=1) <= 0, name, "the elements of 'shape'", "be positive", shape)
     if math.prod(shape) < values.size:
         raise SporaxValueError(f"For '{name}', 'shape' {shape} is too small to hold {values.size} values.")
 

@@ -38,8 +38,7 @@ class Symbol:
             ("remainder", remainder, 0),
         ):
             check_type("Symbol", name, value, "an int", int, takes_bool=False)
-            if value < least:
-                raise SporaxValueError(f"For 'Symbol', '{name}' must be >= {least}, but got {value}.")
+            SporaxValueError.raise_if(value < least, "Symbol", name, f"be >= {least}", value)
         check_type("Symbol", "unique", unique, "a bool", bool)
         if remainder >= divisor:
             raise SporaxValueError.must("Symbol", "remainder", "be less than 'divisor'", f"{remainder} and {divisor}")

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import _indexing, _integer_gradients, escaped_tensors
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied, to_device
@@ -250,10 +250,9 @@ class Tensor:
         return str(_printable(values))
 
     def __format__(self, spec: str) -> str:
-        if spec:
-            raise SporaxTypeError(
-                f"For 'Tensor.__format__', the format must be empty, but got '{spec}'; format tensor.item() instead."
-            )
+        SporaxTypeError.raise_if(
+            spec, "Tensor.__format__", "the format", "be empty", f"'{spec}'; format tensor.item() instead"
+        )
         return str(self)
 
     # ------------------------------------------------------------------------------------------- conversions
@@ -288,8 +287,7 @@ class Tensor:
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> Tensor:
         """A Tensor with the values of a numpy array."""
-        if not isinstance(array, np.ndarray):
-            raise SporaxTypeError(f"For 'from_numpy', the input must be a numpy array, but got {type(array).__name__}.")
+        check_type("from_numpy", "the input", array, "a numpy array", np.ndarray)
         return wrap(to_array(array, None))
 
     @classmethod

@@ -118,9 +118,11 @@ class GradOperation:
 
     def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
         """The gradient function of `fn`."""
+        if self.get_by_list and weights is None:
+            if not hasattr(fn, "trainable_params"):
+                raise SporaxTypeError("For 'GradOperation', 'get_by_list' needs the 'weights' as second argument.")
+            weights = fn.trainable_params()
         chosen, single = _weights(weights) if self.get_by_list else (None, False)
-        if self.get_by_list and chosen is None:
-            raise SporaxTypeError("For 'GradOperation', 'get_by_list' needs the 'weights' as second argument.")
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
             args, kwargs, sens = _without_sens(args, kwargs, self.sens_param)
@@ -143,7 +145,7 @@ class GradOperation:
 
 
 def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third.
+    """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third, a single one by itself.
 
     Args:
         fn: function or Cell of Tensors.
@@ -166,7 +168,7 @@ def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> t
             )
     call = Call(fn, primals, {}, tuple(range(len(primals))), has_aux=has_aux)
     outputs, slopes, rest = pushforward(call, [direction.array for direction in directions])
-    return (outputs, slopes, rest) if has_aux else (outputs, slopes)
+    return (outputs, slopes, _alone(rest)) if has_aux else (outputs, slopes)
 
 
 def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
@@ -176,7 +178,7 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
         fn: function or Cell of Tensors.
         inputs: Tensors.
         weights: Parameter, or a list or tuple of them.
-        has_aux: only the first output is differentiated; the others come third, as a tuple.
+        has_aux: only the first output is differentiated; the others come third, a single one by itself.
 
     Returns:
         ``(outputs, backward)``: ``backward(*cotangents)`` gives a tuple with one gradient per input; with `weights` the
@@ -196,7 +198,7 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
         return first if chosen is None else (first, _shaped_weights(by_weight, chosen, single, False))
 
     results = pullback.outputs, backward
-    return (*results, pullback.rest) if has_aux else results
+    return (*results, _alone(pullback.rest)) if has_aux else results
 
 
 # --------------------------------------------------------------------------------------------------- asking, answering
@@ -245,6 +247,10 @@ def _without_sens(
     if not args:
         raise SporaxTypeError("For 'sens_param', the last argument must be the sensitivity, but the call has none.")
     return args[:-1], kwargs, args[-1]
+
+
+def _alone(rest: tuple[Any, ...]) -> Any:
+    return rest[0] if len(rest) == 1 else rest
 
 
 def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:

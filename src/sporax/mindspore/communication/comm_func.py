@@ -217,8 +217,7 @@ def all_to_all_v_c(
 
 
 def _reduction(function: str, op: Any) -> str:
-    if op not in collectives.REDUCTIONS:
-        raise SporaxTypeError(f"For '{function}', 'op' must be one of {collectives.REDUCTIONS}, but got {op!r}.")
+    SporaxTypeError.raise_unless_in(function, "op", op, collectives.REDUCTIONS)
     return str(op)
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, check_type
 from sporax.cluster.environment import SIMULATED_DEVICES
 from sporax.mindspore.context._offload import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
@@ -102,8 +102,7 @@ def get_context(attr_key: str) -> Any:
         SporaxTypeError: the name is not a string.
         SporaxValueError: unknown switch.
     """
-    if not isinstance(attr_key, str):
-        raise SporaxTypeError(f"For 'get_context', the name must be a string, but got {type(attr_key).__name__}.")
+    check_type("get_context", "the name", attr_key, "a string", str)
     return _settings.get(attr_key)
 
 
@@ -126,10 +125,7 @@ def set_deterministic(deterministic: bool) -> None:
     Raises:
         SporaxTypeError: `deterministic` is not a bool.
     """
-    if not isinstance(deterministic, bool):
-        raise SporaxTypeError(
-            f"For 'set_deterministic', the parameter 'deterministic' must be bool, but got {type(deterministic).__name__}."
-        )
+    check_type("set_deterministic", "the parameter 'deterministic'", deterministic, "bool", bool)
     set_context(deterministic="ON" if deterministic else "OFF")
 
 

@@ -212,8 +212,7 @@ def check_sizes(function: str, key: str, value: Any) -> tuple[int, ...]:
     """
     _require(function, key, value, list)
     sizes = tuple(_require(function, f"an element of {key}", size, int) for size in value)
-    if any(size <= 0 for size in sizes):
-        raise SporaxValueError(f"For '{function}', '{key}' must be a list of sizes above 0, but got {value}.")
+    SporaxValueError.raise_if(any(size <= 0 for size in sizes), function, key, "be a list of sizes above 0", value)
     return sizes
 
 
@@ -232,10 +231,7 @@ def _rule(function: str, collective: str, setting: Any) -> FusionRule:
             stacklevel=7,
         )
     mode, value = setting["mode"], setting["config"]
-    if mode not in _MODES[collective]:
-        raise SporaxKeyError(
-            f"For '{function}', the mode of '{name}' must be one of {_MODES[collective]}, but got {mode!r}."
-        )
+    SporaxKeyError.raise_unless_in(function, f"the mode of '{name}'", mode, _MODES[collective])
     if mode == "auto":
         # "auto" takes its size from the system; what 'config' says has no meaning then.
         return FusionRule(configured=True)

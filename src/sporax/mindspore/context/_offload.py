@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.config.placement_config import OffloadConfig
 from sporax.mindspore.context._settings import Check, Settings, kind, number, one_of, read, stored
 
@@ -28,8 +28,7 @@ def set_offload_context(offload_config: dict[str, Any]) -> None:
     Example:
         >>> set_offload_context({"offload_param": "cpu", "auto_offload": False, "offload_cpu_size": "512GB"})
     """
-    if not isinstance(offload_config, dict):
-        raise SporaxTypeError(f"For '{_SET}', the argument must be a dict, but got {type(offload_config).__name__}.")
+    check_type(_SET, "the argument", offload_config, "a dict", dict)
     _settings.set(offload_config)
     for key in offload_config:
         # Told once, and only where a flag asks for something that does not happen.

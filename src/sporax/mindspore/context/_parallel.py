@@ -75,8 +75,7 @@ class _Context:
 
 def set_world(num_ranks: int, rank: int) -> None:
     """Say how large the job is and which rank this is; what the user set in the context wins over it."""
-    if not 0 <= rank < num_ranks:
-        raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
+    SporaxValueError.raise_if(not 0 <= rank < num_ranks, "set_world", "rank", f"be in [0, {num_ranks - 1}]", rank)
     SESSION.job = (num_ranks, rank)
     # Compiled steps check their settings again.
     frames.touch()

@@ -84,9 +84,8 @@ def _unsigned(limit: int | None = None) -> Any:
 def _member(*allowed: str) -> Any:
     def check(function: str, key: str, value: Any) -> str:
         kind(str)(function, key, value)
-        if value not in allowed:
-            # Unknown roles and modes are a RuntimeError in MindSpore.
-            raise SporaxRuntimeError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got '{value}'.")
+        # Unknown roles and modes are a RuntimeError in MindSpore.
+        SporaxRuntimeError.raise_unless_in(function, key, value, allowed)
         return str(value)
 
     return check
@@ -94,8 +93,7 @@ def _member(*allowed: str) -> Any:
 
 def _staleness(function: str, key: str, value: Any) -> int:
     kind(int)(function, key, value)
-    if value < -1:
-        raise SporaxValueError(f"For '{function}', '{key}' must be -1 (unbounded), 0 or positive, but got {value}.")
+    SporaxValueError.raise_if(value < -1, function, key, "be -1 (unbounded), 0 or positive", value)
     return int(value)
 
 

@@ -84,14 +84,9 @@ _algo: Settings[SearchConfig] = Settings(
     SearchConfig(),
     {
         **{
-            key: stored(_SET_ALGO, key, kind(bool))
-            for key in (
-                "fully_use_devices",
-                "elementwise_op_strategy_follow",
-                "tensor_slice_align_enable",
-                "enable_algo_approxi",
-                "recursive_keeps_strategies",
-            )
+            field.name: stored(_SET_ALGO, field.name, kind(bool))
+            for field in dataclasses.fields(SearchConfig)
+            if isinstance(field.default, bool)
         },
         "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),
         "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _real(1, above=True)),

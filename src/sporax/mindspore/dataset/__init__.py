@@ -19,7 +19,6 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
         YesNoDataset
     _sources.boxes: CocoDataset KITTIDataset VOCDataset WIDERFaceDataset
-    _sources.format: Shuffle
     _sources.images: Caltech256Dataset EMnistDataset FashionMnistDataset KMnistDataset MnistDataset QMnistDataset Food101Dataset
         ImageFolderDataset LSUNDataset OmniglotDataset Places365Dataset RenderedSST2Dataset SUN397Dataset
     _sources.memory: GeneratorDataset NumpySlicesDataset
@@ -37,7 +36,7 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
         SourceDataset PaddedBatchDataset ProjectDataset RenameDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset
         TakeDataset ZipDataset Dataset zip=zip_datasets TransferDataset
     samplers: DistributedSampler IterSampler PKSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
-        SubsetSampler WeightedRandomSampler
+        Shuffle SubsetSampler WeightedRandomSampler
     """,
 )
 _UNLISTED = {

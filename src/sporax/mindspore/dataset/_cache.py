@@ -21,7 +21,14 @@ from typing import IO, Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_independent, check_int, check_str, type_error
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    check_bool,
+    check_independent,
+    check_instance,
+    check_int,
+    check_str,
+)
 from sporax.mindspore.dataset._rows import Block, Row, block_of, row_of
 from sporax.mindspore.dataset._streams import Indices, Table
 
@@ -255,12 +262,12 @@ class CachedTable(Table):
         return self._parent.origin(index)
 
 
-def check_cache(where: str, cache: object) -> DatasetCache | None:
+def check_cache(where: str, cache: Any) -> DatasetCache | None:
     """The argument `cache`."""
-    if cache is not None and not isinstance(cache, DatasetCache):
-        raise type_error(where, "cache", "a DatasetCache", cache)
-    if cache is not None:
-        check_independent(where, "Dataset Cache")
+    if cache is None:
+        return None
+    check_instance(where, "cache", cache, DatasetCache)
+    check_independent(where, "Dataset Cache")
     return cache
 
 

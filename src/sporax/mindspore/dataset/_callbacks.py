@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.dataset import config
-from sporax.mindspore.dataset._checks import INT32_MAX, check_independent, check_int, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, check_independent, check_instance, check_int
 from sporax.mindspore.dataset._rows import Row
 
 __all__ = ["DSCallback"]
@@ -104,9 +104,8 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
     )
     if items:
         check_independent(where, "Dataset Callbacks")
-    for item in items:
-        if not isinstance(item, DSCallback):
-            raise type_error(where, "callbacks", "DSCallback or a list of them", item)
+    for i, item in enumerate(items):
+        check_instance(where, "callbacks" if item is callbacks else f"callbacks[{i}]", item, DSCallback)
         if not item.overridden():
             raise SporaxAttributeError(
                 f"For '{where}', a callback must override at least one event, but {type(item).__name__} overrides none."

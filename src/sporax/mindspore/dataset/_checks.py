@@ -6,22 +6,32 @@ the form the caller wants, so that a constructor reads as a list of checked assi
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
+import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxError,
+    SporaxNotImplementedError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+)
 from sporax.runtime.session import SESSION
 
 # Largest int32, the C++ type of most of MindSpore's arguments: bounds integers without a limit of their own.
 INT32_MAX = 2**31 - 1
 # Largest int64, that of counts of rows.
 INT64_MAX = 2**63 - 1
+# Largest uint32.
+UINT32_MAX = 2**32 - 1
 # Up to here float32 has all integers: MindSpore's limit of numbers without one of their own.
 FLOAT32_MAX = 2**24
 
@@ -30,39 +40,48 @@ class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
     """Arguments that exclude or require one another. MindSpore raises either builtin, depending on the dataset."""
 
 
-def type_error(where: str, name: str, expected: str, value: object) -> SporaxTypeError:
-    """The error for an argument of a wrong Python type."""
-    return SporaxTypeError(
-        f"For '{where}', Argument {name} with value {_printed(value)} is not of type [{expected}], but got {type(value)}."
-    )
+E = TypeVar("E", bound=SporaxError)
+_UNSAID = object()
 
 
-def check_instance(where: str, name: str, value: object, *types: type[Any], takes_bool: bool = True) -> None:
-    """An object of these types; the error is in MindSpore's words. A bool is no int with `takes_bool` False."""
-    if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
-        listed = types if isinstance(value, bool) and int in types else list(types)
-        raise SporaxTypeError(
-            f"For '{where}', Argument {name} with value {_printed(value)} is not of type {listed}, but got {type(value)}."
-        )
+def in_words(kind: type[E], where: str, words: str, got: object = _UNSAID) -> E:
+    """The error of exactly these words, MindSpore's; a note says whose argument it was, and what it got."""
+    error = kind(words)
+    error.add_note(f"For '{where}'{'' if got is _UNSAID else f', got {got!r}'}.")
+    return error
 
 
-def _printed(value: object) -> object:
-    return '""' if isinstance(value, str) and not value else value
+def type_error(where: str, name: str, expected: str | tuple[type, ...], value: object) -> SporaxTypeError:
+    """The error for an argument of a wrong Python type; MindSpore's words where types are expected."""
+    listed: object = f"[{expected}]"
+    if not isinstance(expected, str):
+        listed = expected if isinstance(value, bool) and int in expected else [*expected]
+    printed = '""' if isinstance(value, str) and not value else value
+    words = f"Argument {name} with value {printed} is not of type {listed}, but got {type(value)}."
+    return in_words(SporaxTypeError, where, words)
+
+
+def check_instance(where: str, name: str, value: object, *types: type[Any]) -> None:
+    """An object of these types; a bool is an int only where bool is one of them."""
+    no_bool = isinstance(value, bool) and int in types and bool not in types
+    if no_bool or not isinstance(value, types):
+        raise type_error(where, name, types, value)
 
 
 def range_error(where: str, name: str, interval: str, value: object) -> SporaxValueError:
-    """The error for a number outside of an interval, in MindSpore's words."""
-    return SporaxValueError(
-        f"For '{where}', Input {name and f'{name} '}is not within the required interval of {interval}. Got {value}."
-    )
+    """The error for a number outside of an interval."""
+    words = f"Input {name and f'{name} '}is not within the required interval of {interval}."
+    return in_words(SporaxValueError, where, words, value)
 
 
-def check_int(where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> int:
-    """An int (numpy's too, bool not) within [low, high]."""
+def check_int(
+    where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX, *, ranged: str | None = None
+) -> int:
+    """An int (numpy's too, bool not) within [low, high]; errors about the range say `ranged` for the name, which may be empty."""
     if not isinstance(value, np.integer):
-        check_instance(where, name, value, int, takes_bool=False)
+        check_instance(where, name, value, int)
     if not low <= value <= high:
-        raise range_error(where, name, f"[{low}, {high}]", value)
+        raise range_error(where, name if ranged is None else ranged, f"[{low}, {high}]", value)
     return int(value)
 
 
@@ -75,23 +94,23 @@ def check_bool(where: str, name: str, value: object) -> bool:
 
 def check_number(
     where: str, name: str, value: Any, low: float = -FLOAT32_MAX, high: float = FLOAT32_MAX, *,
-    open_low: bool = False, open_high: bool = False, types: tuple[type, ...] = (float, int),
+    open_low: bool = False, open_high: bool = False, types: tuple[type, ...] = (float, int), ranged: str | None = None,
 ) -> float:  # fmt: skip
-    """A real number within [low, high], without an end that is open; errors name `types`."""
+    """A real number within [low, high], without an end that is open; errors name `types`, and see `check_int`."""
     # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        check_instance(where, name, value, *types, takes_bool=False)
+        check_instance(where, name, value, *types)
     if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
-        raise range_error(where, name, f"{'[('[open_low]}{low}, {high}{'])'[open_high]}", value)
+        interval = f"{'[('[open_low]}{low}, {high}{'])'[open_high]}"
+        raise range_error(where, name if ranged is None else ranged, interval, value)
     return float(value)
 
 
-def check_factor(where: str, name: str, value: Any) -> float:
-    """A real number >= 0; the error is that of MindSpore's checks without a name."""
-    number = check_number(where, name, value, -float("inf"), float("inf"))
-    if not 0 <= number <= FLOAT32_MAX:
-        raise range_error(where, "", f"[0, {FLOAT32_MAX}]", f"{name} = {value}")
-    return number
+def check_positive(where: str, name: str, value: Any, types: tuple[type, ...] = (int, float)) -> float:
+    """A number > 0."""
+    if check_number(where, name, value, -math.inf, math.inf, types=types) <= 0:
+        raise in_words(SporaxValueError, where, f"Input {name} must be greater than 0.", value)
+    return float(value)
 
 
 def check_probability(where: str, name: str, value: object) -> float:
@@ -109,7 +128,7 @@ def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -
     """One of a few strings."""
     text = check_str(where, name, value)
     if text not in choices:
-        raise SporaxValueError(f"For '{where}', Input {name} is not within the valid set of {[*choices]}. Got {text!r}")
+        raise in_words(SporaxValueError, where, f"Input {name} is not within the valid set of {[*choices]}.", text)
     return text
 
 
@@ -117,26 +136,53 @@ def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
     """One column name or a list of different ones, as a tuple."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)):
-        raise type_error(where, name, f"{str}, {list}", value)
-    if not names:
-        raise SporaxValueError(f"For '{where}', {name} should not be empty.")
+        raise type_error(where, name, (list, str), value)
+    empty = next((f"{name}[{i}] should not be empty." for i, item in enumerate(names) if not item), "")
+    if empty or not names:
+        words = f"{name} should not be an empty str." if value == "" else empty or f"{name} should not be empty."
+        raise in_words(SporaxValueError, where, words)
     for i, item in enumerate(names):
-        if not check_str(where, f"{name}[{i}]", item):
-            raise SporaxValueError(f"For '{where}', {name}[{i}] should not be empty.")
+        check_str(where, f"{name}[{i}]", item)
     if len(set(names)) != len(names):
-        raise SporaxValueError(
-            f"For '{where}', Every column name should not be same with others in {name}, but got {list(names)}."
-        )
+        words = "Every column name should not be same with others in column_names."
+        raise in_words(SporaxValueError, where, words, names)
     return tuple(names)
+
+
+_ABSENT = {
+    "map": "Invalid parameter, input column name: {} doesn't exist in the dataset columns.",
+    "filter": "Invalid parameter, column name: {} does not exist in the dataset columns.",
+    "batch": "Invalid input_columns, '{}' of 'input_columns' doesn't exist.",
+    "padded_batch": "Invalid pad_info, column name: {} does not exist.",
+    "rename": "Invalid column, column to be renamed does not exist.",
+    "bucket_batch_by_length": "Invalid column, BucketBatchByLength couldn't find the specified column({}) in the dataset.",
+    "MindDataset": "Invalid data, column name: {} does not exist.",
+}
+"""MindSpore's words about a column that is not there, where they are not the usual ones."""
 
 
 def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str]) -> None:
     """Refuse names that are not columns of the dataset."""
-    missing = [column for column in columns if column not in have]
-    if missing:
-        raise SporaxRuntimeError(
-            f"For '{where}', column {missing[0]!r} does not exist; the columns here are {list(have)}."
-        )
+    missing = next((column for column in columns if column not in have), None)
+    if missing is not None:
+        words = _ABSENT.get(where, "Invalid column, column name: {} does not exist.").format(missing)
+        raise SporaxRuntimeError(f"For '{where}', {words} The columns are {list(have)}.")
+
+
+def in_user_code(where: str, error: Exception, what: str, end: str = "") -> SporaxRuntimeError:
+    """The error for one in a function of the user's; it holds the traceback, which is lost between processes otherwise.
+
+    Args:
+        where: name of the step.
+        error: what the function raised.
+        what: the function, and when it was called.
+        end: the last sentence.
+    """
+    calls = "".join(traceback.format_exception(error)[2:])
+    return SporaxRuntimeError(
+        f"For '{where}', Exception thrown from user defined Python function in dataset: {what} failed with "
+        f"{type(error).__name__}: {error}\nPython Call Stack:\n{calls}{end}".rstrip()
+    )
 
 
 def check_workers(where: str, value: object) -> int | None:
@@ -151,10 +197,11 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 
 def _bounded(where: str, name: str, value: Any, low: int, high: int) -> int:
-    check_instance(where, name, value, int, np.integer, takes_bool=False)
+    if not isinstance(value, np.integer):
+        check_instance(where, name, value, int)
     if not low <= value <= high:
         bound = f"{high}(INT64_MAX)" if high == INT64_MAX else high
-        raise SporaxValueError(f"For '{where}', {name} exceeds the boundary between {low} and {bound}! Got {value}.")
+        raise in_words(SporaxValueError, where, f"{name} exceeds the boundary between {low} and {bound}!", value)
     return int(value)
 
 
@@ -185,14 +232,19 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     """
     if num_shards is None and shard_id is None:
         return None
+    in_memory = where in ("GeneratorDataset", "NumpySlicesDataset")
     if num_shards is None or shard_id is None:
-        which = "shard_id is specified but num_shards is not"
+        words = "shard_id is specified but num_shards is not."
         if shard_id is None:
-            which = "num_shards is specified and currently requires shard_id as well"
-        raise ConflictingArgumentsError(f"For '{where}', {which}: pass both or neither.")
+            words = "num_shards is specified and currently requires shard_id as well."
+        if in_memory:
+            words = "num_shards and shard_id need to be passed in together."
+        raise in_words(ConflictingArgumentsError, where, words)
     context = parallel_context()
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
-    shard = check_int(where, "shard_id", shard_id, 0, count - 1)
+    shard = check_int(where, "shard_id", shard_id, 0, INT32_MAX if in_memory else count - 1)
+    if shard >= count:
+        raise in_words(SporaxValueError, where, "shard_id should be less than num_shards.", shard)
     own = context.ranks_of_process()
     if count == own > 1 and not shard:
         return SharesOfAll((count, shard))
@@ -204,19 +256,18 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
 def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
     """Refuse a batch sampler together with other ways to choose rows, and `collate_fn` without one."""
     if collate_fn is not None and not callable(collate_fn):
-        raise SporaxTypeError(f"For '{where}', collate_fn should be callable, but got {type(collate_fn)}.")
+        raise in_words(SporaxTypeError, where, "collate_fn should be callable.", collate_fn)
     if batch_sampler is None:
         if collate_fn is not None:
-            raise SporaxValueError(f"For '{where}', collate_fn can be specified only when batch_sampler is set.")
+            raise in_words(SporaxValueError, where, "collate_fn can be specified only when batch_sampler is set.")
         return
     if not hasattr(batch_sampler, "__iter__"):
-        raise SporaxTypeError(
-            f"For '{where}', batch_sampler should have __getitem__ or __iter__ method, but got {type(batch_sampler)}."
+        raise in_words(
+            SporaxTypeError, where, "batch_sampler should have __getitem__ or __iter__ method.", batch_sampler
         )
     if any(value is not None for value in others):
-        raise SporaxValueError(
-            f"For '{where}', batch_sampler is mutually exclusive with num_samples, shuffle, num_shards, shard_id and sampler."
-        )
+        excluded = "num_samples, shuffle, num_shards, shard_id and sampler"
+        raise in_words(SporaxValueError, where, f"batch_sampler is mutually exclusive with {excluded}.")
 
 
 def check_independent(where: str, feature: str) -> None:
@@ -226,7 +277,7 @@ def check_independent(where: str, feature: str) -> None:
         SporaxRuntimeError: MS_INDEPENDENT_DATASET asks for that mode.
     """
     if os.environ.get("MS_INDEPENDENT_DATASET", "").strip() in ("True", "true"):
-        raise SporaxRuntimeError(f"For '{where}', {feature} is not supported in Dataset Independent mode.")
+        raise in_words(SporaxRuntimeError, where, f"{feature} is not supported in Dataset Independent mode.")
 
 
 def check_options(where: str, options: dict[str, Any]) -> None:
@@ -243,11 +294,14 @@ def check_options(where: str, options: dict[str, Any]) -> None:
         elif name == "max_rowsize":
             # MindSpore limits rows in shared memory by it; a setting without effect must say so.
             if value is not None:
-                check_instance(where, name, value, int, list, takes_bool=False)
-                for size in value if isinstance(value, list) else [value]:
-                    check_int(where, name, size, -1)
+                check_instance(where, name, value, int, list)
+                if isinstance(value, list) and len(value) != 2:
+                    words = f"{name} should be a single integer or a list[in_rowsize, out_rowsize] of length 2."
+                    raise in_words(SporaxTypeError, where, words, value)
+                for i, size in enumerate(value if isinstance(value, list) else [value]):
+                    check_int(where, f"{name}[{i}]" if isinstance(value, list) else name, size, -1)
                 warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
-        elif name not in ("offload", "decrypt"):
+        elif name != "offload":
             raise SporaxTypeError(f"For '{where}', got an unexpected keyword argument '{name}' with value {value!r}.")
         # False and None turn a feature off, which is what happens anyway.
         elif value is not None and value is not False:
@@ -259,9 +313,8 @@ def check_directory(where: str, value: object) -> Path:
     text = check_str(where, "dataset_dir", value)
     # The text itself: `Path("")` is the present folder.
     if not os.path.isdir(text):
-        raise SporaxValueError(
-            f"For '{where}', The folder {text} does not exist or is not a directory or permission denied!"
-        )
+        words = f"The folder {text} does not exist or is not a directory or permission denied!"
+        raise in_words(SporaxValueError, where, words)
     return Path(text)
 
 
@@ -269,7 +322,7 @@ def check_file(where: str, name: str, value: object) -> Path:
     """An existing file."""
     path = Path(check_str(where, name, value))
     if not path.is_file():
-        raise SporaxValueError(f"For '{where}', The file {path} does not exist or permission denied!")
+        raise in_words(SporaxValueError, where, f"The file {path.resolve()} does not exist or permission denied!")
     return path
 
 
@@ -285,4 +338,4 @@ def numpy_dtype(where: str, name: str, value: Any) -> np.dtype[Any]:
             return np.dtype(value)
         except TypeError:
             pass
-    raise type_error(where, name, "a dtype", value)
+    raise type_error(where, name, "<class 'mindspore._c_expression.typing.Type'>, <class 'numpy.dtype'>", value)

@@ -16,6 +16,7 @@ from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxT
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._callbacks import DSCallback, Gate, check_callbacks
+from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._described import Described, split_counts
 from sporax.mindspore.dataset._iterators import DictIterator, TupleIterator, save_rows
 from sporax.mindspore.dataset._nodes import batches
@@ -43,7 +44,7 @@ from sporax.mindspore.dataset._rows import Row, opened, visible_columns
 from sporax.mindspore.dataset._streams import ENDLESS, in_order
 
 #: Methods of MindSpore's that serve its C++ runtime.
-_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
+_NOT_OFFERED = frozenset({"recv", "send"})
 
 
 class Dataset(Recorded, Described):
@@ -123,13 +124,12 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
         """
         _checks.check_options("batch", options)
-        # True is 1, as in MindSpore.
-        count: Any = int(batch_size) if isinstance(batch_size, bool) else batch_size
-        fixed = None if callable(batch_size) else _checks.check_int("batch", "batch_size", count, 1, _checks.INT32_MAX)
+        fixed = batches.check_size("batch", batch_size)
         # Checked in MindSpore's order, so that two mistakes give the same first error.
         _checks.check_bool("batch", "drop_remainder", drop_remainder)
         if per_batch_map is None and input_columns is not None:
-            raise SporaxValueError("For 'batch', input_columns can be specified only when per_batch_map is set.")
+            words = "input_columns can be specified only when per_batch_map is set."
+            raise in_words(SporaxValueError, "batch", words)
         inputs = self._columns("batch", input_columns, self._node.columns)
         outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
         if per_batch_map is None:  # as in MindSpore, names of results have no effect without it
@@ -170,11 +170,7 @@ class Dataset(Recorded, Described):
             pad_info: column -> (shape, value). None in the shape means the longest row of the batch; a row longer than
                 a given length is truncated. An empty dict pads every column to its longest row with zeros; None pads nothing.
         """
-        fixed = (
-            None
-            if callable(batch_size)
-            else _checks.check_int("padded_batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
-        )
+        fixed = batches.check_size("padded_batch", batch_size)
         _checks.check_bool("padded_batch", "drop_remainder", drop_remainder)
         collate: Any = batches.collate_all
         if pad_info is not None:
@@ -203,9 +199,10 @@ class Dataset(Recorded, Described):
         where = "bucket_batch_by_length"
         names = self._columns(where, column_names, (), argument="column_names")
         if element_length_function is None and len(names) != 1:
-            raise SporaxValueError(
-                f"For '{where}', several columns {list(names)} need 'element_length_function', but it is None."
-            )
+            words = "If element_length_function is not specified, exactly one column name should be passed."
+            raise in_words(SporaxValueError, where, words, names)
+        if element_length_function is not None and not callable(element_length_function):
+            raise in_words(SporaxTypeError, where, "element_length_function object is not callable.")
         edges, sizes = batches.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
         pads = None if pad_info is None else batches.check_pad_info(where, pad_info, self._node.columns)
         rewrite = batches.Buckets(
@@ -226,16 +223,16 @@ class Dataset(Recorded, Described):
         size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
         if self.is_sync():
             # A shuffle buffer would wait for rows that are only released by its own output.
-            raise SporaxRuntimeError(
-                "For 'shuffle', No shuffle after sync operators: it must stand before 'sync_wait'."
-            )
+            raise in_words(SporaxRuntimeError, "shuffle", "No shuffle after sync operators.")
         return self._then("ShuffleDataset", Shuffle(self._node, size))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The pipeline so far `count` times in one epoch; None or -1 for ever."""
-        times = -1 if count is None else _checks.check_int("repeat", "count", count, -1, _checks.INT32_MAX)
-        if times == 0:
-            raise SporaxValueError("For 'repeat', the argument 'count' must be -1 or a positive int, but got 0.")
+        _checks.check_instance("repeat", "repeat", count, int, type(None))
+        times = -1 if count is None else count
+        if times != -1 and not 0 < times <= _checks.INT32_MAX:
+            words = "count should be either -1 or positive integer, range[1, INT32_MAX]."
+            raise in_words(SporaxValueError, "repeat", words, count)
         return self._then("RepeatDataset", Repeat(self._node, ENDLESS if times == -1 else times))
 
     def skip(self, count: int) -> Dataset:
@@ -245,10 +242,13 @@ class Dataset(Recorded, Described):
 
     def take(self, count: int = -1) -> Dataset:
         """At most the first `count` rows; -1 for all."""
-        number = _checks.check_int("take", "count", count, -1, _checks.INT32_MAX)
-        if number == 0:
-            raise _checks.range_error("take", "count", f"[-1, 0) and (0, {_checks.INT32_MAX}]", 0)
-        return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if number == -1 else number))
+        _checks.check_instance("take", "count", count, int)
+        if count != -1 and not 0 < count <= _checks.INT32_MAX:
+            words = (
+                f"count should be either -1 or within the required interval of (0, {_checks.INT32_MAX}], got {count}."
+            )
+            raise in_words(SporaxValueError, "take", words)
+        return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if count == -1 else count))
 
     def project(self, columns: str | list[str]) -> Dataset:
         """Only these columns, in this order. One patch of several may stand for all of them: see `all_ranks`."""
@@ -260,22 +260,22 @@ class Dataset(Recorded, Described):
         old = self._columns("rename", input_columns, ())
         new = _checks.check_names("rename", "output_columns", output_columns)
         if len(old) != len(new):
-            raise SporaxValueError(
-                "For 'rename', 'input_columns' and 'output_columns' must be equally many, "
-                f"but got {len(old)} and {len(new)}."
-            )
+            words = "Number of column in input_columns and output_columns is not equal."
+            raise in_words(SporaxValueError, "rename", words, (old, new))
         names = replaced_columns("rename", self._node.columns, old, new)
         return self._then("RenameDataset", Select(self._node, dict(zip(self._node.columns, names, strict=True))))
 
     def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
         """This dataset and others side by side, as long as the shortest; columns must differ."""
+        _checks.check_instance("zip", "datasets", datasets, tuple, Dataset)
         return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
 
     def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
         """This dataset followed by others with the same columns."""
+        _checks.check_instance("concat", "datasets", datasets, list, Dataset)
         others = [datasets] if isinstance(datasets, Dataset) else datasets
-        if not isinstance(others, list) or not all(isinstance(item, Dataset) for item in others):
-            raise _checks.type_error("concat", "datasets", "a Dataset or a list of them", datasets)
+        for i, item in enumerate(others):
+            _checks.check_instance("concat", f"dataset[{i}]", item, Dataset)
         return self._then("ConcatDataset", Concat([self._node, *(item._node for item in others)]), *others)
 
     def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
@@ -295,7 +295,8 @@ class Dataset(Recorded, Described):
             num_parallel_workers: threads that call `predicate`; the rows keep their order.
         """
         if not callable(predicate):
-            raise _checks.type_error("filter", "predicate", "callable", predicate)
+            words = "Predicate should be a Python function or a callable Python object."
+            raise in_words(SporaxTypeError, "filter", words, predicate)
         names = self._columns("filter", input_columns, self._node.columns)
         workers = _checks.check_workers("filter", num_parallel_workers) or 1
         # Rows at a gate must be asked for one by one.
@@ -306,7 +307,7 @@ class Dataset(Recorded, Described):
                 return row, bool(predicate(*(opened(row[name]) for name in names)))
             # The predicate runs in a worker thread, whose traceback says little.
             except Exception as error:
-                raise SporaxRuntimeError(f"For 'filter', the predicate failed with {error!r}") from error
+                raise in_user_code("filter", error, "the predicate") from error
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
             # In order, since equal scripts must give equal rows whatever the number of threads.
@@ -332,12 +333,12 @@ class Dataset(Recorded, Described):
         name = _checks.check_str(where, "condition_name", condition_name)
         number = _checks.check_int(where, "num_batch", num_batch)
         if number < 1:
-            raise SporaxValueError(f"For '{where}', num_batch need to be greater than 0. Got {num_batch}.")
+            raise in_words(SporaxValueError, where, "num_batch need to be greater than 0.", num_batch)
         if callback is not None and not callable(callback):
             raise _checks.type_error(where, "callback", "callable", callback)
         # `sync_update` addresses conditions by name, also across `zip` and `concat`.
         if any(gate.name == name for gate, _ in gates_of(self._node)):
-            raise SporaxRuntimeError(f"For '{where}', Condition name is already in use: {name!r}.")
+            raise in_words(SporaxRuntimeError, where, "Condition name is already in use.", name)
         return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
 
     def sync_update(self, condition_name: str, num_batch: int | None = None, data: Any = None) -> None:
@@ -355,16 +356,13 @@ class Dataset(Recorded, Described):
         if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
             # Waiting rows are let through before an error: the reading thread would block for ever.
             self.disable_sync()
-            raise SporaxRuntimeError(
-                f"For 'sync_update', Sync_update batch size can only be positive, got : {num_batch!r}."
-            )
+            words = f"Sync_update batch size can only be positive integer, got: {num_batch}."
+            raise in_words(SporaxRuntimeError, "sync_update", words)
         name = _checks.check_str("sync_update", "condition_name", condition_name)
         gates = {gate.name: (gate, rows) for gate, rows in gates_of(self._node)}
         if name not in gates:
             self.disable_sync()
-            raise SporaxRuntimeError(
-                f"For 'sync_update', Condition name not found: {name!r} is none of {sorted(gates)}."
-            )
+            raise in_words(SporaxRuntimeError, "sync_update", "Condition name not found.", name)
         gate, rows = gates[name]
         # Gates count rows; the user counts batches of the whole pipeline.
         gate.release(rows * (gate.num_batch if num_batch is None else num_batch), data)
@@ -385,12 +383,12 @@ class Dataset(Recorded, Described):
             SporaxTypeError: `func` is not callable or does not return a Dataset.
         """
         if not callable(func):
-            raise _checks.type_error("flat_map", "func", "callable", func)
+            raise in_words(SporaxTypeError, "flat_map", "func must be a function.", func)
         parts: list[Dataset] = []
         for row in self._rows_once():
             part = func(*(row[name] for name in self._node.columns))
             if not isinstance(part, Dataset):
-                raise SporaxTypeError(f"For 'flat_map', 'func' must return a Dataset, but got {type(part).__name__}.")
+                raise in_words(SporaxTypeError, "flat_map", "flat_map must return a Dataset object.", part)
             parts.append(part)
         if not parts:
             raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
@@ -399,10 +397,10 @@ class Dataset(Recorded, Described):
     def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`apply_func(self)`, checked to be a Dataset."""
         if not callable(apply_func):
-            raise _checks.type_error("apply", "apply_func", "callable", apply_func)
+            raise in_words(SporaxTypeError, "apply", "apply_func must be a function.", apply_func)
         result = apply_func(self)
         if not isinstance(result, Dataset):
-            raise SporaxTypeError(f"For 'apply', 'apply_func' must return a Dataset, but got {type(result).__name__}.")
+            raise in_words(SporaxTypeError, "apply", "apply_func must return a dataset.", result)
         return result
 
     def split(self, sizes: list[int] | list[float], randomize: bool = True) -> tuple[Dataset, ...]:
@@ -419,11 +417,19 @@ class Dataset(Recorded, Described):
         _checks.check_bool("split", "randomize", randomize)
         # The parts of a shard would not be parts of the data set.
         if self.is_sharded():
-            raise SporaxRuntimeError("For 'split', the dataset must not be sharded yet; shard the parts instead.")
+            raise in_words(SporaxRuntimeError, "split", "Dataset should not be sharded before split.")
         # Rows of the whole, so this reads a sequential pipeline once.
         counts = split_counts(sizes, self.get_dataset_size())
         starts = itertools.accumulate(counts, initial=0)
         return tuple(self._part(start, count, randomize) for start, count in zip(starts, counts, strict=False))
+
+    def device_que(
+        self, send_epoch_end: bool = True, create_data_info_queue: bool = False, queue_name: str = ""
+    ) -> Dataset:
+        """Batches for a queue of the device: see `TransferDataset`."""
+        transfer: Any = steps["TransferDataset"]
+        result: Dataset = transfer(self, send_epoch_end, create_data_info_queue, queue_name)
+        return result
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -439,7 +445,7 @@ class Dataset(Recorded, Described):
             output_numpy: give numpy arrays instead of Tensors.
             do_copy: whether values may be changed in place. They always may here: no value is shared with the pipeline.
         """
-        names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="columns")
+        names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="column_names")
         return TupleIterator(
             *self._iterator_arguments("create_tuple_iterator", names, num_epochs, output_numpy, do_copy)
         )
@@ -484,7 +490,9 @@ class Dataset(Recorded, Described):
     ) -> tuple[Node, Pass, Sequence[str], int, bool]:
         epochs = _checks.check_int(where, "num_epochs", num_epochs, -1, _checks.INT32_MAX)
         if epochs == 0:
-            raise SporaxRuntimeError(f"For '{where}', 'num_epochs' must be -1 or a positive int, but got 0.")
+            raise in_words(
+                SporaxRuntimeError, where, "num_epochs should be either -1 or positive integer, num_epochs: 0"
+            )
         _checks.check_bool(where, "do_copy", do_copy)
         # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
         first = first_pass(self._iterators_made)
@@ -570,10 +578,11 @@ def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
     """
     _checks.check_instance("zip", "datasets", datasets, tuple)
     if len(datasets) < 2:
-        raise SporaxValueError(f"For 'zip', at least two datasets are required, but got {len(datasets)}.")
+        raise in_words(SporaxValueError, "zip", "Can't zip empty or just one dataset!")
     for item in datasets:
         if not isinstance(item, Dataset):
-            raise _checks.type_error("zip", "datasets", "a tuple of datasets", item)
+            words = f"Invalid dataset, expected Dataset object, but got {type(item)}!"
+            raise in_words(SporaxTypeError, "zip", words)
     first, *others = datasets
     return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
 

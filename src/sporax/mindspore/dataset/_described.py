@@ -13,18 +13,18 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._nodes.all_ranks import num_shares
 from sporax.mindspore.dataset._nodes.node import Concat, FlowSource, Node, Repeat, Shuffle, Source, first_pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._streams import ENDLESS, rows_of
 
 
-def split_counts(sizes: object, total: int) -> list[int]:
+def split_counts(sizes: Any, total: int) -> list[int]:
     """Rows of each part; a rounding difference goes to the first part that can take it."""
-    if not isinstance(sizes, list):
-        raise _checks.type_error("split", "sizes", "a list of int or a list of float", sizes)
+    _checks.check_instance("split", "sizes", sizes, list)
     if not sizes:
-        raise SporaxValueError("For 'split', sizes cannot be empty.")
+        raise in_words(SporaxValueError, "split", "sizes cannot be empty.")
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
         _check_counts(sizes, total)
         return sizes
@@ -34,23 +34,27 @@ def split_counts(sizes: object, total: int) -> list[int]:
 def _check_counts(sizes: list[int], total: int) -> None:
     if min(sizes) <= 0:
         # Before the sum, so that a negative size is named as such.
-        raise SporaxValueError(f"For 'split', sizes must be positive, but got {sizes}.")
+        words = "sizes is a list of int, but there should be no negative or zero numbers."
+        raise in_words(SporaxValueError, "split", words, sizes)
     if sum(sizes) != total:
-        raise SporaxRuntimeError(
-            f"For 'split', sizes must add up to the dataset's size {total}, but {sizes} add up to {sum(sizes)}."
-        )
+        words = f"Sum of split sizes {sum(sizes)} is not equal to dataset size {total}."
+        raise in_words(SporaxRuntimeError, "split", words)
 
 
 def _counts_of_fractions(sizes: list[Any], total: int) -> list[int]:
     # Fractions such as three times 0.333333 count as 1.
-    if not all(isinstance(size, float) and 0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) > 1e-5:
-        raise SporaxValueError(f"For 'split', fractions must be in (0, 1] and add up to 1, but got {sizes}.")
+    if not all(isinstance(size, float) for size in sizes):
+        raise in_words(SporaxValueError, "split", "sizes should be list of int or list of float.", sizes)
+    if not all(0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) >= 1e-5:
+        fault = "the percentages do not sum up to 1"
+        if not all(0 < size <= 1 for size in sizes):
+            fault = "there should be no numbers outside the range (0, 1]"
+        raise in_words(SporaxValueError, "split", f"sizes is a list of float, but {fault}.", sizes)
     counts = [round(size * total) for size in sizes]
     # MindSpore refuses an empty part rather than giving a dataset without rows.
     if 0 in counts:
-        raise SporaxRuntimeError(
-            f"For 'split', every part must have a row, but the fraction {sizes[counts.index(0)]} of {total} rows has none."
-        )
+        words = f"Split percentage {sizes[counts.index(0)]} is too small."
+        raise in_words(SporaxRuntimeError, "split", words)
     # `round` may miss the total by a few rows in either direction.
     excess = sum(counts) - total
     # The first part that keeps at least one row, as MindSpore corrects it.

@@ -21,6 +21,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row, as_numpy
 from sporax.mindspore.dataset._streams import ENDLESS
@@ -272,9 +273,11 @@ _ROWS_AT_ONCE = 1000
 
 def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_files: int, file_type: str) -> None:
     """Write rows to MindRecord files. Arguments and errors: see `Dataset.save`."""
-    _checks.check_int("save", "num_files", num_files, 1, _MOST_FILES)
+    _checks.check_instance("save", "num_files", num_files, int)
+    if not 0 < num_files <= _MOST_FILES:
+        raise in_words(SporaxValueError, "save", "num_files should between 0 and 1000.", num_files)
     if file_type != "mindrecord":
-        raise SporaxValueError(f"For 'save', 'file_type' must be 'mindrecord', but got {file_type!r}.")
+        raise in_words(SporaxValueError, "save", f"{file_type} dataset format is not supported.")
     first = next(rows, None)
     if first is None:
         raise SporaxRuntimeError("For 'save', the dataset must have rows, but has none.")
@@ -282,7 +285,7 @@ def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_f
     writer.add_schema({name: _field(name, first[name]) for name in columns})
     remaining = chain([first], rows)
     while group := list(islice(remaining, _ROWS_AT_ONCE)):
-        writer.write_raw_data([{name: _value(row[name]) for name in columns} for row in group])
+        writer.write_raw_data([{name: _value(row[name], first[name]) for name in columns} for row in group])
     writer.commit()
 
 
@@ -301,8 +304,14 @@ def _field(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"type": kind, "shape": [-1, *value.shape[1:]]} if value.ndim else {"type": kind}
 
 
-def _value(value: np.ndarray[Any, Any]) -> Any:
+def _value(value: np.ndarray[Any, Any], first: np.ndarray[Any, Any]) -> Any:
     """A value in the form that a schema wants: arrays in the stored dtype, single values as Python's."""
+    if value.shape[1:] != first.shape[1:]:
+        words = (
+            "Tensor with dynamic shape do not currently support saving. Except for the shape of dimension 0, the other "
+            "dimension shapes must be fixed. You can reshape the Tensor to a fixed shape before saving."
+        )
+        raise in_words(SporaxRuntimeError, "save", words, (first.shape, value.shape))
     kind = _KIND.get(value.dtype.name)
     if value.ndim == 0:
         single = value.item()

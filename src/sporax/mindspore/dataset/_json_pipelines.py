@@ -32,10 +32,10 @@ from sporax.mindspore.dataset._nodes.batches import PaddedCollate, PerBatchMap
 from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._operations import recorded_arguments
 from sporax.mindspore.dataset._sources.format import FileDataset
-from sporax.mindspore.dataset._sources.format import Shuffle as FileShuffle
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
 from sporax.mindspore.dataset._streams import ENDLESS
 from sporax.mindspore.dataset._subclasses import ConcatDataset, MappableDataset
+from sporax.mindspore.dataset.samplers import Shuffle as FileShuffle
 
 _log = logging.getLogger("sporax.dataset")
 

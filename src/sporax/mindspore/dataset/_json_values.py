@@ -21,7 +21,6 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import audio, text, transforms, vision
 from sporax.mindspore.dataset._operations import Operation, PythonFunction, Transform, recorded_arguments
-from sporax.mindspore.dataset._sources.format import Shuffle
 from sporax.mindspore.dataset._sources.schema import Schema
 from sporax.mindspore.dataset.samplers import (
     BuiltinSampler,
@@ -31,6 +30,7 @@ from sporax.mindspore.dataset.samplers import (
     PKSampler,
     RandomSampler,
     SequentialSampler,
+    Shuffle,
     SubsetRandomSampler,
     SubsetSampler,
     WeightedRandomSampler,

@@ -19,6 +19,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._random import CallStream, RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.mindspore.dataset._streams import Indices
@@ -166,7 +167,10 @@ class Transform(Recorded, Operation):
         if self._calls is None:
             self._calls = CallStream()
         # Images keep their kind here, since users of transforms outside of pipelines may work with Pillow.
-        values = tuple(boxed(value) if is_pillow(value) else as_value(value) for value in inputs)
+        values = tuple(
+            boxed(value) if is_pillow(value) else as_value(np.array(value) if isinstance(value, list) else value)
+            for value in inputs
+        )
         results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
 
@@ -329,10 +333,8 @@ class PythonFunction(Operation):
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(
-                "For 'map', Exception thrown from user defined Python function in dataset: the function "
-                f"{self.name!r} failed with {type(error).__name__}: {error}; map operation: [PyFunc] failed."
-            ) from error
+            end = "map operation: [PyFunc] failed."
+            raise in_user_code("map", error, f"the function {self.name!r}", end) from error
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
@@ -375,6 +377,18 @@ def as_operation(where: str, operation: object) -> Operation:
             f"got {operation!r}."
         )
     return PythonFunction(operation)
+
+
+def as_transform(where: str, name: str, operation: object) -> Operation:
+    """`as_operation` of an argument of a transform.
+
+    Raises:
+        SporaxTypeError: it is not callable.
+    """
+    if not callable(operation):
+        words = f"{name} is neither a transforms op (TensorOperation) nor a callable pyfunc."
+        raise in_words(SporaxTypeError, where, words, operation)
+    return as_operation(where, operation)
 
 
 def as_operations(where: str, operations: object) -> tuple[Operation, ...]:

@@ -119,9 +119,9 @@ def collate(name: str, column: Column) -> Array:
         if item.shape != first.shape or item.dtype != first.dtype:
             what = "types" if item.shape == first.shape else "shapes"
             raise SporaxRuntimeError(
-                f"For 'batch', Cannot batch tensors with different {what}: in column {name!r} row 0 of the batch has "
-                f"{first.shape} {first.dtype} and row {i} has {item.shape} {item.dtype}. Resize the rows, or use "
-                "'padded_batch' or 'bucket_batch_by_length'."
+                f"For 'batch', Cannot batch tensors with different {what} in column {name!r}. First element had "
+                f"{first.shape} {first.dtype} and this element, row {i} of the batch, had {item.shape} {item.dtype}. Resize the "
+                "rows, or use 'padded_batch' or 'bucket_batch_by_length'."
             )
     raise SporaxRuntimeError(f"For 'batch', column {name!r} has no rows.")
 

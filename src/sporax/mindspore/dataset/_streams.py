@@ -145,10 +145,12 @@ def check_equal_kinds(row: Row, other: Row) -> None:
             for array in (np.asarray(value), np.asarray(other[name]))
         ]
         if kinds[0] != kinds[1]:
-            described = " and ".join(f"{dtype} with {rank} dimension(s)" for dtype, rank in kinds)
+            of_rank = kinds[0][0] == kinds[1][0]
+            what = "data tensor rank" if of_rank else "data types"
+            got = f"{kinds[0][of_rank]} and {kinds[1][of_rank]}"
             raise SporaxRuntimeError(
-                f"For 'concat', the column '{name}' must have one dtype and number of dimensions in all data sets, but got "
-                f"{described}. Bring them together with map (transforms.TypeCast)."
+                f"For 'concat', Concat: the {what} of the two datasets to be concatenated should be the same, but got: {got}. It "
+                f"is column '{name}'; bring them together with map (transforms.TypeCast)."
             )
 
 

@@ -2,18 +2,24 @@
 
 Programs ask for `BatchDataset`, `MapDataset`, … with `isinstance`, and a few make them by hand; both go through the methods of
 `Dataset`, which these classes name. `StepDataset` registers each under its name, so that the methods find them.
-`TransferDataset` has no counterpart.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+import uuid
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+import numpy as np
+
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._dataset import Dataset as Dataset  # offered from here, together with what its steps make
 from sporax.mindspore.dataset._dataset import steps
 from sporax.mindspore.dataset._dataset import zip_datasets as zip_datasets
+from sporax.mindspore.dataset._iterators import TupleIterator
 from sporax.mindspore.dataset._nodes.batches import Batch
 from sporax.mindspore.dataset._nodes.node import Concat, Repeat, Source, first_pass
 from sporax.mindspore.dataset._streams import ENDLESS
@@ -31,7 +37,8 @@ class SourceDataset(Dataset):
 
 
 def _not_a_sampler(where: str, value: object) -> SporaxTypeError:
-    return SporaxTypeError(f"For '{where}', Input sampler is not an instance of a sampler, but got {value!r}.")
+    words = "Input sampler can not be None." if value is None else "Input sampler is not an instance of a sampler."
+    return _checks.in_words(SporaxTypeError, where, words, value)
 
 
 class MappableDataset(SourceDataset):
@@ -202,14 +209,20 @@ class ConcatDataset(StepDataset, method="__add__"):
             SporaxTypeError: another sampler.
             SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
         """
-        _checks.check_instance("use_sampler", "sampler", sampler, DistributedSampler, RandomSampler)
+        if not isinstance(sampler, (DistributedSampler, RandomSampler)):
+            words = f"The parameter {sampler} of concat must be DistributedSampler or RandomSampler!"
+            raise _checks.in_words(SporaxTypeError, "use_sampler", words)
         # Replacement and shuffling would let shares overlap, since each rank samples by itself.
         drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
         if drawn or sampler.get_num_samples() is not None:
-            raise SporaxValueError(
-                "For 'use_sampler' after 'concat', the sampler must not limit the rows, a DistributedSampler not shuffle and a "
-                f"RandomSampler not replace, but got num_samples={sampler.get_num_samples()} and {drawn}."
-            )
+            what = "replacement" if isinstance(sampler, RandomSampler) else "shuffle"
+            words = f"The parameter {what} of {type(sampler).__name__} must be False!"
+            if not drawn:
+                words = f"The parameter num_samples of {type(sampler).__name__} is not support to be set!"
+            raise _checks.in_words(SporaxValueError, "use_sampler", words)
+        if batch := next((child for child in self._children if child._node.collates), None):
+            words = f"The parameter {batch} of concat must not be BatchDataset or PaddedBatchDataset!"
+            raise _checks.in_words(SporaxTypeError, "use_sampler", words)
         if isinstance(sampler, DistributedSampler):
             # With an offset nothing is read twice to make the shares equal.
             sampler = DistributedSampler(
@@ -219,15 +232,82 @@ class ConcatDataset(StepDataset, method="__add__"):
         self._node = Concat(self._node.parents, sampler)
 
 
-class TransferDataset:
-    """A queue of batches on the device, which does not exist here.
+class TransferDataset(Dataset):
+    """Batches for a queue of the device: what `device_que` makes.
 
-    Raises:
-        SporaxNotImplementedError: always.
+    `Model.train` in sink mode, `data_sink` and `DatasetHelper` fetch batches by themselves, so that no one waits at the queue; as
+    MindSpore on a CPU, `send` reads the batches and drops them.
+
+    Args:
+        input_dataset: the dataset before.
+        send_epoch_end: whether the end of an epoch is sent, which changes nothing here.
+        create_data_info_queue: whether types and shapes are sent; `get_data_info` tells them in any case.
+        queue_name: name of the queue; a new one by default.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        raise SporaxNotImplementedError(
-            "For 'TransferDataset', there is no queue on the device; 'Model.train' with sink mode, 'data_sink' and "
-            "'DatasetHelper' fetch batches ahead."
-        )
+    def __init__(
+        self, input_dataset: Dataset, send_epoch_end: bool = True, create_data_info_queue: bool = False,
+        queue_name: str = "",
+    ) -> None:  # fmt: skip
+        where = "device_que"
+        _checks.check_bool(where, "send_epoch_end", send_epoch_end)
+        _checks.check_bool(where, "create_data_info_queue", create_data_info_queue)
+        super().__init__(input_dataset._node)
+        self._children = (input_dataset,)
+        self.queue_name = _checks.check_str(where, "queue_name", queue_name) or str(uuid.uuid1())
+        self._runs = threading.Event()
+        self._sender: threading.Thread | None = None
+        self._batch: list[Any] = []
+        self._sent, self._seconds = 0, 0.0
+
+    def _iterator_arguments(self, *arguments: Any) -> Any:
+        raise _checks.in_words(SporaxRuntimeError, "device_que", "TransferDataset is not iterable.")
+
+    def send(self, num_epochs: int = -1) -> None:
+        """Begin to read `num_epochs` epochs in a thread of its own; -1 reads until `stop_send`."""
+        self.release()
+        rows = self._children[0].create_tuple_iterator(num_epochs=num_epochs, output_numpy=True)
+        self._sender = threading.Thread(target=self._read, args=(rows, num_epochs), daemon=True)
+        self._runs.set()
+        self._sender.start()
+
+    def _read(self, rows: TupleIterator, num_epochs: int) -> None:
+        for _ in range(sys.maxsize if num_epochs == -1 else num_epochs):
+            begin = time.perf_counter()
+            for batch in rows:
+                now = time.perf_counter()
+                self._batch, self._sent, self._seconds = batch, self._sent + 1, self._seconds + now - begin
+                if not self._runs.is_set():
+                    return
+                begin = now
+
+    def stop_send(self) -> None:
+        """Read no further batch."""
+        self._runs.clear()
+
+    def continue_send(self) -> None:
+        """Go on where `stop_send` came before the reading thread noticed it."""
+        self._runs.set()
+
+    def release(self) -> None:
+        """Read no further batch, and wait for the thread."""
+        self.stop_send()
+        if self._sender is not None:
+            self._sender.join()
+
+    def get_data_info(self) -> tuple[list[np.dtype[Any]], list[list[int]]]:
+        """dtypes and shapes of the columns of the last batch.
+
+        Raises:
+            SporaxRuntimeError: nothing was read.
+        """
+        if not self._batch:
+            raise _checks.in_words(SporaxRuntimeError, "get_data_info", "Calling get_data_info with bad state.")
+        return [value.dtype for value in self._batch], [list(value.shape) for value in self._batch]
+
+    def get_send_info(self) -> list[Any]:
+        """How many batches were read, and the seconds that reading and sending them took."""
+        return [self._sent, self._seconds, 0.0]
+
+
+steps["TransferDataset"] = TransferDataset

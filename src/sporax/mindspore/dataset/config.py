@@ -16,16 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset._checks import (
     INT32_MAX,
+    UINT32_MAX,
     check_bool,
+    check_choice,
     check_independent,
     check_instance,
-    check_int,
     check_str,
-    type_error,
+    in_words,
 )
 from sporax.mindspore.dataset.debug import DebugHook
 
@@ -83,8 +84,6 @@ DEFAULT_SEED = 5489
 DEBUG_SEED = 1
 """The seed of debug mode when none was set: that of MindSpore."""
 
-UINT32_MAX = 2**32 - 1
-
 
 def _inherited_seed() -> int | None:
     """The seed of an earlier `mindspore.set_seed`, which could not reach this module before it was imported."""
@@ -119,6 +118,31 @@ class _Settings:
 
 _settings = _Settings()
 
+_MOST = "INT32_MAX(2147483647)]"
+
+_OF_TYPE_BOOL = ("set_enable_autotune", "set_auto_num_workers", "set_enable_shared_mem")
+
+
+def _flag(where: str, name: str, value: object) -> bool:
+    """A bool, about which MindSpore has one of four sentences."""
+    words = "must be of type bool." if where in _OF_TYPE_BOOL else "must be a boolean dtype."
+    words = {"set_debug_mode": "isn't of type boolean.", "set_auto_offload": "must be a bool dtype"}.get(where, words)
+    if not isinstance(value, bool):
+        raise in_words(SporaxTypeError, where, f"{name} {words}", value)
+    return value
+
+
+def _number(where: str, name: str, value: object, low: int, words: str, most: str = "", high: int = INT32_MAX) -> int:
+    """An int in [low, high]; `words` say what it is, and `most` how far it may go, where it is not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        faults = {"set_autotune_interval": "must be of type int.", "set_sending_batches": "must be an int dtype."}
+        fault = faults.get(where, "isn't of type int.")
+        raise in_words(SporaxTypeError, where, f"{name} {fault}", value)
+    if not low <= value <= high:
+        interval = f" {'(['[low == 0]}0, {most}" if most else ""
+        raise in_words(SporaxValueError, where, f"{words} is not within the required range{interval}.", value)
+    return value
+
 
 def set_seed(seed: int) -> None:
     """Fix the shuffles and random transforms of all iterators made from now on.
@@ -130,7 +154,7 @@ def set_seed(seed: int) -> None:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is out of range.
     """
-    _settings.seed = check_int("set_seed", "seed", seed, 0, UINT32_MAX)
+    _settings.seed = _number("set_seed", "seed", seed, 0, "seed given", "UINT32_MAX(4294967295)]", UINT32_MAX)
 
 
 def get_seed() -> int:
@@ -149,7 +173,9 @@ def set_num_parallel_workers(num: int) -> None:
 
     More threads than cores are allowed, so that a script written for a large machine runs on a small one.
     """
-    _settings.num_parallel_workers = check_int("set_num_parallel_workers", "num", num, 1, INT32_MAX)
+    _settings.num_parallel_workers = _number(
+        "set_num_parallel_workers", "num", num, 1, "Number of parallel workers given", _MOST
+    )
 
 
 def get_num_parallel_workers() -> int:
@@ -159,7 +185,7 @@ def get_num_parallel_workers() -> int:
 
 def set_prefetch_size(size: int) -> None:
     """Set how many rows (batches, after `batch`) an iterator prepares ahead of its user."""
-    _settings.prefetch_size = check_int("set_prefetch_size", "size", size, 1, INT32_MAX)
+    _settings.prefetch_size = _number("set_prefetch_size", "size", size, 1, "size", _MOST)
 
 
 def get_prefetch_size() -> int:
@@ -169,7 +195,7 @@ def get_prefetch_size() -> int:
 
 def set_callback_timeout(timeout: int) -> None:
     """Set for how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
-    _settings.callback_timeout_seconds = check_int("set_callback_timeout", "timeout", timeout, 1, INT32_MAX)
+    _settings.callback_timeout_seconds = _number("set_callback_timeout", "timeout", timeout, 1, "Timeout given")
 
 
 def get_callback_timeout() -> int:
@@ -222,9 +248,17 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
     """Ask for tuning of workers and queues, which has no effect here."""
     if enable is True:
         check_independent("set_enable_autotune", "Dataset AutoTune")
-    _keep("set_enable_autotune", "autotune", check_bool("set_enable_autotune", "enable", enable), False, _NO_TUNING)
-    if filepath_prefix is not None and not check_str("set_enable_autotune", "filepath_prefix", filepath_prefix):
-        raise SporaxRuntimeError("For 'set_enable_autotune', 'filepath_prefix' must not be an empty string.")
+    _keep("set_enable_autotune", "autotune", _flag("set_enable_autotune", "enable", enable), False, _NO_TUNING)
+    if filepath_prefix is None or not (check_str("set_enable_autotune", "filepath_prefix", filepath_prefix) or enable):
+        return
+    folder = Path(filepath_prefix).absolute().parent
+    fault = "" if filepath_prefix else "The value json_filepath cannot be the empty string."
+    if fault or Path(filepath_prefix).is_dir():
+        fault = fault or f"The value json_filepath is a directory: {filepath_prefix}."
+    elif not folder.is_dir():
+        fault = f"Directory {folder} does not exist."
+    if enable and fault:
+        raise in_words(SporaxRuntimeError, "set_enable_autotune", fault)
 
 
 def get_enable_autotune() -> bool:
@@ -234,7 +268,7 @@ def get_enable_autotune() -> bool:
 
 def set_autotune_interval(interval: int) -> None:
     """Steps between changes of the tuning, which has no effect here."""
-    steps = check_int("set_autotune_interval", "interval", interval, 0, INT32_MAX)
+    steps = _number("set_autotune_interval", "interval", interval, 0, "Interval given", _MOST)
     _keep("set_autotune_interval", "autotune_interval", steps, 0, _NO_TUNING)
 
 
@@ -245,7 +279,7 @@ def get_autotune_interval() -> int:
 
 def set_auto_num_workers(enable: bool) -> None:
     """Ask for tuning of the number of workers, which has no effect here."""
-    flag = check_bool("set_auto_num_workers", "enable", enable)
+    flag = _flag("set_auto_num_workers", "enable", enable)
     _keep("set_auto_num_workers", "auto_num_workers", flag, False, _NO_TUNING)
 
 
@@ -256,7 +290,7 @@ def get_auto_num_workers() -> bool:
 
 def set_numa_enable(numa_enable: bool) -> None:
     """Ask for memory near the cores of a rank, which has no effect here."""
-    flag = check_bool("set_numa_enable", "numa_enable", numa_enable)
+    flag = _flag("set_numa_enable", "numa_enable", numa_enable)
     _keep("set_numa_enable", "numa", flag, False, "the launcher or the system binds processes to cores")
 
 
@@ -267,7 +301,7 @@ def get_numa_enable() -> bool:
 
 def set_enable_shared_mem(enable: bool) -> None:
     """Ask for shared memory between processes, which is always used."""
-    flag = check_bool("set_enable_shared_mem", "enable", enable)
+    flag = _flag("set_enable_shared_mem", "enable", enable)
     _keep("set_enable_shared_mem", "shared_mem", flag, True, "worker processes hand rows over in shared memory")
 
 
@@ -278,7 +312,7 @@ def get_enable_shared_mem() -> bool:
 
 def set_enable_watchdog(enable: bool) -> None:
     """Ask for a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
-    flag = check_bool("set_enable_watchdog", "enable", enable)
+    flag = _flag("set_enable_watchdog", "enable", enable)
     _keep("set_enable_watchdog", "watchdog", flag, True, "each worker process watches its user")
 
 
@@ -289,7 +323,7 @@ def get_enable_watchdog() -> bool:
 
 def set_monitor_sampling_interval(interval: int) -> None:
     """Milliseconds between samples of MindSpore's monitor, which does not exist here."""
-    milliseconds = check_int("set_monitor_sampling_interval", "interval", interval, 1, INT32_MAX)
+    milliseconds = _number("set_monitor_sampling_interval", "interval", interval, 1, "Interval given", _MOST)
     reason = "there is no monitor of the pipeline; use 'Profiler'"
     _keep("set_monitor_sampling_interval", "monitor_interval", milliseconds, 1000, reason)
 
@@ -301,7 +335,9 @@ def get_monitor_sampling_interval() -> int:
 
 def set_multiprocessing_timeout_interval(interval: int) -> None:
     """Seconds after which MindSpore warns of rows that do not come; no warning comes here."""
-    seconds = check_int("set_multiprocessing_timeout_interval", "interval", interval, 1, INT32_MAX)
+    seconds = _number(
+        "set_multiprocessing_timeout_interval", "interval", interval, 1, "Interval given", "INT32_MAX(2147483647))"
+    )
     reason = "no warning is given of rows that take long"
     _keep("set_multiprocessing_timeout_interval", "multiprocessing_timeout", seconds, 300, reason)
 
@@ -314,8 +350,7 @@ def get_multiprocessing_timeout_interval() -> int:
 def set_multiprocessing_start_method(start_method: str = "fork") -> None:
     """How worker processes start: 'spawn' always, since a fork copies locks that threads hold."""
     where = "set_multiprocessing_start_method"
-    if check_str(where, "start_method", start_method) not in ("fork", "spawn"):
-        raise SporaxValueError(f"For '{where}', 'start_method' must be 'fork' or 'spawn', but got {start_method!r}.")
+    check_choice(where, "start_method", start_method, ("fork", "spawn"))
     _keep(where, "start_method", start_method, "spawn", "worker processes are spawned")
 
 
@@ -326,7 +361,7 @@ def get_multiprocessing_start_method() -> str:
 
 def set_auto_offload(offload: bool) -> None:
     """Ask for transforms on the device, which has no effect here."""
-    flag = check_bool("set_auto_offload", "offload", offload)
+    flag = _flag("set_auto_offload", "offload", offload)
     _keep("set_auto_offload", "offload", flag, False, "transforms run on the host")
 
 
@@ -338,7 +373,7 @@ def get_auto_offload() -> bool:
 def set_dynamic_shape(is_dynamic: bool) -> None:
     """Say that shapes differ from batch to batch; they may in any case."""
     # No warning: shapes may differ in any case, so both values are honoured.
-    _settings.without_effect["dynamic_shape"] = check_bool("set_dynamic_shape", "is_dynamic", is_dynamic)
+    _settings.without_effect["dynamic_shape"] = _flag("set_dynamic_shape", "is_dynamic", is_dynamic)
 
 
 def get_dynamic_shape() -> bool:
@@ -348,7 +383,7 @@ def get_dynamic_shape() -> bool:
 
 def set_fast_recovery(fast_recovery: bool) -> None:
     """How a restored pipeline goes on: here always exactly, with the same random numbers."""
-    _settings.without_effect["fast_recovery"] = check_bool("set_fast_recovery", "fast_recovery", fast_recovery)
+    _settings.without_effect["fast_recovery"] = _flag("set_fast_recovery", "fast_recovery", fast_recovery)
 
 
 def get_fast_recovery() -> bool:
@@ -379,9 +414,7 @@ def set_video_backend(backend: str) -> None:
     Raises:
         SporaxNotImplementedError: "Ascend".
     """
-    if check_str("set_video_backend", "backend", backend) not in ("CPU", "Ascend"):
-        raise SporaxValueError(f"For 'set_video_backend', 'backend' must be 'CPU' or 'Ascend', but got {backend!r}.")
-    if backend != "CPU":
+    if check_choice("set_video_backend", "backend", backend, ("CPU", "Ascend")) == "Ascend":
         raise SporaxNotImplementedError("For 'set_video_backend', 'backend' must be 'CPU', but got 'Ascend'.")
 
 
@@ -399,7 +432,7 @@ def set_sending_batches(batch_num: int) -> None:
     Raises:
         SporaxNotImplementedError: a limit.
     """
-    if check_int("set_sending_batches", "batch_num", batch_num, 0, INT32_MAX):
+    if _number("set_sending_batches", "batch_num", batch_num, 0, "batch_num"):
         raise SporaxNotImplementedError(
             f"For 'set_sending_batches', 'batch_num' must be 0 (no limit), but got {batch_num}; use 'sync_wait'."
         )
@@ -420,10 +453,12 @@ def set_debug_mode(debug_mode_flag: bool, debug_hook_list: list[DebugHook] | Non
         SporaxTypeError: an argument has the wrong type.
     """
     where = "set_debug_mode"
-    flag = check_bool(where, "debug_mode_flag", debug_mode_flag)
+    flag = _flag(where, "debug_mode_flag", debug_mode_flag)
     hooks: list[DebugHook] = [] if debug_hook_list is None else debug_hook_list
     if not isinstance(hooks, list) or not all(isinstance(hook, DebugHook) for hook in hooks):
-        raise type_error(where, "debug_hook_list", "a list of DebugHook", debug_hook_list)
+        fault = "All items in debug_hook_list must be of type DebugHook"
+        fault = fault if isinstance(debug_hook_list, list) else "debug_hook_list is not a list."
+        raise in_words(SporaxTypeError, where, fault, debug_hook_list)
     if flag:
         warnings.warn(f"For '{where}', debug mode is on: one thread prepares all rows, which is slow.")
     if hooks or debug_hook_list is None:

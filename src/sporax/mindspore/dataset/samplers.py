@@ -6,6 +6,7 @@ restored iterator works out the same order. Samplers may be stacked: a child's r
 
 from __future__ import annotations
 
+import enum
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -19,15 +20,39 @@ from sporax.mindspore.dataset._checks import (
     ConflictingArgumentsError,
     SharesOfAll,
     check_bool,
-    check_int,
     check_num_samples,
     check_shards,
-    check_str,
+    in_words,
     type_error,
 )
 from sporax.mindspore.dataset._random import Pass
 
 Order = NDArray[np.int64]
+
+
+class Shuffle(enum.StrEnum):
+    """How a source of several files shuffles: not at all, all rows, the order of the files, or the rows of each file.
+
+    ADAPTIVE and PARTIAL, which MindSpore has to save memory with very many rows, mean GLOBAL here.
+    """
+
+    FALSE = "false"
+    GLOBAL = "global"
+    FILES = "files"
+    INFILE = "infile"
+    ADAPTIVE = "adaptive"
+    PARTIAL = "partial"
+
+
+#: Both save memory in MindSpore; here they mean GLOBAL.
+_GLOBAL = (Shuffle.GLOBAL, Shuffle.ADAPTIVE, Shuffle.PARTIAL)
+
+
+def _check(where: str, name: str, value: Any, *types: type, called: str) -> Any:
+    """An argument of a sampler, about which MindSpore has words of its own."""
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise in_words(SporaxTypeError, where, f"{name} must be {called} but was: {value}.")
+    return value
 
 
 class BuiltinSampler:
@@ -41,7 +66,10 @@ class BuiltinSampler:
     """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
 
     def __init__(self, num_samples: int | None = None) -> None:
-        self.num_samples = check_num_samples(type(self).__name__, num_samples)
+        where = type(self).__name__
+        if num_samples is not None:
+            _check(where, "num_samples", num_samples, numbers.Integral, called="integer")
+        self.num_samples = check_num_samples(where, num_samples)
         self.child_sampler: BuiltinSampler | None = None
 
     def add_child(self, sampler: BuiltinSampler) -> None:
@@ -53,7 +81,8 @@ class BuiltinSampler:
         if not isinstance(sampler, BuiltinSampler):
             raise type_error("add_child", "sampler", "a sampler", sampler)
         if self.child_sampler is not None:
-            raise SporaxRuntimeError("For 'add_child', Cannot add child sampler, this sampler already has a child.")
+            words = "Cannot add child sampler, this sampler already has a child."
+            raise in_words(SporaxRuntimeError, "add_child", words)
         self.child_sampler = sampler
 
     def get_child(self) -> BuiltinSampler | None:
@@ -108,14 +137,18 @@ class SequentialSampler(BuiltinSampler):
 
     def __init__(self, start_index: int | None = None, num_samples: int | None = None) -> None:
         super().__init__(num_samples)
-        self.start_index = 0 if start_index is None else check_int("SequentialSampler", "start_index", start_index)
+        start = 0 if start_index is None else start_index
+        self.start_index: int = _check("SequentialSampler", "start_index", start, numbers.Integral, called="integer")
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # `max`: an empty source has no valid start, but is no error of the sampler.
         if not 0 <= self.start_index < max(num_rows, 1):
-            raise SporaxRuntimeError(
-                f"For 'SequentialSampler', 'start_index' {self.start_index} is not in [0, {num_rows})."
+            words = (
+                f"start_index must be less than num_rows, but got start_index: {self.start_index}, num_rows: {num_rows}"
             )
+            if self.start_index < 0:
+                words = f"start_index_ must be greater than or equal to 0, but got: {self.start_index}"
+            raise SporaxRuntimeError(f"For 'SequentialSampler', {words}.")
         return np.arange(self.start_index, num_rows)
 
 
@@ -125,17 +158,35 @@ class RandomSampler(BuiltinSampler):
     Args:
         replacement: draw each row independently, so that rows may come twice.
         num_samples: at most this many rows.
+        shuffle: a Shuffle; FILES and INFILE for `MindDataset`.
+
+    Raises:
+        SporaxRuntimeError: (when iterated) the source has no files to shuffle.
     """
 
-    def __init__(self, replacement: bool = False, num_samples: int | None = None) -> None:
+    def __init__(
+        self, replacement: bool = False, num_samples: int | None = None, shuffle: Shuffle = Shuffle.GLOBAL
+    ) -> None:
+        where = "RandomSampler"
+        self.replacement: bool = _check(where, "replacement", replacement, bool, called="a boolean value")
         super().__init__(num_samples)
-        self.replacement = check_bool("RandomSampler", "replacement", replacement)
+        self.shuffle = _check(where, "shuffle", shuffle, Shuffle, called="valid shuffle mode")
 
     def is_shuffled(self) -> bool:
         """Whether the order is random: yes."""
         return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        if self.shuffle not in _GLOBAL:
+            assert labels is not None  # numbers of files, see `select_sampler`
+            # Shared: files are permuted before they are split into shards.
+            rng = run.shuffler(shared=True)
+            groups = [np.flatnonzero(labels == file) for file in np.unique(labels)]
+            if self.shuffle is Shuffle.FILES:
+                groups = [groups[i] for i in rng.permutation(len(groups))]
+            else:
+                groups = [rng.permutation(group) for group in groups]
+            return np.concatenate(groups) if groups else np.arange(0)
         rng = run.shuffler()
         # As many draws as rows; `num_samples` truncates them later.
         return rng.integers(0, num_rows, num_rows) if self.replacement else rng.permutation(num_rows)
@@ -157,21 +208,25 @@ class DistributedSampler(BuiltinSampler):
     """
 
     def __init__(
-        self, num_shards: int, shard_id: int, shuffle: bool = True, num_samples: int | None = None, offset: int = -1
-    ) -> None:
+        self, num_shards: int, shard_id: int, shuffle: bool | Shuffle = True, num_samples: int | None = None,
+        offset: int = -1,
+    ) -> None:  # fmt: skip
+        where = "DistributedSampler"
+        for name, value in (("num_shards", num_shards), ("shard_id", shard_id)):
+            _check(where, name, value, numbers.Integral, called="integer")
+        _check(where, "shuffle", shuffle, bool, Shuffle, called="a boolean value or valid shuffle mode")
         super().__init__(num_samples)
-        shards = check_shards("DistributedSampler", num_shards, shard_id)
-        if shards is None:
-            raise type_error("DistributedSampler", "num_shards", "int", num_shards)
+        self.offset: int = _check(where, "offset", offset, numbers.Integral, called="integer")
+        shards = check_shards(where, num_shards, shard_id)
+        assert shards is not None
         self.num_shards, self.shard_id = self._shards = shards
         self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
-        self.shuffle = check_bool("DistributedSampler", "shuffle", shuffle)
-        self.offset = check_int("DistributedSampler", "offset", offset, -1)
+        self.shuffle = shuffle is True or shuffle in _GLOBAL
+        if shuffle in (Shuffle.FILES, Shuffle.INFILE):
+            self.add_child(RandomSampler(shuffle=Shuffle(shuffle)))
         if self.offset >= self.num_shards:
-            raise SporaxRuntimeError(
-                "For 'DistributedSampler', DistributedSampler: offset must be no more than "
-                f"num_shards({self.num_shards}), but got {offset}."
-            )
+            words = f"DistributedSampler: offset must be no more than num_shards({self.num_shards}), but got {offset}"
+            raise in_words(SporaxRuntimeError, where, words)
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -209,16 +264,14 @@ class SubsetSampler(BuiltinSampler):
     def __init__(self, indices: Iterable[int] | int, num_samples: int | None = None) -> None:
         super().__init__(num_samples)
         if isinstance(indices, str) or not isinstance(indices, (Iterable, numbers.Integral)):
-            raise type_error(type(self).__name__, "indices", "a list of int", indices)
+            words = f"Unsupported sampler object of type ({type(indices)})"
+            raise in_words(SporaxTypeError, type(self).__name__, words)
         items = list(indices) if isinstance(indices, Iterable) else [indices]
         for i, index in enumerate(items):
             # Only types and limits; the number of rows is known when reading starts.
             if isinstance(index, bool) or not isinstance(index, numbers.Integral):
-                where = type(self).__name__
-                raise SporaxTypeError(
-                    f"For '{where}', {where}: Type of indices element must be int, but got list[{i}]: {index}, type: "
-                    f"{type(index)}."
-                )
+                words = f"Type of indices element must be int, but got list[{i}]: {index}, type: {type(index)}."
+                raise in_words(SporaxTypeError, type(self).__name__, f"SubsetSampler: {words}")
         self.indices: Order = np.array(items, np.int64)
 
     def get_num_samples(self) -> int | None:
@@ -265,28 +318,31 @@ class WeightedRandomSampler(BuiltinSampler):
         values = weights if isinstance(weights, (list, tuple, np.ndarray)) else [weights]
         for i, weight in enumerate(values):
             if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
-                raise SporaxTypeError(
-                    f"For 'WeightedRandomSampler', type of weights element must be number, but got weights[{i}]={weight!r}."
-                )
+                words = f"type of weights element must be number, but got w[{i}]: {weight}, type: {type(weight)}."
+                raise in_words(SporaxTypeError, "WeightedRandomSampler", words)
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
-        self.replacement = check_bool("WeightedRandomSampler", "replacement", replacement)
+        self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
 
     def is_shuffled(self) -> bool:
         """Whether the order is random: yes."""
         return True
 
     def _check_weights(self, num_rows: int) -> None:
-        if not len(self.weights) or (self.weights < 0).any() or not self.weights.any():
-            raise SporaxRuntimeError(
-                "For 'WeightedRandomSampler', 'weights' must be non-empty, not negative and not all zero, "
-                f"but got {self.weights.tolist()[:8]}."
+        words = ""
+        if not len(self.weights):
+            words = "weights vector must not be empty"
+        elif (self.weights < 0).any():
+            words = "weights vector must not contain negative numbers"
+        elif not self.weights.any():
+            words = "elements of weights vector must not be all zero"
+        elif len(self.weights) > num_rows:
+            words = (
+                "size of sample weights must be less than or equal to num of data, otherwise might cause generated id out of "
+                f"bound or other errors, but got weight size: {len(self.weights)}, num of data: {num_rows}"
             )
-        if len(self.weights) > num_rows:
-            raise SporaxRuntimeError(
-                "For 'WeightedRandomSampler', there must be at most as many weights as rows, "
-                f"but got {len(self.weights)} weights and {num_rows} rows."
-            )
+        if words:
+            raise SporaxRuntimeError(f"For 'WeightedRandomSampler', {words}. They are {self.weights.tolist()[:8]}.")
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self._check_weights(num_rows)
@@ -319,12 +375,14 @@ class PKSampler(BuiltinSampler):
         self, num_val: int, num_class: int | None = None, shuffle: bool = False, class_column: str = "label",
         num_samples: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(num_samples)
-        self.num_val = check_int("PKSampler", "num_val", num_val)
+        where = "PKSampler"
+        self.num_val: int = _check(where, "num_val", num_val, numbers.Integral, called="integer")
         if num_class is not None:
-            raise SporaxNotImplementedError("For 'PKSampler', 'num_class' is not supported and must be None.")
-        self.shuffle = check_bool("PKSampler", "shuffle", shuffle)
-        self.class_column = check_str("PKSampler", "class_column", class_column)
+            words = "Not supported to specify num_class for PKSampler."
+            raise in_words(SporaxNotImplementedError, where, words)
+        self.shuffle: bool = _check(where, "shuffle", shuffle, bool, called="a boolean value")
+        self.class_column: str = _check(where, "class_column", class_column, str, called="a str value")
+        super().__init__(num_samples)
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -469,9 +527,10 @@ def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | N
 
 
 def select_sampler(
-    where: str, num_samples: object, sampler: object, shuffle: object, num_shards: object, shard_id: object
-) -> BuiltinSampler:
-    """The sampler a source's arguments ask for.
+    where: str, num_samples: object, sampler: object, shuffle: object, num_shards: object, shard_id: object, *,
+    by_file: bool = False,
+) -> BuiltinSampler:  # fmt: skip
+    """The sampler a source's arguments ask for; `by_file` says whether its labels are numbers of files.
 
     As in MindSpore, `num_samples` with shuffling and without sharding draws rows with replacement.
 
@@ -488,12 +547,21 @@ def select_sampler(
             isinstance(sampler, BuiltinSampler) and not (shuffle is None and num_samples is None)
         ):
             other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
-            raise ConflictingArgumentsError(
-                f"For '{where}', Conflicting arguments during sampler assignments. "
-                f"sampler and {other} cannot be specified at the same time, but got num_samples={num_samples}, "
-                f"shuffle={shuffle}, num_shards={num_shards}, shard_id={shard_id}."
-            )
-        return _checked_sampler(where, sampler, count)
+            words = f"sampler and {other} cannot be specified at the same time."
+            if where in ("GeneratorDataset", "NumpySlicesDataset"):
+                asked = (
+                    f"num_samples: {num_samples}, num_shards: {num_shards}, shard_id: {shard_id}, shuffle: {shuffle}"
+                )
+                words = f"Conflicting arguments during sampler assignments. {asked}."
+            raise in_words(ConflictingArgumentsError, where, words, (num_samples, shuffle, num_shards, shard_id))
+        checked = _checked_sampler(where, sampler, count)
+        chosen: BuiltinSampler | None = checked
+        while chosen is not None and not by_file:
+            if isinstance(chosen, RandomSampler) and chosen.shuffle not in _GLOBAL:
+                words = f"The shuffle mode: {chosen.shuffle!s} is not supported with current dataset."
+                raise in_words(SporaxRuntimeError, where, words)
+            chosen = chosen.get_child()
+        return checked
     if shards is not None:
         return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
     if shuffled:
@@ -511,7 +579,9 @@ def _checked_sampler(where: str, sampler: object, num_samples: int | None) -> Bu
         return IterSampler(sampler, num_samples)
     if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
         return IterSampler(_Indexed(sampler), num_samples)
-    raise SporaxTypeError(
-        f"For '{where}', Unsupported sampler object of type ({type(sampler)}), which must be a sampler or an iterable of row "
-        f"numbers, but got {sampler!r}."
-    )
+    in_memory = where in ("GeneratorDataset", "NumpySlicesDataset")
+    if isinstance(sampler, int) and not in_memory:
+        return SubsetSampler([sampler], num_samples)
+    words = f"Unsupported sampler object of type ({type(sampler)})"
+    words = "sampler should be either iterable or from mindspore.dataset.samplers." if in_memory else words
+    raise in_words(SporaxTypeError, where, words, sampler)

@@ -10,7 +10,14 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import check_instance, check_int, check_probability, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import (
+    check_instance,
+    check_int,
+    check_number,
+    in_words,
+    numpy_dtype,
+    type_error,
+)
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
@@ -18,7 +25,7 @@ from sporax.mindspore.dataset._operations import (
     PythonFunction,
     Transform,
     Values,
-    as_operations,
+    as_transform,
     handed_on,
     on_columns,
     on_values,
@@ -88,7 +95,8 @@ class TypeCast(Elementwise):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
-            raise SporaxRuntimeError(f"For 'TypeCast', a string cannot be cast to {self.dtype}; use text.ToNumber.")
+            fault = f"TypeCast does not support cast from string to {self.dtype}"
+            raise SporaxRuntimeError(f"For 'TypeCast', TypeCast: {fault}; use text.ToNumber.")
         if value.dtype.kind == "f" and self.dtype.kind == "u":
             # A negative float has no defined unsigned value in C; through int64 it wraps like an integer.
             return value.astype(np.int64).astype(self.dtype)
@@ -107,8 +115,12 @@ class OneHot(OneToOne):
     """
 
     def __init__(self, num_classes: int, smoothing_rate: float = 0.0) -> None:
-        self.num_classes = check_int("OneHot", "num_classes", num_classes, 1)
-        self.smoothing_rate = check_probability("OneHot", "smoothing_rate", smoothing_rate)
+        check_instance("OneHot", "num_classes", num_classes, int)
+        if num_classes < 1:
+            raise in_words(SporaxValueError, "OneHot", "Input must be greater than 0.", num_classes)
+        self.num_classes = num_classes
+        types = (int, float)
+        self.smoothing_rate = check_number("OneHot", "smoothing_rate", smoothing_rate, 0.0, 1.0, types=types)
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iu":
@@ -123,7 +135,8 @@ class OneHot(OneToOne):
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):
             bad = labels.max() if labels.max() >= self.num_classes else labels.min()
-            raise SporaxRuntimeError(f"For 'OneHot', labels must be in [0, {self.num_classes}), but got {bad}.")
+            fault = f"index values should not bigger than num classes: {self.num_classes}, but got: {bad}"
+            raise SporaxRuntimeError(f"For 'OneHot', OneHot: {fault}.")
         # `squeeze`, as in MindSpore: a single label gives (num_classes,).
         hot = (np.arange(self.num_classes) == labels[..., None]).squeeze()
         if not self.smoothing_rate:
@@ -137,11 +150,14 @@ class OneHot(OneToOne):
         return self._one(values) if values.ndim == 1 and len(values) > 1 and self.num_classes > 1 else None
 
 
+_VALUES = (str, float, bool, int, bytes)
+
+
 class Fill(Elementwise):
     """Every element becomes `fill_value`, cast to the array's dtype."""
 
     def __init__(self, fill_value: Any) -> None:
-        check_instance("Fill", "fill_value", fill_value, str, bytes, bool, int, float)
+        check_instance("Fill", "fill_value", fill_value, *_VALUES)
         self.fill_value = fill_value
 
     def _one(self, value: Array) -> Array:
@@ -183,7 +199,7 @@ class Mask(Elementwise):
 
     def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
         check_instance("Mask", "operator", operator, Relational)
-        check_instance("Mask", "constant", constant, str, bytes, bool, int, float)
+        check_instance("Mask", "constant", constant, *_VALUES)
         self.operator = operator
         self.constant = constant
         self.dtype = numpy_dtype("Mask", "dtype", dtype)
@@ -193,8 +209,11 @@ class Mask(Elementwise):
             raise SporaxRuntimeError(
                 f"For 'Mask', input datatype does not match the value datatype: {value.dtype} and {self.constant!r}."
             )
+        # A fraction is compared with whole numbers as one, as in MindSpore.
+        whole = value.dtype.kind in "iub" and isinstance(self.constant, float)
         # numpy compares with promotion, so a large constant does not wrap.
-        return np.asarray(_COMPARE[self.operator](value, self.constant)).astype(self.dtype)
+        compared = _COMPARE[self.operator](value, int(self.constant) if whole else self.constant)
+        return np.asarray(compared).astype(self.dtype)
 
 
 class PadEnd(OneToOne):
@@ -206,16 +225,22 @@ class PadEnd(OneToOne):
     """
 
     def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
-        check_instance("PadEnd", "pad_shape", pad_shape, list, tuple)
-        self.pad_shape = [None if n is None else check_int("PadEnd", "pad_shape", n, 1) for n in pad_shape]
-        if pad_value is not None and not isinstance(pad_value, (str, bytes, bool, int, float)):
-            raise type_error("PadEnd", "pad_value", "a number or string", pad_value)
+        check_instance("PadEnd", "pad_shape", pad_shape, list)
+        for size in pad_shape:
+            if size is not None and not isinstance(size, int):
+                raise in_words(SporaxTypeError, "PadEnd", "a value in the list is not an integer.", pad_shape)
+            if size is not None and size <= 0:
+                raise in_words(SporaxValueError, "PadEnd", "Input pad_shape must be greater than 0.", pad_shape)
+        self.pad_shape = pad_shape
+        if pad_value is not None:
+            check_instance("PadEnd", "pad_value", pad_value, *_VALUES)
         self.pad_value = pad_value
 
     def _one(self, value: Array) -> Array:
         if value.ndim != len(self.pad_shape):
             raise SporaxRuntimeError(
-                f"For 'PadEnd', 'pad_shape' must have one size per dimension, but got {self.pad_shape} for {value.shape}."
+                f"For 'PadEnd', PadEnd: invalid pad shape, as rank of input is: {value.ndim}, and rank of pad value: "
+                f"{len(self.pad_shape)}."
             )
         text = value.dtype.kind in "US"
         blank = ("" if text else 0) if self.pad_value is None else self.pad_value
@@ -224,7 +249,9 @@ class PadEnd(OneToOne):
                 f"For 'PadEnd', PadEnd: can not pad numeric and string tensors together, but got {blank!r} for {value.dtype}."
             )
         shape = [have if want is None else want for have, want in zip(value.shape, self.pad_shape, strict=True)]
-        padded = np.full(shape, blank, value.dtype)
+        # Strings of the padding may be longer.
+        longest = np.result_type(value, np.array(blank).astype(value.dtype.kind)) if text else value.dtype
+        padded = np.full(shape, blank, longest)
         region = tuple(slice(min(have, want)) for have, want in zip(value.shape, shape, strict=True))
         padded[region] = value[region]
         return padded
@@ -277,12 +304,12 @@ class Concatenate(Transform):
 
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
         if check_int("Concatenate", "axis", axis) not in (0, -1):
-            raise SporaxValueError(f"For 'Concatenate', only 1D concatenation supported. Axis must be 0 or -1: {axis}.")
+            raise in_words(SporaxValueError, "Concatenate", "only 1D concatenation supported.", axis)
         self.prepend = None if prepend is None else as_value(prepend)
         self.append = None if append is None else as_value(append)
         for name, part in (("prepend", self.prepend), ("append", self.append)):
             if part is not None and part.ndim != 1:
-                raise SporaxValueError(f"For 'Concatenate', can only {name} 1D arrays. Got the shape {part.shape}.")
+                raise in_words(SporaxValueError, "Concatenate", f"can only {name} 1D arrays.", part.shape)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -375,7 +402,7 @@ class RandomApply(Transform):
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
         self.operations = _operation_list("RandomApply", transforms)
-        self.prob = check_probability("RandomApply", "prob", prob)
+        self.prob = check_number("RandomApply", "prob", prob, 0, 1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -427,9 +454,5 @@ class RandomOrder(Transform):
 def _operation_list(where: str, transforms: Any) -> tuple[Operation, ...]:
     check_instance(where, "transforms list", transforms, list)
     if not transforms:
-        raise SporaxValueError(f"For '{where}', transforms list can not be empty.")
-    for i, transform in enumerate(transforms):
-        if not callable(transform):
-            fault = f"transforms[{i}] is neither a transforms op (TensorOperation) nor a callable pyfunc."
-            raise SporaxTypeError(f"For '{where}', {fault} Got {transform!r}.")
-    return as_operations(where, transforms)
+        raise in_words(SporaxValueError, where, "transforms list can not be empty.")
+    return tuple(as_transform(where, f"transforms[{i}]", transform) for i, transform in enumerate(transforms))

@@ -57,8 +57,7 @@ def empty(*size: Any, dtype: DType | None = None, device: str | None = None, pin
         SporaxNotImplementedError: `device` or `pin_memory` is requested.
     """
     same_device("empty", device)
-    if pin_memory:
-        raise SporaxNotImplementedError("For 'empty', 'pin_memory' must be False, but got True.")
+    SporaxNotImplementedError.raise_if(pin_memory, "empty", "pin_memory", "be False", "True")
     return ops.zeros(one_shape(size), dtype)
 
 
@@ -150,8 +149,7 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
         SporaxNotImplementedError: `device` is given.
     """
     _one_stream("randint", generator, device)
-    if len(args) not in (2, 3):
-        raise SporaxTypeError(f"For 'randint', the arguments must be (low=0, high, size), but got {len(args)}.")
+    SporaxTypeError.raise_if(len(args) not in (2, 3), "randint", "the arguments", "be (low=0, high, size)", len(args))
     # Two arguments: the numbers begin at 0.
     low, high = args[:2] if len(args) == 3 else (0, args[0])
     return distributions.drawn(

@@ -137,16 +137,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return counts.astype(dtypes.int64) if weights is None else counts
 
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """``input + value * tensor1 * tensor2``."""
-    return ops.addcmul(input, tensor1, tensor2, value)
-
-
-def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
-    """The tensor with two dimensions exchanged."""
-    return ops.swapaxes(input, axis0, axis1)
-
-
 def addr_(input: Tensor, vec1: Tensor, vec2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``, written to `input`, which is returned."""
     # With beta 0, NaN in the input must not come through.
@@ -158,11 +148,6 @@ def addr_(input: Tensor, vec1: Tensor, vec2: Tensor, beta: float = 1, alpha: flo
 def item(input: Tensor) -> Any:
     """The one element of `input` as a Python number."""
     return input.item()
-
-
-def npu_gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """As `nn.functional.gelu`, under the name of Ascend's kernel."""
-    return ops.gelu(input, approximate)
 
 
 @operator(function="", mint="conv_tbc")
@@ -183,7 +168,7 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
 
 isnan = renamed(ops.isnan, {"tensor": "input"})
 
-offer(max, min, argmin, bincount, unique, add, sub, equal, addcmul, swapaxes, addr_, item, npu_gelu)
+offer(max, min, argmin, bincount, unique, add, sub, equal, addr_, item)
 MINT.update(isnan=isnan, fix=ops.trunc, ge=ops.ge, conv2d=MINT["nn.functional.conv2d"])
 
 

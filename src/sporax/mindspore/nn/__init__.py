@@ -34,8 +34,8 @@ _OWN = homes_in(
     loss_scale: DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
     margin_loss: CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
         RMSELoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
-    mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixSetDiag Norm
-        OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
+    mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixDiag
+        MatrixDiagPart MatrixSetDiag Norm OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
     normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
         RMSNorm SyncBatchNorm
     optim: ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum

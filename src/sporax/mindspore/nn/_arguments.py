@@ -36,10 +36,9 @@ def positive_int(layer: str, name: str, value: Any) -> int:
 
 def boolean(layer: str, name: str, value: Any) -> bool:
     """`value`, a bool, else SporaxTypeError."""
-    if not isinstance(value, bool):
-        raise SporaxTypeError(
-            f"For '{layer}', the '{name}' must be bool, but got '{value}' with type '{type(value).__name__}'."
-        )
+    SporaxTypeError.raise_if(
+        not isinstance(value, bool), layer, f"the '{name}'", "be bool", f"'{value}' with type '{type(value).__name__}'"
+    )
     return value
 
 
@@ -54,8 +53,7 @@ def number(layer: str, name: str, value: Any) -> float:
         raise SporaxTypeError(
             f"For '{layer}', the '{name}' must be float, but got '{value}' with type '{type(value).__name__}'."
         )
-    if not math.isfinite(value):
-        raise SporaxValueError(f"For '{layer}', the '{name}' must be finite, but got {value}.")
+    SporaxValueError.raise_if(not math.isfinite(value), layer, f"the '{name}'", "be finite", value)
     return float(value)
 
 
@@ -139,8 +137,7 @@ def exactly_float(layer: str, name: str, value: Any, low: float, high: float, en
 
 def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
     """`value`, one of `allowed`, else SporaxValueError."""
-    if value not in allowed:
-        raise SporaxValueError(f"For '{layer}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+    SporaxValueError.raise_unless_in(layer, name, value, allowed)
     return value
 
 

@@ -97,8 +97,7 @@ class CellFlags:
         Raises:
             SporaxTypeError: not a string.
         """
-        check_type("update_cell_type", "cell_type", cell_type, "a string", str)
-        self.cell_type = cell_type
+        self.cell_type = check_type("update_cell_type", "cell_type", cell_type, "a string", str)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert floating Parameters and buffers of this Cell and all below it, in place; this Cell.
@@ -133,8 +132,7 @@ class CellFlags:
         Raises:
             SporaxValueError: not ``"less_bn"``.
         """
-        if boost_type not in ("less_bn",):
-            raise SporaxValueError(f"For 'set_boost', 'boost_type' must be 'less_bn', but got {boost_type!r}.")
+        SporaxValueError.raise_unless_in("set_boost", "boost_type", boost_type, ("less_bn",))
         warnings.warn("For 'Cell.set_boost', 'less_bn' has no counterpart in XLA and changes nothing.", stacklevel=2)
         return self.add_flags_recursive(less_bn=True)
 
@@ -185,8 +183,7 @@ class CellFlags:
         """
         if "_buffers" not in self.__dict__:
             raise SporaxAttributeError("For 'register_buffer', call super().__init__() before.")
-        if not isinstance(name, str):
-            raise SporaxTypeError(f"For 'register_buffer', the name must be a string, but got {type(name).__name__}.")
+        check_type("register_buffer", "the name", name, "a string", str)
         if "." in name or not name:
             raise SporaxKeyError(f"For 'register_buffer', the name must not be empty or contain '.', but got '{name}'.")
         # A buffer may replace one of its own name only.

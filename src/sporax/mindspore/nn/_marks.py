@@ -338,12 +338,10 @@ class PlacementMarks(CellTree[AnyCell]):
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
-    return value
+    return check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
 
 
 def _natural(cell: str, what: str, value: Any) -> int:
     check_type(cell, what, value, "an int", int, takes_bool=False)
-    if value < 0:
-        raise SporaxValueError(f"For '{cell}', '{what}' must be >= 0, but got {value}.")
+    SporaxValueError.raise_if(value < 0, cell, what, "be >= 0", value)
     return value

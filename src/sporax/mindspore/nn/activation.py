@@ -30,8 +30,7 @@ def _layer(
     def construct(self: Cell, x: Tensor) -> Tensor:
         # Without a strategy the plain function runs.
         own = self.__dict__.get(attribute)
-        result: Tensor = own(x) if own is not None and argument.configured(own) else function(x)
-        return result
+        return own(x) if own is not None and argument.configured(own) else function(x)
 
     construct.__doc__ = "`x` of any shape."
     body = {
@@ -67,8 +66,7 @@ class GELU(Cell):
 
     def __init__(self, approximate: bool = True) -> None:
         super().__init__()
-        check_type("GELU", "approximate", approximate, "a bool", bool)
-        self.approximate = approximate
+        self.approximate = check_type("GELU", "approximate", approximate, "a bool", bool)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
@@ -317,8 +315,7 @@ class LRN(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, H, W)."""
-        if x.ndim != 4:
-            raise SporaxValueError(f"For 'LRN', the input must have 4 dimensions, but got shape {x.shape}.")
+        SporaxValueError.raise_if(x.ndim != 4, "LRN", "the input", "have 4 dimensions", f"shape {x.shape}")
         return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
 
 

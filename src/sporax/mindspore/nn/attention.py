@@ -225,18 +225,22 @@ def _added(mask: Tensor, dtype: DType) -> Tensor:
 class _TransformerLayer(Cell):
     """What encoder and decoder layers share: settings, self attention, and the feed-forward block."""
 
-    def _take_settings(
+    attends_to_memory = False
+    """Whether there is a block between both, of attention to the encoder's output."""
+
+    def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: Any,
-        layer_norm_eps: float,
-        batch_first: bool,
-        norm_first: bool,
-        dtype: DType,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        dtype: DType = dtypes.float32,
     ) -> None:
+        super().__init__()
         # Kept to build the other layers of a stack from one.
         self.settings = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype,
@@ -244,11 +248,16 @@ class _TransformerLayer(Cell):
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
         self.norm_first = argument.boolean(type(self).__name__, "norm_first", norm_first)
         self.activation = _activation(type(self).__name__, activation)
-
-    def _make_feed_forward(self, d_model: int, dim_feedforward: int, dropout: float, dtype: DType) -> None:
+        if self.attends_to_memory:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
         self.dense1 = Dense(d_model, dim_feedforward, dtype=dtype)
         self.dropout = Dropout(p=dropout)
         self.dense2 = Dense(dim_feedforward, d_model, dtype=dtype)
+        blocks = range(1, 4 if self.attends_to_memory else 3)
+        for number in blocks:
+            setattr(self, f"norm{number}", LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype))
+        for number in blocks:
+            setattr(self, f"dropout{number}", Dropout(p=dropout))
 
     def _around(self, x: Tensor, norm: Cell, block: Callable[[Tensor], Tensor], dropout: Cell) -> Tensor:
         """A block with its residual, normalised before or after."""
@@ -289,28 +298,6 @@ class TransformerEncoderLayer(_TransformerLayer):
         SporaxValueError: settings or inputs that do not fit.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype
-        )
-        self._make_feed_forward(d_model, dim_feedforward, dropout, dtype)
-        self.norm1 = LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype)
-        self.norm2 = LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype)
-        self.dropout1 = Dropout(p=dropout)
-        self.dropout2 = Dropout(p=dropout)
-
     def construct(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None
     ) -> Tensor:
@@ -326,28 +313,7 @@ class TransformerEncoderLayer(_TransformerLayer):
 class TransformerDecoderLayer(_TransformerLayer):
     """Self attention, attention to the encoder's output, and feed-forward network; arguments as the encoder layer."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype
-        )
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
-        self._make_feed_forward(d_model, dim_feedforward, dropout, dtype)
-        for number in (1, 2, 3):
-            setattr(self, f"norm{number}", LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype))
-        for number in (1, 2, 3):
-            setattr(self, f"dropout{number}", Dropout(p=dropout))
+    attends_to_memory = True
 
     def construct(
         self,

@@ -46,6 +46,8 @@ class Dense(Cell):
         (2, 4)
     """
 
+    _shown = "input_channels=in_channels output_channels=out_channels has_bias"
+
     def __init__(
         self,
         in_channels: int,
@@ -88,10 +90,6 @@ class Dense(Cell):
             result = self.bias_add(result, bias if bias.dtype == result.dtype else bias.astype(result.dtype))
         return result if x.ndim == 2 else ops.reshape(result, (*x.shape[:-1], self.out_channels))
 
-    def extend_repr(self) -> str:
-        """Channels and bias."""
-        return f"input_channels={self.in_channels}, output_channels={self.out_channels}, has_bias={self.has_bias}"
-
 
 class Embedding(Cell):
     """Rows of a table, picked by integer ids.
@@ -110,6 +108,8 @@ class Embedding(Cell):
     Raises:
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.
     """
+
+    _shown = "vocab_size embedding_size padding_idx"
 
     def __init__(
         self,
@@ -153,10 +153,6 @@ class Embedding(Cell):
             rows = self.gather(self.embedding_table, row, 0)
         return self.reshape(rows, (*ids.shape, self.embedding_size))
 
-    def extend_repr(self) -> str:
-        """Sizes."""
-        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, padding_idx={self.padding_idx}"
-
 
 class Dropout(Cell):
     """Zeroes elements at random while training, and scales the others so that the mean stays.
@@ -170,29 +166,24 @@ class Dropout(Cell):
         SporaxValueError, SporaxTypeError: no such probability.
     """
 
+    _shown = "p"
+
     def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: DType = dtypes.float32) -> None:
         super().__init__()
         if p is None:
             keep = argument.number("Dropout", "keep_prob", keep_prob)
-            if not 0 < keep <= 1:
-                raise SporaxValueError(f"For 'Dropout', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
+            SporaxValueError.raise_if(not 0 < keep <= 1, "Dropout", "keep_prob", "be in (0, 1]", keep_prob)
             p = 1 - keep
         self.p = argument.number("Dropout", "p", p)
-        if not 0 <= self.p < 1:
-            raise SporaxValueError(f"For 'Dropout', 'p' must be in [0, 1), but got {self.p}.")
+        SporaxValueError.raise_if(not 0 <= self.p < 1, "Dropout", "p", "be in [0, 1)", self.p)
         self.dropout = ops.Dropout(1 - self.p)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         # Without dropout the primitive would only cost.
         if self.training and self.p and argument.configured(self.dropout):
-            result: Tensor = self.dropout(x)[0]
-            return result
+            return self.dropout(x)[0]
         return ops.dropout(x, self.p, self.training)
-
-    def extend_repr(self) -> str:
-        """Probability."""
-        return f"p={self.p}"
 
 
 class Flatten(Cell):
@@ -234,6 +225,7 @@ class Dropout1d(Cell):
     """
 
     # A static method, so that subclasses exchange the function alone.
+    _shown = "p"
     _drop = staticmethod(ops.dropout1d)
 
     def __init__(self, p: float = 0.5) -> None:
@@ -243,10 +235,6 @@ class Dropout1d(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x` with channels."""
         return self._drop(x, self.p, self.training)
-
-    def extend_repr(self) -> str:
-        """Probability."""
-        return f"p={self.p}"
 
 
 class Dropout2d(Dropout1d):

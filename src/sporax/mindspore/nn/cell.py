@@ -81,6 +81,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     compiled_once = False
     """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
 
+    _shown = ""
+    """Attributes that `repr` shows, separated by spaces; ``label=name`` where they are called otherwise there."""
+
     def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Keep what a layer of ours is made with: in MindSpore these are attributes."""
         cell = super().__new__(cls)
@@ -189,7 +192,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         self.__dict__.update(state_)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        frames.depend_on(self)
+        frames.depend_on_cell(self)
         if self.compiled_once:
             frames.note_tag("blocks")
         try:
@@ -392,6 +395,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if _is_plain(value):
             # Compiled steps take plain attributes as fixed.
             if name not in self._plain or self._plain[name] != value:
+                if name in self._plain:
+                    frames.note_assignment(self, name)
                 self._plain[name] = value
                 frames.touch()
         else:
@@ -444,8 +449,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             SporaxValueError: not float16, float32 or bfloat16.
         """
         allowed = (dtypes.float16, dtypes.float32, dtypes.bfloat16)
-        if dst_type not in allowed:
-            raise SporaxValueError.must("Cell.to_float", "dst_type", f"be one of {list(allowed)}", repr(dst_type))
+        SporaxValueError.raise_unless_in("Cell.to_float", "dst_type", dst_type, allowed)
         # Set on every Cell, since each casts its own inputs.
         for _, cell in self.cells_and_names():
             cell.set_precision(dst_type)
@@ -499,8 +503,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return self._param_prefix
 
     def extend_repr(self) -> str:
-        """Settings shown in `repr`; layers override it."""
-        return ""
+        """Settings shown in `repr`: those that `_shown` names; layers may override it."""
+        pairs = (part.partition("=") for part in self._shown.split())
+        return ", ".join(f"{label}={getattr(self, name or label)}" for label, _, name in pairs)
 
     def __repr__(self) -> str:
         children = [f"({name}): {child!r}" for name, child in self._cells.items() if child is not None]

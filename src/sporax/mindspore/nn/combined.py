@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -134,10 +134,7 @@ class TimeDistributed(Cell):
 
     def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
         super().__init__()
-        if not isinstance(layer, Cell | Primitive):
-            raise SporaxTypeError(
-                f"For 'TimeDistributed', the 'layer' must be a Cell or a Primitive, but got {type(layer).__name__}."
-            )
+        check_type("TimeDistributed", "the 'layer'", layer, "a Cell or a Primitive", Cell | Primitive)
         for name, value in (("time_axis", time_axis), ("reshape_with_axis", reshape_with_axis)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise SporaxTypeError(f"For 'TimeDistributed', '{name}' must be an int, but got {value!r}.")
@@ -147,10 +144,9 @@ class TimeDistributed(Cell):
 
     def construct(self, inputs: Tensor) -> Tensor:
         """`inputs` of at least three dimensions; the result has the time steps in the same place."""
-        if inputs.ndim < 3:
-            raise SporaxValueError(
-                f"For 'TimeDistributed', the input must have at least 3 dimensions, but got shape {inputs.shape}."
-            )
+        SporaxValueError.raise_if(
+            inputs.ndim < 3, "TimeDistributed", "the input", "have at least 3 dimensions", f"shape {inputs.shape}"
+        )
         time = self.time_axis % inputs.ndim
         # Step by step, for layers that look at the whole batch.
         if self.reshape_with_axis is None:

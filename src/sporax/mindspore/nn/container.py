@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, cast
 
-from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError, check_type
 from sporax.mindspore.autograph.flow import item, unknown
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames
@@ -232,12 +232,8 @@ class CellDict(_Shelf):
         return cast(Cell, self._cells[key])
 
     def __setitem__(self, key: str, cell: Cell) -> None:
-        if not isinstance(key, str):
-            raise SporaxTypeError(f"For 'CellDict', a key must be a string, but got {type(key).__name__}.")
-        if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
-            )
+        check_type("CellDict", "a key", key, "a string", str)
+        check_type("CellDict", f"the value of '{key}'", cell, "a Cell", Cell)
         # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(

@@ -24,6 +24,7 @@ class _Convolution(Cell):
         transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
     """
 
+    _shown = "input_channels=in_channels output_channels=out_channels kernel_size stride pad_mode padding dilation group has_bias"
     spatial = 2
     transposed = False
 
@@ -100,17 +101,8 @@ class _Convolution(Cell):
         if bias is None:
             return result
         if argument.configured(self.bias_add):
-            biased: Tensor = self.bias_add(result, bias)
-            return biased
+            return self.bias_add(result, bias)
         return result + bias.reshape((1, -1) + (1,) * self.spatial)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
-            f"group={self.group}, has_bias={self.has_bias}"
-        )
 
 
 class Conv1d(_Convolution):

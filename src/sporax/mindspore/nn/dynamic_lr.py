@@ -6,6 +6,7 @@ Where a `decay_epoch` is given, progress counts whole epochs: the rate changes o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
@@ -42,8 +43,7 @@ def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
         if not isinstance(rate, float):
             raise SporaxTypeError(f"For '{name}', 'learning_rates' must hold floats, but got {type(rate).__name__}.")
         # Equal milestones give a rate that is never used; falling ones are a mistake.
-        if end < len(rates):
-            raise SporaxValueError(f"For '{name}', 'milestone' must ascend, but got {milestone}.")
+        SporaxValueError.raise_if(end < len(rates), name, "milestone", "ascend", milestone)
         rates += [rate] * (end - len(rates))
     return rates
 
@@ -57,66 +57,49 @@ def _epochs(name: str, total_step: Any, step_per_epoch: Any, **others: Any) -> l
     return [step // step_per_epoch for step in range(total_step)]
 
 
-def _decaying(
-    name: str,
-    learning_rate: Any,
-    decay_rate: Any,
-    total_step: Any,
-    step_per_epoch: Any,
-    decay_epoch: Any,
-    is_stair: Any,
-) -> list[float]:
-    """Progress at each step, in units of `decay_epoch`."""
-    epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
-    argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
-    argument.exactly_float(name, "decay_rate", decay_rate, 0.0, _ANY, "()")
-    argument.boolean(name, "is_stair", is_stair)
-    return [epoch // decay_epoch if is_stair else epoch / decay_epoch for epoch in epochs]
+def _decay(name: str, doc: str, rate: Callable[[float, float, int, float], float]) -> Callable[..., list[float]]:
+    """A function of decaying rates.
+
+    Args:
+        name: of it.
+        doc: what it gives.
+        rate: at an epoch, from the first rate, the decay rate, the epoch and its share of `decay_epoch`, which stairs round down.
+    """
+
+    def rates(
+        learning_rate: float,
+        decay_rate: float,
+        total_step: int,
+        step_per_epoch: int,
+        decay_epoch: int,
+        is_stair: bool = False,
+    ) -> list[float]:
+        epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
+        argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
+        argument.exactly_float(name, "decay_rate", decay_rate, 0.0, _ANY, "()")
+        if argument.boolean(name, "is_stair", is_stair):
+            epochs = [epoch // decay_epoch * decay_epoch for epoch in epochs]
+        return [rate(learning_rate, decay_rate, epoch, epoch / decay_epoch) for epoch in epochs]
+
+    rates.__name__, rates.__qualname__, rates.__doc__ = name, name, doc
+    return rates
 
 
-def exponential_decay_lr(
-    learning_rate: float,
-    decay_rate: float,
-    total_step: int,
-    step_per_epoch: int,
-    decay_epoch: int,
-    is_stair: bool = False,
-) -> list[float]:
-    """``learning_rate * decay_rate ** (epoch / decay_epoch)``; `is_stair` rounds the exponent down."""
-    name = "exponential_decay_lr"
-    progress = _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
-    return [learning_rate * decay_rate**share for share in progress]
-
-
-def natural_exp_decay_lr(
-    learning_rate: float,
-    decay_rate: float,
-    total_step: int,
-    step_per_epoch: int,
-    decay_epoch: int,
-    is_stair: bool = False,
-) -> list[float]:
-    """``learning_rate * exp(-decay_rate * epoch)``; `is_stair` rounds the epoch down to a multiple of `decay_epoch`."""
-    name = "natural_exp_decay_lr"
-    # Called for its checks.
-    _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
-    epochs = _epochs(name, total_step, step_per_epoch)
-    unit = decay_epoch if is_stair else 1
-    return [learning_rate * math.exp(-decay_rate * (epoch // unit * unit)) for epoch in epochs]
-
-
-def inverse_decay_lr(
-    learning_rate: float,
-    decay_rate: float,
-    total_step: int,
-    step_per_epoch: int,
-    decay_epoch: int,
-    is_stair: bool = False,
-) -> list[float]:
-    """``learning_rate / (1 + decay_rate * epoch / decay_epoch)``; `is_stair` rounds the quotient down."""
-    name = "inverse_decay_lr"
-    progress = _decaying(name, learning_rate, decay_rate, total_step, step_per_epoch, decay_epoch, is_stair)
-    return [learning_rate / (1 + decay_rate * share) for share in progress]
+exponential_decay_lr = _decay(
+    "exponential_decay_lr",
+    "``learning_rate * decay_rate ** (epoch / decay_epoch)``; `is_stair` rounds the exponent down.",
+    lambda first, decay, epoch, share: first * decay**share,
+)
+natural_exp_decay_lr = _decay(
+    "natural_exp_decay_lr",
+    "``learning_rate * exp(-decay_rate * epoch)``; `is_stair` rounds the epoch down to a multiple of `decay_epoch`.",
+    lambda first, decay, epoch, share: first * math.exp(-decay * epoch),
+)
+inverse_decay_lr = _decay(
+    "inverse_decay_lr",
+    "``learning_rate / (1 + decay_rate * epoch / decay_epoch)``; `is_stair` rounds the quotient down.",
+    lambda first, decay, epoch, share: first / (1 + decay * share),
+)
 
 
 def cosine_decay_lr(
@@ -173,8 +156,7 @@ def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup
     argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
     epochs = _epochs(name, total_step, step_per_epoch)
     check_type(name, "warmup_epoch", warmup_epoch, "an int", int, takes_bool=False)
-    if warmup_epoch < 0:
-        raise SporaxValueError(f"For '{name}', 'warmup_epoch' must be >= 0, but got {warmup_epoch}.")
+    SporaxValueError.raise_if(warmup_epoch < 0, name, "warmup_epoch", "be >= 0", warmup_epoch)
     # Without a warm-up there is nothing to divide by.
     if warmup_epoch == 0:
         return [learning_rate] * total_step

@@ -49,6 +49,7 @@ class EmbeddingLookup(Cell):
         SporaxTypeError, SporaxValueError: settings that do not fit together.
     """
 
+    _shown = "vocab_size embedding_size target"
     BATCH_SLICE = "batch_slice"
     FIELD_SLICE = "field_slice"
     TABLE_ROW_SLICE = "table_row_slice"
@@ -168,16 +169,11 @@ class EmbeddingLookup(Cell):
         # Clipped: rows outside are never used.
         self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
 
-    def extend_repr(self) -> str:
-        """Sizes and place."""
-        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, target={self.target}"
-
 
 def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
     """`vocab_cache_size`, or 0 with a warning where it has no effect."""
     check_type(name, "vocab_cache_size", vocab_cache_size, "an int", int, takes_bool=False)
-    if vocab_cache_size < 0:
-        raise SporaxValueError(f"For '{name}', 'vocab_cache_size' must be >= 0, but got {vocab_cache_size}.")
+    SporaxValueError.raise_if(vocab_cache_size < 0, name, "vocab_cache_size", "be >= 0", vocab_cache_size)
     if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
         warnings.warn(
             f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",

@@ -62,8 +62,7 @@ class JaxCell(Cell):
         with_training: bool = False,
     ) -> None:
         super().__init__()
-        if not callable(function):
-            raise SporaxTypeError(f"For 'JaxCell', 'function' must be callable, but got {type(function).__name__}.")
+        SporaxTypeError.raise_if(not callable(function), "JaxCell", "function", "be callable", type(function).__name__)
         self.has_updates = argument.boolean("JaxCell", "has_updates", has_updates)
         self.with_key = argument.boolean("JaxCell", "with_key", with_key)
         self.with_training = argument.boolean("JaxCell", "with_training", with_training)

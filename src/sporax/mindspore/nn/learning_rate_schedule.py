@@ -20,8 +20,7 @@ class LearningRateSchedule(Cell):
 
 
 def _at_least_zero(name: str, what: str, value: float) -> float:
-    if argument.number(name, what, value) < 0:
-        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0, but got {value}.")
+    SporaxValueError.raise_if(argument.number(name, what, value) < 0, name, what, "be >= 0", value)
     return float(value)
 
 
@@ -105,8 +104,7 @@ class PolynomialDecayLR(LearningRateSchedule):
         self.decay_steps = argument.positive_int(name, "decay_steps", decay_steps)
         self.power = argument.number(name, "power", power)
         self.update_decay_steps = argument.boolean(name, "update_decay_steps", update_decay_steps)
-        if self.power <= 0:
-            raise SporaxValueError(f"For '{name}', 'power' must be positive, but got {power}.")
+        SporaxValueError.raise_if(self.power <= 0, name, "power", "be positive", power)
 
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
@@ -47,8 +47,7 @@ class LossBase(Cell):
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
-        if reduction not in _REDUCTIONS:
-            raise SporaxValueError.must(type(self).__name__, "the 'reduction'", f"be in {list(_REDUCTIONS)}", reduction)
+        SporaxValueError.raise_unless_in(type(self).__name__, "the 'reduction'", reduction, _REDUCTIONS)
         self.reduction = reduction
         self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.
@@ -64,8 +63,7 @@ class LossBase(Cell):
         if self.reduction == "none":
             return weighted
         reduce = self.reduce_mean if self.reduction == "mean" else self.reduce_sum
-        reduced: Tensor = reduce(weighted, self.get_axis(weighted))
-        return reduced
+        return reduce(weighted, self.get_axis(weighted))
 
 
 def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
@@ -80,8 +78,7 @@ def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
 def argument_is_tensor(name: str, **values: Any) -> None:
     """Raise SporaxTypeError unless every value is a Tensor."""
     for label, value in values.items():
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{name}', the '{label}' must be a Tensor, but got {type(value).__name__}.")
+        check_type(name, f"the '{label}'", value, "a Tensor", Tensor)
 
 
 class MSELoss(LossBase):
@@ -107,8 +104,7 @@ class L1LossExt(LossBase):
 
     def construct(self, input: Tensor, target: Tensor) -> Tensor:
         """`input` and `target` of shapes that broadcast."""
-        loss: Tensor = MINT["nn.functional.l1_loss"](input, target, self.reduction)
-        return loss
+        return MINT["nn.functional.l1_loss"](input, target, self.reduction)
 
 
 class MAELoss(L1Loss):
@@ -193,8 +189,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         dense = argument.configured(self.one_hot, self.softmax_cross_entropy)
         # One operator, which computes log-softmax without the probabilities.
         if self.reduction == "mean" and (argument.configured(self.sparse_softmax_cross_entropy) or not dense):
-            mean: Tensor = self.sparse_softmax_cross_entropy(logits, labels)
-            return mean
+            return self.sparse_softmax_cross_entropy(logits, labels)
         if not dense:
             return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
         on, off = (Tensor(value, logits.dtype) for value in (1.0, 0.0))

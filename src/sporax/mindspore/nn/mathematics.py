@@ -224,6 +224,22 @@ class MatInverse(Cell):
         return ops.inverse(a)
 
 
+class MatrixDiag(Cell):
+    """Matrices with the vectors of the last dimension as diagonals."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """`input_x`: (…, N)."""
+        return ops.diag_embed(input_x)
+
+
+class MatrixDiagPart(Cell):
+    """Main diagonals of matrices."""
+
+    def construct(self, input_x: Tensor) -> Tensor:
+        """`input_x`: (…, M, N)."""
+        return ops.diagonal(input_x, 0, -2, -1)
+
+
 class MatrixSetDiag(Cell):
     """Matrices with other values on their diagonals."""
 
@@ -284,8 +300,7 @@ class Range(Cell):
 
     def __init__(self, start: float, limit: float | None = None, delta: float = 1) -> None:
         super().__init__()
-        if delta == 0:
-            raise SporaxValueError("For 'Range', 'delta' must not be 0, but got 0.")
+        SporaxValueError.raise_if(delta == 0, "Range", "delta", "not be 0", "0")
         numbers = np.arange(0, start, delta) if limit is None else np.arange(start, limit, delta)
         # MindSpore has no float64 here.
         self.numbers = Tensor(numbers, dtypes.float32 if numbers.dtype == np.float64 else dtypes.int32)

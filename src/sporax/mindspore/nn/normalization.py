@@ -43,6 +43,8 @@ class LayerNorm(Cell):
         SporaxTypeError: `normalized_shape` is not a tuple or list.
     """
 
+    _shown = "normalized_shape"
+
     def __init__(
         self,
         normalized_shape: tuple[int, ...] | list[int],
@@ -68,10 +70,6 @@ class LayerNorm(Cell):
         gamma, beta = argument.cast_like(self, input_x, self.gamma, self.beta)
         return self.layer_norm(input_x, gamma, beta)[0]
 
-    def extend_repr(self) -> str:
-        """Shape."""
-        return f"normalized_shape={self.normalized_shape}"
-
 
 class RMSNorm(Cell):
     """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers.
@@ -82,6 +80,8 @@ class RMSNorm(Cell):
         epsilon: added to the mean square.
         dtype: element type of the Parameter.
     """
+
+    _shown = "normalized_shape"
 
     def __init__(
         self,
@@ -107,10 +107,6 @@ class RMSNorm(Cell):
         (gamma,) = argument.cast_like(self, x, self.gamma)
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 
-    def extend_repr(self) -> str:
-        """Shape."""
-        return f"normalized_shape={self.normalized_shape}"
-
 
 class GroupNorm(Cell):
     """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
@@ -126,6 +122,8 @@ class GroupNorm(Cell):
     Raises:
         SporaxValueError: the groups do not divide the channels, or the input has other channels.
     """
+
+    _shown = "num_groups num_channels"
 
     def __init__(
         self,
@@ -153,10 +151,6 @@ class GroupNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, num_channels, …)."""
         return normalize_groups(x, self.gamma, self.beta, self.num_groups, self.eps, "GroupNorm")[0]
-
-    def extend_repr(self) -> str:
-        """Sizes."""
-        return f"num_groups={self.num_groups}, num_channels={self.num_channels}"
 
 
 @operator(function="")
@@ -230,6 +224,7 @@ class _BatchNorm(Cell):
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
+    _shown = "num_features eps momentum"
     ranks: tuple[int, ...] = ()
 
     def __init__(
@@ -276,8 +271,7 @@ class _BatchNorm(Cell):
         # A strategy belongs to one of both primitives.
         primitive = self.bn_train if by_batch else self.bn_infer
         if argument.configured(primitive):
-            normalized: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
-            return normalized
+            return primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
         if not by_batch:
             return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
         result, mean, variance = self._by_batch(x, channel)
@@ -290,10 +284,6 @@ class _BatchNorm(Cell):
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
         """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
         return normalized_by_batch(x, self.gamma, self.beta, channel, self.eps)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -433,6 +423,7 @@ class _InstanceNorm(Cell):
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
+    _shown = "num_features eps momentum"
     rank = 0
 
     def __init__(
@@ -468,10 +459,6 @@ class _InstanceNorm(Cell):
                 following = (1 - self.momentum) * moving + self.momentum * now.astype(moving.dtype)
                 ops.assign(moving, ops.stop_gradient(following))
         return result
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class InstanceNorm1d(_InstanceNorm):

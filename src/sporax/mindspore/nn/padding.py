@@ -40,6 +40,7 @@ class Pad(Cell):
 class _Around(Cell):
     """Padding of the last `spatial` dimensions, given as one int or as (left, right, top, bottom, …)."""
 
+    _shown = "padding"
     spatial = 1
     mode = "constant"
 
@@ -57,8 +58,7 @@ class _Around(Cell):
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
             raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
-        if self.mode != "constant" and min(sides) < 0:
-            raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
+        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
         return sides
 
     _exact = True
@@ -72,10 +72,6 @@ class _Around(Cell):
                 f"but got shape {x.shape}."
             )
         return ops.pad(x, self.padding, self.mode, self.value if self.mode == "constant" else None)
-
-    def extend_repr(self) -> str:
-        """Padding."""
-        return f"padding={self.padding}"
 
 
 class _Constant(_Around):

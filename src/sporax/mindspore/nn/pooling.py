@@ -8,10 +8,11 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn import _windows as windows
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops.nn.convolution import Edges, resolved_edges
+from sporax.mindspore.ops.nn.pooling import maxima, mean_of_windows, positions_of_maxima
 
 
 class _Windowed(Cell):
@@ -23,6 +24,7 @@ class _Windowed(Cell):
         pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
     """
 
+    _shown = "kernel_size stride pad_mode"
     spatial = 2
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
@@ -39,17 +41,16 @@ class _Windowed(Cell):
             )
         # A wider padding would give windows without a real cell.
         too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
-        if any(too_wide):
-            raise SporaxValueError(
-                f"For '{name}', 'padding' must be at most half of 'kernel_size' {self.kernel_size}, but got {padding}."
-            )
+        SporaxValueError.raise_if(
+            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self.kernel_size}", padding
+        )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
-    @property
-    def _pads(self) -> Any:
-        return tuple((pad, pad) for pad in self.padding) if self.pad_mode == "pad" else self.pad_mode.upper()
+    def _around(self, x: Tensor) -> Edges:
+        sizes = x.shape[-self.spatial :]
+        return resolved_edges(type(self).__name__, self.pad_mode, self.padding, sizes, self.kernel_size, self.stride)
 
     def _check_rank(self, x: Tensor) -> None:
         if x.ndim not in (self.spatial + 1, self.spatial + 2):
@@ -57,10 +58,6 @@ class _Windowed(Cell):
                 f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
                 f"but got shape {x.shape}."
             )
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode}"
 
 
 class _MaxPool(_Windowed):
@@ -89,13 +86,11 @@ class _MaxPool(_Windowed):
     def construct(self, x: Tensor) -> Any:
         """The maxima; with `return_indices` also where they are in the flattened image (int64)."""
         self._check_rank(x)
-        settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
-        largest = windows.max_window(x, *settings, type(self).__name__)
+        around = self._around(x)
+        settings = (self.kernel_size, self.stride, around, self.dilation, self.ceil_mode, type(self).__name__)
         # The places are found in a second pass.
         return (
-            (largest, windows.max_window_positions(x, *settings, type(self).__name__))
-            if self.return_indices
-            else largest
+            (maxima(x, *settings), positions_of_maxima(x, *settings)) if self.return_indices else maxima(x, *settings)
         )
 
 
@@ -181,12 +176,11 @@ class _AvgPool(_Windowed):
     def construct(self, x: Tensor) -> Tensor:
         """The means."""
         self._check_rank(x)
-        return windows.mean_window(
+        return mean_of_windows(
             x,
             self.kernel_size,
             self.stride,
-            # "valid" is no padding, written out.
-            self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
+            self._around(x),
             self.ceil_mode,
             self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
             self.divisor_override,
@@ -279,6 +273,7 @@ def _batched(pool: Any, x: Tensor) -> Tensor:
 
 
 class _Adaptive(Cell):
+    _shown = "output_size"
     spatial = 2
 
     def __init__(self, output_size: Any) -> None:
@@ -297,10 +292,6 @@ class _Adaptive(Cell):
         return self.pool(x, self.output_size)
 
     pool: Any = None
-
-    def extend_repr(self) -> str:
-        """Output size."""
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool1d(_Adaptive):
@@ -357,6 +348,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 
 
 class _LPPool(Cell):
+    _shown = "norm_type kernel_size stride"
     spatial = 1
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
@@ -376,10 +368,6 @@ class _LPPool(Cell):
         one = self.spatial == 1
         window, stride = (self.kernel_size[0], self.stride[0]) if one else (self.kernel_size, self.stride)
         return pool(x, self.norm_type, window, stride, self.ceil_mode)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class LPPool1d(_LPPool):

@@ -108,6 +108,7 @@ def recur(
 class _Recurrent(Cell):
     """Stack of recurrent layers; see `LSTM`."""
 
+    _shown = "input_size hidden_size num_layers bidirectional"
     mode = "tanh"
 
     def __init__(
@@ -214,16 +215,8 @@ class _Recurrent(Cell):
                 f"For '{name}', 'hx' must be {'a tuple of two Tensors' if count == 2 else 'a Tensor'}, but got {type(hx)}."
             )
         for state in states:
-            if state.shape != shape:
-                raise SporaxValueError(f"For '{name}', 'hx' must have shape {shape}, but got {state.shape}.")
+            SporaxValueError.raise_if(state.shape != shape, name, "hx", f"have shape {shape}", state.shape)
         return states
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"input_size={self.input_size}, hidden_size={self.hidden_size}, num_layers={self.num_layers}, "
-            f"bidirectional={self.bidirectional}"
-        )
 
 
 class LSTM(_Recurrent):
@@ -301,6 +294,7 @@ class RNNCellBase(Cell):
 class _RecurrentCell(RNNCellBase):
     """One step of one layer; see `LSTMCell`."""
 
+    _shown = "input_size hidden_size"
     mode = "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:
@@ -323,10 +317,6 @@ class _RecurrentCell(RNNCellBase):
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         after = recurrent_step(x, states, *weights, self.mode)
         return after if count == 2 else after[0]
-
-    def extend_repr(self) -> str:
-        """Sizes."""
-        return f"input_size={self.input_size}, hidden_size={self.hidden_size}"
 
 
 class LSTMCell(_RecurrentCell):

@@ -51,8 +51,7 @@ class _Statistics:
 
     def _with_gradient_saved(self, result: Tensor) -> Tensor:
         """`result`, whose gradient `save_gradient` will see."""
-        saved: Tensor = ops.InsertGradientOf(self.save_gradient)(result)
-        return saved
+        return ops.InsertGradientOf(self.save_gradient)(result)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G from the gradient of the layer's output, and give that gradient back."""

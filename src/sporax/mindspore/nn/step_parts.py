@@ -89,6 +89,9 @@ class _VirtualDatasetCell(Cell):
         return self._backbone(*inputs)
 
 
+VirtualDatasetCellTriple = _VirtualDatasetCell
+
+
 class _MicroBatch(Cell):
     """Micro batch number `i` of each input.
 

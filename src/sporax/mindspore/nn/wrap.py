@@ -247,8 +247,7 @@ class ParameterUpdate(Cell):
 
     def __init__(self, param: Any) -> None:
         super().__init__(auto_prefix=False)
-        check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
-        self._param = param
+        self._param = check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
 
     def construct(self, x: Tensor) -> Tensor:
         """The new value."""
@@ -321,5 +320,4 @@ def _check_directions(name: str, value: object, count: int) -> None:
 
 
 def _check_function(name: str, fn: object) -> None:
-    if not callable(fn):
-        raise SporaxTypeError(f"For '{name}', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), name, "fn", "be a function or a Cell", type(fn).__name__)

@@ -19,7 +19,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator, other_form
 from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
@@ -72,30 +72,6 @@ def _sub_ext(input: Operand, other: Operand, alpha: int | float = 1) -> Array:
     return jnp.logical_xor(left, right) if left.dtype == np.bool_ else jnp.subtract(left, right)
 
 
-@operator("SumExt()", function="", classes=GENERATED)
-def _sum_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Sum over `dim`; bools and integers are summed in int64 unless `dtype` says otherwise."""
-    return reduction.sum.kernel(input, dim, keepdim, dtype=dtype)
-
-
-@operator("MeanExt()", function="", classes=GENERATED)
-def _mean_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Mean over `dim`, in the dtype of `input` or in `dtype`."""
-    return reduction.mean.kernel(input, dim, keepdim, dtype=dtype)
-
-
-@operator("ProdExt()", function="", classes=GENERATED)
-def _prod_ext(input: Array, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Product over `dim`; bools and integers are multiplied in int64 unless `dtype` says otherwise."""
-    return reduction.prod.kernel(input, dim, keepdim, dtype)
-
-
-@operator("MatMulExt()", function="", classes=GENERATED, dims=Product())
-def _matmul_ext(input: Array, other: Array) -> Array:
-    """Matrix product of tensors with any number of leading dimensions (broadcast), or of vectors."""
-    return products.matmul.kernel(input, other)
-
-
 @operator("BatchMatMulExt()", function="", classes=GENERATED, dims=Product())
 def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     """Products of the matrices in two three-dimensional tensors."""
@@ -103,25 +79,18 @@ def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
     return products._batch_matmul.kernel(input, mat2)
 
 
-@operator("EluExt(alpha)", function="", classes=GENERATED)
-def _elu_ext(input: Array, alpha: float = 1.0) -> Array:
-    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    return activation.elu.kernel(input, alpha)
-
-
-@operator("Swiglu()", function="", classes=GENERATED)
-def _swiglu(input: Array, dim: int = -1) -> Array:
-    """The swish of the first half along `dim` times the second (Shazeer 2020)."""
-    return activation.swiglu.kernel(input, dim)
+other_form(reduction.sum, "SumExt()", "input dim keepdim dtype", classes=GENERATED)
+other_form(reduction.mean, "MeanExt()", "input=x dim=axis keepdim=keep_dims dtype", classes=GENERATED)
+other_form(reduction.prod, "ProdExt()", "input dim=axis keepdim=keep_dims dtype", classes=GENERATED)
+other_form(products.matmul, "MatMulExt()", classes=GENERATED, dims=Product())
+other_form(activation.elu, "EluExt(alpha)", "input=input_x alpha", classes=GENERATED)
+other_form(activation.swiglu, "Swiglu()", classes=GENERATED)
+other_form(join_split.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
+other_form(rearrangement.diagonal, "Diagonal(offset, dim1, dim2)", classes=GENERATED)
+other_form(sorting._mint_topk, "TopkExt()", classes=GENERATED, dims=Along("dim", -1))
 
 
 # --------------------------------------------------------------------------------------------------- parts and extremes
-
-
-@operator("StackExt(dim)", function="", classes=GENERATED)
-def _stack_ext(tensors: tuple[Array, ...], dim: int = 0) -> Array:
-    """Tensors of one shape joined along a new dimension."""
-    return join_split.stack.kernel(tensors, dim)
 
 
 @operator("SplitWithSize()", function="", classes=GENERATED, dims=Along("dim", 0))
@@ -140,45 +109,16 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
 
 
-@operator("SplitTensor()", function="", classes=GENERATED)
-def _split_tensor(input: Array, split_size: int, dim: int = 0) -> tuple[Array, ...]:
-    """Parts of the size `split_size` along `dim`; the last may be smaller."""
-    return join_split.split.kernel(input, split_size, dim)
-
-
-@operator("Diagonal(offset, dim1, dim2)", function="", classes=GENERATED)
-def _diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    """The diagonals in the plane of two dims, along a last dimension of their own."""
-    return rearrangement.diagonal.kernel(input, offset, dim1, dim2)
-
-
-@operator("TopkExt()", function="", classes=GENERATED, dims=Along("dim", -1))
-def _topk_ext(input: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
-    """The `k` largest (or smallest) elements along `dim` in order, and their positions (int64)."""
-    return sorting._mint_topk.kernel(input, k, dim, largest, sorted)
-
-
-def _extreme_along(name: str, pick: Any, input: Array, dim: int, keepdim: bool) -> tuple[Array, Array]:
-    """The element that `pick` chooses along `dim`, which also gets the gradient, and its position (int64)."""
-    check.tensor(name, input=input)
-    where = check.axis(name, dim, input.ndim, "dim")
-    if not input.ndim:
-        return input, jnp.zeros((), jnp.int64)
-    place = jnp.expand_dims(pick(jax.lax.stop_gradient(input), where), where).astype(jnp.int64)
-    values = jnp.take_along_axis(input, place, where)
-    return (values, place) if keepdim else (jnp.squeeze(values, where), jnp.squeeze(place, where))
-
-
-@operator("MaxDim()", function="", classes=GENERATED)
+@operator("MaxDim()", function="", classes=GENERATED, dims=Along("dim", 0))
 def _max_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The largest elements along `dim`, and their positions (int64)."""
-    return _extreme_along("MaxDim", jnp.argmax, input, dim, keepdim)
+    return reduction.picked_along("MaxDim", jnp.argmax, input, dim, keepdim, "dim")[::-1]
 
 
-@operator("MinDim()", function="", classes=GENERATED)
+@operator("MinDim()", function="", classes=GENERATED, dims=Along("dim", 0))
 def _min_dim(input: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """The smallest elements along `dim`, and their positions (int64)."""
-    return _extreme_along("MinDim", jnp.argmin, input, dim, keepdim)
+    return reduction.picked_along("MinDim", jnp.argmin, input, dim, keepdim, "dim")[::-1]
 
 
 @operator("Scatter()", function="", classes=GENERATED)
@@ -191,8 +131,7 @@ def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: Literal["
 def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array:
     """Elements `start` to `end` along `dim`, as Python counts them, each `step`-th one."""
     where = check.axis("SliceExt", dim, input.ndim, "dim")
-    if step < 1:
-        raise SporaxValueError.must("SliceExt", "step", "be positive", step)
+    SporaxValueError.raise_if(step < 1, "SliceExt", "step", "be positive", step)
     return input[(*(slice(None),) * where, slice(start, end, step))]
 
 
@@ -228,6 +167,25 @@ def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, u
         unit_diagonal=unit_diagonal,
     )
     return result.reshape(b.shape)
+
+
+@operator("DropoutExt()", function="", classes=GENERATED)
+def _dropout_ext(input: Array, p: float, seed: Array, offset: Array) -> tuple[Array, Array]:
+    """`ops.dropout` whose mask is a function of two numbers; and the mask, a bool for each element, as no kernel packs them."""
+    key = jax.random.fold_in(jax.random.key(seed.reshape(())), offset.reshape(()))
+    mask = jax.random.bernoulli(key, 1 - p, input.shape)
+    return jnp.where(mask, input / (1 - p) if p < 1 else 0, 0).astype(input.dtype), mask
+
+
+def _indexed_dims(call: Call, shapes: Shapes) -> Dims:
+    """The tensor may be sharded where indices point; these are whole."""
+    return Dims((numbered(len(shapes[0])), *(numbered(len(shape), range(len(shape)), "x") for shape in shapes[1:])))
+
+
+@operator("Index()", function="", classes=GENERATED, dims=_indexed_dims)
+def _index(input: Array, indices: tuple[Array, ...]) -> Array:
+    """``input[indices]``: elements at positions along the first dims, or the rows there."""
+    return input[indices]
 
 
 def _channels(call: Call, shapes: Shapes) -> Dims:
@@ -282,16 +240,14 @@ def _cosine(name: str, over_all: bool) -> None:
     ) -> Array:
         return run(x, type, s, axes, norm)
 
-    def dims(call: Call, shapes: Shapes) -> Dims:
-        rank = len(shapes[0])
-        return Dims((numbered(rank, range(rank) if call.get("axes") is None else along(call, "axes", -1, rank)),))
-
     chosen = kernel_n if over_all else kernel
     chosen.__name__ = f"_{name.lower()}"
     chosen.__doc__ = (
         "Orthonormal cosine transform of type 2, or its inverse (Makhoul 1980), along dims that may be resized."
     )
-    operator(f"{name}()", function="", classes=GENERATED, dims=dims if over_all else Along("axis", -1))(chosen)
+    operator(f"{name}()", function="", classes=GENERATED, dims=Along("axes", None) if over_all else Along("axis", -1))(
+        chosen
+    )
 
 
 for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):

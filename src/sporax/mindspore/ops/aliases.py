@@ -17,7 +17,6 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
 from sporax.mindspore.ops._core.parameters import renamed
 from sporax.mindspore.ops.linalg import decompositions
-from sporax.mindspore.ops.math import reduction
 
 _FUNCTION_ALIASES = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
@@ -170,11 +169,6 @@ def _data_ptr(self: Tensor) -> int:
     return int(self.array.unsafe_buffer_pointer())
 
 
-def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> Any:
-    """Position and value of the smallest element along `axis`."""
-    return reduction._argmin_with_value(self, axis, keep_dims)
-
-
 def _contiguous(self: Tensor) -> Tensor:
     """The Tensor itself: there are no views."""
     return self
@@ -192,7 +186,7 @@ def _is_signed(self: Tensor) -> bool:
 
 
 for _method in (
-    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _argmin_with_value, _contiguous, _is_contiguous, _is_signed,
+    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _contiguous, _is_contiguous, _is_signed,
     _index_copy_, _put_, _scatter_add_, _get_bytes, _data_sync, _data_ptr,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.mindspore._names.missing import answer_missing_names, resolved
+from sporax.mindspore._names.missing import missing_name, resolved
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Composition, class_form
 from sporax.mindspore.ops._generated import GENERATED
 
@@ -50,8 +50,8 @@ LogSigmoid=nn.functional.logsigmoid LogSoftmaxExt=nn.functional.log_softmax LogS
 MatrixInverseExt=inverse Max=amax MedianDim=median MedianExt=median Min=amin MishExt=nn.functional.mish Mm=mm
 MSELossExt=nn.functional.mse_loss Mv=mv Nansum=nansum Narrow=narrow NarrowView=narrow NonZeroExt=nonzero Norm=norm
 Outer=outer PixelShuffle=nn.functional.pixel_shuffle RealView=real ScatterAddExt=scatter_add
-SeLUExt=nn.functional.selu SoftplusExt=nn.functional.softplus SortExt=sort Std=std StdMean=std_mean SubScalar=sub
-Take=take TExt=t Threshold=nn.functional.threshold TraceExt=trace TransposeExtView=transpose
+SeLUExt=nn.functional.selu SoftplusExt=nn.functional.softplus SortExt=sort SplitTensor=split Std=std StdMean=std_mean
+SubScalar=sub Take=take TExt=t Threshold=nn.functional.threshold TraceExt=trace TransposeExtView=transpose
 TriangularSolve=triangular_solve TrilExt=tril UnstackExtView=unbind Var=var VarMean=var_mean Vdot=vdot
 """
 """Functions of `mint`, by their dotted names."""
@@ -87,4 +87,13 @@ globals().update(INNER)
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *GENERATED, *INNER]
 
-answer_missing_names(__name__)
+_BY_NAME = {name.lower(): name for name in __all__ if isinstance(globals()[name], type)}
+
+
+def __getattr__(name: str) -> Any:
+    """Instances of the primitives, such as ``dropout_ext_op``, of which MindSpore's module has one each."""
+    primitive = _BY_NAME.get(name.removesuffix("_op").replace("_", "")) if name.endswith("_op") else None
+    if primitive is None:
+        return missing_name(__name__, name)
+    made = globals()[name] = globals()[primitive]()
+    return made

@@ -125,8 +125,7 @@ def _scaled(name: str) -> _Function:
     """`add` or `sub` with ``alpha * other``."""
 
     def method(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-        result: Tensor = FUNCTIONS[name](self, other * alpha)
-        return result
+        return FUNCTIONS[name](self, other * alpha)
 
     return method
 
@@ -168,8 +167,7 @@ def _taken(input: Array, indices: Array, axis: int | None, mode: str) -> Array:
 
 def _take(self: Tensor, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
     # Raising needs values, which a compiled step does not have.
-    if mode == "raise":
-        raise SporaxNotImplementedError("For 'take', 'mode' must be 'clip' or 'wrap', but got 'raise'.")
+    SporaxNotImplementedError.raise_if(mode == "raise", "take", "mode", "be 'clip' or 'wrap'", "'raise'")
     check.one_of("take", mode, ("clip", "wrap"), "mode")
     return _taken(self, indices, axis, mode)
 

@@ -73,8 +73,7 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
 
 def _new_empty(self: Tensor, size: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A Tensor of `size` in this dtype, or in `dtype`; its elements are zero. There is no choice of `device`."""
-    if device is not None:
-        raise SporaxValueError(f"For 'new_empty', 'device' must be None, but got {device!r}.")
+    SporaxValueError.raise_if(device is not None, "new_empty", "device", "be None", device, show=repr)
     # XLA has no uninitialised arrays.
     return FUNCTIONS["zeros"](size, dtype or self.dtype)
 
@@ -144,8 +143,7 @@ def _random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: 
     """Uniform integers in [from_, to), or in [0, from_) without `to` (up to the largest of the dtype without both)."""
     # Two arguments are bounds; one is the upper bound.
     low, high = (from_, to) if to is not None else (0, from_ or _largest(self.dtype))
-    if low >= high:
-        raise SporaxValueError(f"For 'random_', 'from_' must be below 'to', but got {low} and {high}.")
+    SporaxValueError.raise_if(low >= high, "random_", "from_", "be below 'to'", f"{low} and {high}")
     return _drawn(self, jax.random.randint(_next_key("random_", generator), self.shape, low, high, jnp.int64))
 
 
@@ -158,8 +156,7 @@ def _largest(dtype: DType) -> int:
 
 def _exponential_(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
     """Exponentially distributed numbers with the rate `lambd`, in place."""
-    if lambd <= 0:
-        raise SporaxValueError(f"For 'exponential_', 'lambd' must be > 0, but got {lambd}.")
+    SporaxValueError.raise_if(lambd <= 0, "exponential_", "lambd", "be > 0", lambd)
     return _drawn(self, jax.random.exponential(_next_key("exponential_", generator), self.shape, jnp.float32) / lambd)
 
 
@@ -217,8 +214,7 @@ def _flush_from_cache(self: Tensor) -> None:
 
 def _move_to(self: Tensor, to: str, blocking: bool = True) -> Tensor:
     """A copy; where it is belongs to the context and to plans, so `to` is only checked."""
-    if to not in ("CPU", "GPU", "Ascend"):
-        raise SporaxValueError(f"For 'move_to', 'to' must be 'CPU', 'GPU' or 'Ascend', but got {to!r}.")
+    SporaxValueError.raise_unless_in("move_to", "to", to, ("CPU", "GPU", "Ascend"))
     return self.copy()
 
 

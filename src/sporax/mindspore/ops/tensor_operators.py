@@ -18,7 +18,7 @@ from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS
-from sporax.mindspore.ops.array import conversion, creation, gather, manipulation
+from sporax.mindspore.ops.array import conversion, creation, manipulation
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.math import elementwise, reduction
 from sporax.mindspore.ops.random import dropout
@@ -180,26 +180,6 @@ def _sum(
     return total if initial is None else total + initial
 
 
-def _mean(self: Tensor, axis: Axis = None, keep_dims: bool = False, *, dtype: DType | None = None) -> Tensor:
-    """Mean over `axis`."""
-    return reduction.mean(self, axis, keep_dims, dtype=dtype)
-
-
-def _prod(self: Tensor, axis: Axis = None, keep_dims: bool = False, dtype: DType | None = None) -> Tensor:
-    """Product over `axis`."""
-    return reduction.prod(self, axis, keep_dims, dtype)
-
-
-def _var(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """Variance over `axis`."""
-    return reduction.var(self, axis, ddof, keepdims)
-
-
-def _std(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """Standard deviation over `axis`."""
-    return reduction.std(self, axis, ddof, keepdims)
-
-
 def _extreme(name: str, with_positions: Callable[..., Any], alone: Callable[..., Any], doc: str) -> None:
     def method(
         self: Tensor,
@@ -223,11 +203,6 @@ _extreme("max", reduction.max, reduction.reduce_max, "Largest elements over `axi
 _extreme("min", reduction.min, reduction.reduce_min, "Smallest elements over `axis`; arguments as `ops.min`.")
 
 
-def _argmax(self: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Position (int64) of the first largest element along `axis`, or in the flattened Tensor."""
-    return reduction.argmax(self, axis, keepdims)
-
-
 def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
     """Position and value of the first largest element along `axis`."""
     return reduction._argmax_with_value(self, axis, keep_dims)
@@ -236,11 +211,6 @@ def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> 
 def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
     """Position and value of the first smallest element along `axis`."""
     return reduction._argmin_with_value(self, axis, keep_dims)
-
-
-def _flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions `start_dim` to `end_dim` made into one: all of them, by default."""
-    return manipulation.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
 
 
 def _select(self: Tensor, condition: Any, y: Any) -> Tensor:
@@ -257,16 +227,6 @@ def _expand_as(self: Tensor, other: Tensor) -> Tensor:
     return manipulation.broadcast_to(self, other.shape)
 
 
-def _where(self: Tensor, condition: Tensor, y: Any) -> Tensor:
-    """Own elements where `condition`, those of `y` elsewhere."""
-    return FUNCTIONS["where"](condition, self, y)
-
-
-def _gather(self: Tensor, input_indices: Tensor, axis: int, batch_dims: int = 0) -> Tensor:
-    """Slices along `axis` at `input_indices`."""
-    return gather.gather(self, input_indices, axis, batch_dims)
-
-
 def _dropout(self: Tensor, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
     """See `ops.dropout`."""
     return dropout.dropout(self, p, training, seed)
@@ -278,7 +238,6 @@ def _fill(self: Tensor, value: Any) -> Tensor:
 
 
 for _method in (
-    _sum, _mean, _prod, _var, _std, _argmax, _argmax_with_value, _argmin_with_value, _flatten, _select, _expand_as,
-    _where, _gather, _dropout, _fill,
+    _sum, _argmax_with_value, _argmin_with_value, _select, _expand_as, _dropout, _fill,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)

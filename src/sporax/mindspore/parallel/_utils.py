@@ -280,10 +280,8 @@ def _load_tensor_by_layout(tensor: Tensor, layout: tuple[Any, ...], rank_id: int
         SporaxTypeError, SporaxValueError: the layout is no tuple, or too short.
         SporaxRuntimeError: slices that differ in size.
     """
-    if not isinstance(layout, tuple):
-        raise SporaxTypeError.must("_load_tensor_by_layout", "layout", "be a tuple", layout)
-    if len(layout) < 7:
-        raise SporaxValueError.must("_load_tensor_by_layout", "layout", "have at least 7 members", layout)
+    SporaxTypeError.raise_if(not isinstance(layout, tuple), "_load_tensor_by_layout", "layout", "be a tuple", layout)
+    SporaxValueError.raise_if(len(layout) < 7, "_load_tensor_by_layout", "layout", "have at least 7 members", layout)
     dev_mat, tensor_map, slice_shape, _, is_uniform, group, full_shape = layout[:7]
     if not tensor_map:
         return tensor

@@ -38,8 +38,7 @@ def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
         SporaxTypeError: `path` is not a string.
     """
     check_operator_file("set_op_strategy_config", "path", path)
-    if mode not in ("SAVE", "LOAD"):
-        raise SporaxKeyError(f"For 'set_op_strategy_config', 'mode' must be 'SAVE' or 'LOAD', but got {mode!r}.")
+    SporaxKeyError.raise_unless_in("set_op_strategy_config", "mode", mode, ("SAVE", "LOAD"))
     if mode == "SAVE":
         context.set_auto_parallel_context(op_strategy_save_file=path)
     else:
@@ -172,10 +171,7 @@ class AutoParallel(Cell):
             raise SporaxValueError.must("AutoParallel.hsdp", "shard_size", "be -1 or a positive int", repr(shard_size))
         if not _is_int(threshold) or threshold < 0:
             raise SporaxValueError(f"For 'AutoParallel.hsdp', 'threshold' must be an int >= 0, but got {threshold!r}.")
-        if optimizer_level not in OPTIMIZER_LEVELS:
-            raise SporaxValueError(
-                f"For 'AutoParallel.hsdp', 'optimizer_level' must be one of {OPTIMIZER_LEVELS}, but got {optimizer_level!r}."
-            )
+        SporaxValueError.raise_unless_in("AutoParallel.hsdp", "optimizer_level", optimizer_level, OPTIMIZER_LEVELS)
         self._set(
             enable_parallel_optimizer=True,
             parallel_optimizer_config={
@@ -203,10 +199,7 @@ class AutoParallel(Cell):
             SporaxValueError: less than one stage, or an unknown scheduler.
         """
         check_type("AutoParallel.pipeline", "scheduler", scheduler, "a string", str)
-        if scheduler not in PIPELINE_SCHEDULERS:
-            raise SporaxValueError(
-                f"For 'AutoParallel.pipeline', 'scheduler' must be one of {PIPELINE_SCHEDULERS}, but got '{scheduler}'."
-            )
+        SporaxValueError.raise_unless_in("AutoParallel.pipeline", "scheduler", scheduler, PIPELINE_SCHEDULERS)
         self._set(
             pipeline_stages=stages,
             pipeline_result_broadcast=output_broadcast,

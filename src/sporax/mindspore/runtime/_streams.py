@@ -47,8 +47,7 @@ class Stream:
 
     def __init__(self, priority: int = 0) -> None:
         check_type("Stream", "priority", priority, "an int", int, takes_bool=False)
-        if priority:
-            raise SporaxRuntimeError(f"For 'Stream', 'priority' must be 0: JAX has no others, but got {priority}.")
+        SporaxRuntimeError.raise_if(priority, "Stream", "priority", "be 0: JAX has no others", priority)
         self.id = next(self._numbers)
 
     def __repr__(self) -> str:

@@ -16,55 +16,28 @@ from sporax.base.errors import (
 
 
 def check_bool(where: str, what: str, value: Any) -> bool:
-    """`value`, if it is a bool.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(where, what, value, "a bool", bool)
-    return value
+    """`value`, a bool, else SporaxTypeError."""
+    return check_type(where, what, value, "a bool", bool)
 
 
 def check_integer(where: str, what: str, value: Any) -> int:
-    """`value`, if it is a whole number (and not a bool).
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(where, what, value, "a whole number", int, takes_bool=False)
-    return value
+    """`value`, a whole number and no bool, else SporaxTypeError."""
+    return check_type(where, what, value, "a whole number", int, takes_bool=False)
 
 
 def check_count(where: str, what: str, value: Any, *, minimum: int) -> int:
-    """`value`, if it is a whole number of at least `minimum`.
-
-    Raises:
-        SporaxTypeError: not a whole number.
-        SporaxValueError: too small.
-    """
-    count = check_integer(where, what, value)
-    if count < minimum:
-        raise SporaxValueError(f"For '{where}', '{what}' must be >= {minimum}, but got {value}.")
-    return count
-
-
-def check_number(where: str, what: str, value: Any) -> float:
-    """`value`, if it is a real number (and not a bool).
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(where, what, value, "a number", int | float, takes_bool=False)
+    """`value`, a whole number of at least `minimum`, else SporaxTypeError or SporaxValueError."""
+    SporaxValueError.raise_if(check_integer(where, what, value) < minimum, where, what, f"be >= {minimum}", value)
     return value
 
 
-def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ()) -> str:
-    """`value`, if it is a string, and one of `choices` where there are any.
+def check_number(where: str, what: str, value: Any) -> float:
+    """`value`, a real number and no bool, else SporaxTypeError."""
+    return check_type(where, what, value, "a number", int | float, takes_bool=False)
 
-    Raises:
-        SporaxTypeError: not a string.
-        SporaxValueError: not one of the choices.
-    """
+
+def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ()) -> str:
+    """`value`, a string (else SporaxTypeError), and one of `choices` where there are any (else SporaxValueError)."""
     check_type(where, what, value, "a string", str)
     if choices and value not in choices:
         raise SporaxValueError(f"For '{where}', '{what}' must be one of {list(choices)}, but got '{value}'.")

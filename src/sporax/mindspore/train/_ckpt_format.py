@@ -23,7 +23,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
 from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
-from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, array_from, check_shape
+from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, check_shape
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20
@@ -116,10 +116,8 @@ def read(content: memoryview) -> list[CheckpointEntry]:
 
 def parsed(content: memoryview) -> list[CheckpointEntry]:
     """As `read`, without a look at the values."""
-    if not content:
-        raise CorruptCheckpointError("it is empty")
     try:
-        return list(_entries(_body(content)))
+        return [_entry(tensor) for tensor in tensors(content, verify=False)]
     except CorruptCheckpointError as error:
         # A wrong checksum says more than the place at which parsing failed.
         mismatch = _mismatch(content)
@@ -167,10 +165,6 @@ def text_of(tensor: StoredTensor) -> str:
     """The string that a `StoredTensor` without a dtype is."""
     # Zeros behind the text fill the array up.
     return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
-
-
-def _entries(content: memoryview) -> Iterator[CheckpointEntry]:
-    return (_entry(*group) for group in _groups(content))
 
 
 def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, list[memoryview]]]:
@@ -270,13 +264,12 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     return name, tuple(dims), kind, data
 
 
-def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> CheckpointEntry:
-    data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
-    if kind == _TEXT_TYPE:
-        return CheckpointEntry(name, _text(data, "utf-32-le").rstrip("\0"))
-    dtype = _dtype(name, kind)
-    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
-    return CheckpointEntry(name, array_from(name, data, shape, dtype, kind))
+def _entry(tensor: StoredTensor) -> CheckpointEntry:
+    if tensor.dtype is None:
+        return CheckpointEntry(tensor.name, text_of(tensor))
+    data = tensor.parts[0] if len(tensor.parts) == 1 else memoryview(b"".join(tensor.parts))
+    # A view: large files are mapped, not read.
+    return CheckpointEntry(tensor.name, np.frombuffer(data, tensor.dtype).reshape(tensor.shape))
 
 
 def _dtype(name: str, kind: str) -> np.dtype[Any]:

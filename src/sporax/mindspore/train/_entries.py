@@ -27,22 +27,6 @@ from sporax.runtime.storage.entries import CheckpointEntry
 Choice = Callable[[str], bool] | None
 
 
-def entries_of(save_obj: Any, choice: Choice) -> list[CheckpointEntry]:
-    """Entries for a Cell, a list of Parameters (or of dicts with ``name`` and ``data``), or a dict of Parameters.
-
-    Args:
-        save_obj: what to save.
-        choice: says by name what to take; None takes all.
-
-    Raises:
-        SporaxTypeError: `save_obj` is, or holds, something else.
-    """
-    return [
-        CheckpointEntry(name, value if isinstance(value, str) else host_values(value))
-        for name, value in chosen_values(save_obj, choice).items()
-    ]
-
-
 def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
     """What is to be saved by name: Tensors, arrays and strings, on the devices that hold them.
 

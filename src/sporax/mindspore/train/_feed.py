@@ -293,8 +293,7 @@ def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> 
     check_count(where, "initial_epoch", initial_epoch, minimum=0)
     if initial_epoch >= epoch:
         raise SporaxValueError.must(where, "epoch", "be greater than 'initial_epoch'", f"{epoch} and {initial_epoch}")
-    if sink_size < -1 or sink_size == 0:
-        raise SporaxValueError(f"For '{where}', 'sink_size' must be -1 or positive, but got {sink_size}.")
+    SporaxValueError.raise_if(sink_size < -1 or sink_size == 0, where, "sink_size", "be -1 or positive", sink_size)
 
 
 def first_batch(where: str, dataset: Any, trains: bool = True) -> Batch:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -79,17 +79,22 @@ def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> Te
     def parse(content: memoryview) -> Contents:
         if path.suffix != ".ckpt":
             return safetensors_contents(content, verify)
-        if int.from_bytes(content[:4], "little") == _ENCRYPTED_MAGIC:
-            raise SporaxNotImplementedError(
-                f"For '{where}', the file '{path}' is encrypted, which is not offered here; load it with MindSpore and its "
-                "key, and save it again without."
-            )
+        refuse_encrypted(where, path, content)
         return _ckpt_contents(content, verify)
 
     try:
         return open_mapped(path, parse)
     except CorruptCheckpointError as error:
         raise SporaxValueError(f"For '{where}', the file '{path}' cannot be read: {error}.") from None
+
+
+def refuse_encrypted(where: str, path: object, content: memoryview) -> None:
+    """Raise SporaxNotImplementedError for an encrypted ``.ckpt`` file, which would look like a broken one."""
+    if int.from_bytes(content[:4], "little") == _ENCRYPTED_MAGIC:
+        raise SporaxNotImplementedError(
+            f"For '{where}', the file '{path}' is encrypted, which is not offered here; load it with MindSpore and its key, "
+            "and save it again without."
+        )
 
 
 def _ckpt_contents(content: memoryview, verify: bool) -> Contents:
@@ -134,8 +139,8 @@ def write_stream(
     """
     path = Path(path)
     further = metadata or (lambda checksums: {})
+    check_format(path, specs)
     if path.suffix == ".safetensors":
-        check_safetensors(specs, "; write '.ckpt' instead")
         arrays = cast("Callable[[StoredTensor], np.ndarray[Any, Any]]", values)  # checked: it has no strings
         return write_safetensors(path, specs, arrays, further)
     with atomic_write(path) as file:
@@ -147,21 +152,27 @@ def write_stream(
         return file.tell()
 
 
+def check_format(path: Path, specs: Iterable[StoredTensor]) -> None:
+    """Raise SporaxTypeError where the format that the suffix names does not have a dtype, or strings."""
+    if path.suffix == ".safetensors":
+        check_safetensors(specs, "; write '.ckpt' instead")
+
+
 def _later(texts: Callable[[], Mapping[str, str]]) -> Iterator[CheckpointEntry]:
     """Strings that are made when their turn comes."""
     for name, text in texts().items():
         yield CheckpointEntry(name, text)
 
 
-def rank_files(directory: Path) -> Iterator[tuple[int, Path]]:
-    """The last file of each ``rank_N`` in a directory, by name; ``.safetensors`` where there is no ``.ckpt``."""
+def rank_files(directory: Path, endings: Sequence[str] = SUFFIXES) -> Iterator[tuple[int, Path]]:
+    """The last file of each ``rank_N`` in a directory, by name, with the first ending that there is."""
     # The order of `iterdir` is that of the file system.
     for folder in sorted(directory.iterdir()):
         number = folder.name.removeprefix("rank_")
         if folder.is_dir() and number != folder.name and number.isdecimal():
-            for suffix in SUFFIXES:
+            for ending in endings:
                 # Hidden files are those that `atomic_write` is still writing.
-                files = sorted(path for path in folder.glob(f"*{suffix}") if not path.name.startswith("."))
+                files = sorted(path for path in folder.glob(f"*{ending}") if not path.name.startswith("."))
                 if files:
                     yield int(number), files[-1]
                     break

@@ -40,8 +40,7 @@ def data_sink(
         >>> for _ in range(100):
         ...     loss = step()
     """
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'data_sink', 'fn' must be a function, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), "data_sink", "fn", "be a function", type(fn).__name__)
     if check_integer("data_sink", "sink_size", sink_size) <= 0:
         raise SporaxValueError(f"For 'data_sink', 'sink_size' must be positive, but got {sink_size}.")
     if input_signature is not None and jit_config is None:

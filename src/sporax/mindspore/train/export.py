@@ -165,8 +165,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
     """
     if kwargs:
         raise SporaxNotImplementedError(f"For 'load', the argument {next(iter(kwargs))!r} is not offered.")
-    if not isinstance(file_name, str):
-        raise SporaxTypeError(f"For 'load', 'file_name' must be a str, but got {file_name!r}.")
+    SporaxTypeError.raise_if(not isinstance(file_name, str), "load", "file_name", "be a str", file_name, show=repr)
     path = Path(file_name)
     # The suffix is checked first: the content of other files would give a less clear error.
     if path.suffix != _SUFFIX or not path.is_file():

@@ -107,6 +107,5 @@ def _renaming(name_map: Any) -> Callable[[str], str | None]:
     if isinstance(name_map, Mapping):
         return lambda name: name_map.get(name)
     if callable(name_map):
-        renaming: Callable[[str], str | None] = name_map
-        return renaming
+        return name_map
     raise SporaxTypeError.must("load_torch_weights", "name_map", "be a dict or a function", type(name_map).__name__)

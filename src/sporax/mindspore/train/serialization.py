@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
@@ -34,7 +33,6 @@ from sporax.mindspore.train._entries import (
     Choice,
     appended,
     chosen_values,
-    entries_of,
     host_values,
     merged,
     to_parameter,
@@ -42,10 +40,12 @@ from sporax.mindspore.train._entries import (
 )
 from sporax.mindspore.train._stored import (
     StoredValues,
+    check_format,
     deferred_parameter,
     further_entries,
     is_in_slices,
     open_rank_files,
+    refuse_encrypted,
     unsliced_file,
     write_rank_file,
     write_stream,
@@ -88,8 +88,6 @@ tensor_to_ms_type = {str(dtype): dtype for dtype in (*all_types, *narrow_types)}
 """MindSpore's dtypes by the names that checkpoints have for them."""
 tensor_to_np_type = {name: dtype.np_dtype.type for name, dtype in tensor_to_ms_type.items()}
 """The same for numpy."""
-# The first four bytes of MindSpore's encrypted files, little-endian.
-_ENCRYPTED_MAGIC = 0x7F3A5ED8
 
 
 # ------------------------------------------------------------------------------------------------------------- saving
@@ -136,19 +134,17 @@ def save_checkpoint(
     for name, value in (("integrated_save", integrated_save), ("crc_check", crc_check)):
         check_bool("save_checkpoint", name, value)
     check_async("save_checkpoint", async_save)
-    path, kind = _target(ckpt_file_name, format)
+    path = _target(ckpt_file_name, format)
     once, mark = _options(kwargs)
     further = appended(append_dict)
+    values = chosen_values(save_obj, choice_func)
     if _is_in_slices(integrated_save, once):
-        work = _slice_work(path, chosen_values(save_obj, choice_func), further, once, mark)
-    elif async_save or jax.process_count() == 1:
-        # In the background the values must be on the host now, since training goes on.
-        entries = merged(entries_of(save_obj, choice_func), further)
-        if kind == "safetensors":
-            safetensors_format.check(entries)
-        work = partial(_write, path, kind, entries)
+        work = _slice_work(path, values, further, once, mark)
     else:
-        work = _gathering_work(path, chosen_values(save_obj, choice_func), further)
+        # In the background the values must be on the host now, since training goes on.
+        work = _unsliced_work(
+            path, {name: _on_host(value) for name, value in values.items()} if async_save else values, further
+        )
     # A plan is made on one machine for many; it must not leave files.
     if context.plans_only():
         return  # `sporax plan` leaves no files
@@ -183,7 +179,7 @@ def _slice_work(
     return work
 
 
-def _gathering_work(path: Path, values: dict[str, Any], further: list[CheckpointEntry]) -> Callable[[], None]:
+def _unsliced_work(path: Path, values: dict[str, Any], further: list[CheckpointEntry]) -> Callable[[], None]:
     """Writes whole Parameters, each gathered when its turn comes, so that one at a time is whole in this process's memory."""
     # It warns of names that are there twice.
     merged([CheckpointEntry(name, "") for name in values], further)
@@ -194,16 +190,18 @@ def _gathering_work(path: Path, values: dict[str, Any], further: list[Checkpoint
         else StoredTensor(name, tuple(value.shape), _dtype(value))
         for name, value in everything.items()
     ]
-
-    def gathered(spec: StoredTensor) -> Any:
-        value = everything[spec.name]
-        return value if isinstance(value, str) else host_values(value)
+    # A thread could not raise it here.
+    check_format(path, specs)
 
     def work() -> None:
         _check_directory(path)
-        write_stream(path, specs, gathered)
+        write_stream(path, specs, lambda spec: _on_host(everything[spec.name]))
 
     return work
+
+
+def _on_host(value: Any) -> Any:
+    return value if isinstance(value, str) else host_values(value)
 
 
 def _dtype(value: Any) -> np.dtype[Any]:
@@ -215,29 +213,17 @@ def _check_directory(path: Path) -> None:
         raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
 
 
-def _write(path: Path, kind: str, entries: list[CheckpointEntry]) -> None:
-    _check_directory(path)
-    with atomic_write(path) as file:
-        if kind == "ckpt":
-            _ckpt_format.write(file, entries)
-        else:
-            safetensors_format.write(file, entries, metadata={})
-
-
-def _target(name: Any, format: Any) -> tuple[Path, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'save_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+def _target(name: Any, format: Any) -> Path:
+    """The file to write; its suffix is that of the format."""
+    SporaxValueError.raise_unless_in("save_checkpoint", "format", format, FORMATS)
     check_type("save_checkpoint", "ckpt_file_name", name, "a string", str)
     # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
     if path.is_dir():
         raise IsADirectoryError(f"For 'save_checkpoint', 'ckpt_file_name' must be a file, but {path} is a directory.")
-    if name.endswith(".safetensors"):
-        return path, "safetensors"
     # A name with a dot, "net-1_10.5", keeps it.
-    if not name.endswith(f".{format}"):
-        path = path.with_name(f"{path.name}.{format}")
-    return path, format
+    is_complete = name.endswith((".safetensors", f".{format}"))
+    return path if is_complete else path.with_name(f"{path.name}.{format}")
 
 
 def _options(options: dict[str, Any]) -> tuple[bool, str]:
@@ -309,7 +295,7 @@ def load_checkpoint(
     SESSION.looked_for_checkpoint = True
     _refuse_encryption("load_checkpoint", "dec_key", dec_key, dec_mode)
     check_bool("load_checkpoint", "crc_check", crc_check)
-    keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
+    keep = name_filter(specify_prefix, filter_prefix, choice_func)
     path, kind = _source(ckpt_file_name, format)
     source = _slice_source(path, crc_check)
     if source is not None:
@@ -411,8 +397,7 @@ def load_checkpoint_async(
 
 
 def _source(name: Any, format: Any) -> tuple[Any, str]:
-    if format not in FORMATS:
-        raise SporaxValueError(f"For 'load_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    SporaxValueError.raise_unless_in("load_checkpoint", "format", format, FORMATS)
     if isinstance(name, BytesIO):
         if format == "ckpt":
             raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")
@@ -433,8 +418,7 @@ def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[CheckpointEntry
     content = _content(path)
     with _naming(path):
         if kind == "ckpt":
-            # An encrypted file would look like a broken one.
-            _refuse_encrypted_file(path, content)
+            refuse_encrypted("load_checkpoint", path, content)
             entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
             compare = partial(_ckpt_format.check_sum, content)
         else:
@@ -482,12 +466,17 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
-    if not prefixes or "" in prefixes:
-        raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")
+    SporaxValueError.raise_if(not prefixes or "" in prefixes, "load_checkpoint", what, "not be empty", value, show=repr)
     return tuple(prefixes)
 
 
-def _filter(selected: tuple[str, ...] | None, excluded: tuple[str, ...] | None, choice: Choice) -> Any:
+def name_filter(specify_prefix: Any, filter_prefix: Any, choice: Choice) -> Callable[[str], bool]:
+    """What says by name whether `load_checkpoint` takes a Parameter.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: prefixes that are no strings, or empty.
+    """
+    selected, excluded = _prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix)
     # `choice_func` counts only where no prefix is given, as in MindSpore.
     if selected is None and excluded is None:
         return choice or (lambda name: True)
@@ -505,14 +494,6 @@ def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
     if key is not None:
         raise SporaxNotImplementedError(
             f"For '{where}', encryption is not offered, but '{what}' is given; encrypt the file or its disk instead."
-        )
-
-
-def _refuse_encrypted_file(path: Any, content: memoryview) -> None:
-    if int.from_bytes(content[:4], "little") == _ENCRYPTED_MAGIC:
-        raise SporaxNotImplementedError(
-            f"For 'load_checkpoint', the file '{_title(path)}' is encrypted, which is not offered here; load it with "
-            "MindSpore and its key, and save it again without."
         )
 
 
@@ -577,8 +558,7 @@ def _files_to_convert(where: str, root: Path, suffix: str, regex: str | None) ->
                 f"For '{where}', the file must be a .{suffix} file that fits {regex!r}, got '{root}'."
             )
         return [root]
-    if not root.is_dir():
-        raise SporaxValueError(f"For '{where}', 'file_path' must be a file or a directory, but got '{root}'.")
+    SporaxValueError.raise_if(not root.is_dir(), where, "file_path", "be a file or a directory", f"'{root}'")
     ranks = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("rank")]
     if not ranks:
         raise SporaxValueError(f"For '{where}', '{root}' must hold directories called rank…, but there are none.")

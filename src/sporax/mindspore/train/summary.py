@@ -105,8 +105,7 @@ class SummaryRecord:
         Raises:
             SporaxValueError: neither ``"train"`` nor ``"eval"``.
         """
-        if mode not in ("train", "eval"):
-            raise SporaxValueError.must("SummaryRecord.set_mode", "mode", "be 'train' or 'eval'", repr(mode))
+        SporaxValueError.raise_unless_in("SummaryRecord.set_mode", "mode", mode, ("train", "eval"))
         self._mode = mode
 
     def add_value(self, plugin: str, name: str, value: Any) -> None:
@@ -125,8 +124,7 @@ class SummaryRecord:
         """
         if plugin in _OF_MINDINSIGHT:
             raise SporaxNotImplementedError(f"For 'SummaryRecord.add_value', '{plugin}' is MindInsight's; not offered.")
-        if plugin not in _PLUGINS:
-            raise SporaxValueError.must("SummaryRecord.add_value", "plugin", f"be one of {_PLUGINS}", repr(plugin))
+        SporaxValueError.raise_unless_in("SummaryRecord.add_value", "plugin", plugin, _PLUGINS)
         if not isinstance(name, str) or not name:
             raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
         check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.device_matrix import DeviceMatrix, transposed
 from sporax.ir.placement import Axes, Placement
 from sporax.planner.communication.factored_shape import FactoredShape, State, factor_shape
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
@@ -355,30 +355,14 @@ class _Search:
         A receiver wants the slice of its new place. Several ranks may have it, distinguished by the units that shard nothing;
         giving the receiver the sender with the same number among those makes the trade one-to-one.
         """
-        units = step.units
-        sizes = [self.task.sizes[unit] for unit in units]
-        old, new = (self._digits(state, units) for state in (before, step.after))
-        pairs = []
-        for receiver, place in enumerate(itertools.product(*map(range, sizes))):
-            numbers = [0, 0]
-            # A mixed-radix number of the slice, and one of the copy, from the places along the units.
-            for half in (0, 1):
-                for unit in new[half]:
-                    numbers[half] = numbers[half] * self.task.sizes[unit] + place[units.index(unit)]
-            sender_place = dict[int, int]()
-            for half in (0, 1):
-                for unit in reversed(old[half]):
-                    numbers[half], sender_place[unit] = divmod(numbers[half], self.task.sizes[unit])
-            sender = 0
-            for unit, size in zip(units, sizes, strict=True):
-                sender = sender * size + sender_place[unit]
-            pairs.append((sender, receiver))
-        return tuple(sorted(pairs))
+        sizes = [self.task.sizes[unit] for unit in step.units]
+        senders, receivers = (transposed(sizes, self._order(state, step.units)) for state in (before, step.after))
+        return tuple(sorted(zip(senders, receivers, strict=True)))
 
-    def _digits(self, state: State, units: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """The units that shard, dimension after dimension, and those that do not."""
-        sharding = [unit for dim in state.dims for unit in dim if unit in units]
-        return sharding, [unit for unit in units if unit not in sharding]
+    def _order(self, state: State, units: tuple[int, ...]) -> list[int]:
+        """Positions among units of those that shard, dimension after dimension, and then of those that do not."""
+        sharding = [units.index(unit) for dim in state.dims for unit in dim if unit in units]
+        return [*sharding, *(position for position in range(len(units)) if position not in sharding)]
 
 
 def _with_units(state: State, dim: int, units: tuple[int, ...]) -> State:

@@ -3,9 +3,9 @@
 Problem: memory of devices whose compiler is not modelled.
 
 Method: what all compilers of tensor programs do. Views take no memory. Loops over elements are computed inside of the loops that
-read them: a loop is written for kernels of other kinds, for results, for loops and branches of the program, and where it computes
-a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels run as
-soon as they can; what no result needs is left out.
+read them: a loop is written for kernels of other kinds, for results, for loops, branches and barriers, and where it
+computes a costly function for several readers. Reductions between devices that do not need each other are one collective. Kernels
+run as soon as they can, or just before their first reader where they free nothing; what no result needs is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Plain:
         pieces = _Pieces(timeline, self.fuses_attention)
         needed = [*results_of(timeline, pieces.number), *carried_by(timeline, pieces.number)]
         kernels = in_order(_fused(pieces.instructions, needed, pieces.entering))
-        return KernelSchedule(pieces.sizes, pieces.number, kernels)
+        return KernelSchedule(pieces.sizes, pieces.number, _late(kernels))
 
 
 PLAIN = Plain()
@@ -81,7 +81,7 @@ class _Pieces:
         sizes: bytes of every array.
         number: the array of each value.
         instructions: in the order of the graph.
-        entering: arrays that loops and branches of the program are handed.
+        entering: arrays that loops and branches of the program are handed, and those that pass barriers.
     """
 
     def __init__(self, timeline: Timeline, fuses_attention: bool) -> None:
@@ -122,7 +122,7 @@ class _Pieces:
                     yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
                 else:
                     self.number[result] = array = self._array_of(next(operands))
-                    self.entering.update([array] if operator.name == ENTER else ())
+                    self.entering.update([array] if operator.name in (ENTER, BARRIER) else ())
         else:
             traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
@@ -216,6 +216,33 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering
         for number in others:
             kernels[first].combine(kernels.pop(number))
     return [*kernels.values()]
+
+
+def _late(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The same order, but what frees nothing, as its operands have later readers, runs just before its first reader."""
+    made = set[int]().union(*(kernel.writes for kernel in kernels))
+    last = {array: number for number, kernel in enumerate(kernels) for array in kernel.reads & made}
+    waiting: dict[int, Kernel] = {}
+    order: list[Kernel] = []
+
+    def run(kernel: Kernel) -> None:
+        for array in sorted((kernel.reads | kernel.after) & waiting.keys()):
+            make(array)
+        order.append(kernel)
+
+    def make(array: int) -> None:
+        if array in waiting:
+            maker = waiting[array]
+            for written in maker.writes:
+                del waiting[written]
+            run(maker)
+
+    for number, kernel in enumerate(kernels):
+        if kernel.writes & last.keys() and all(last[array] > number for array in kernel.reads & made):
+            waiting.update(dict.fromkeys(kernel.writes, kernel))
+        else:
+            run(kernel)
+    return order
 
 
 def _written(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> set[int]:

@@ -216,14 +216,8 @@ def _peak(tasks: Iterable[Task], costs: PipelineCosts) -> tuple[float, int]:
     return peak, most
 
 
-def uniform_costs(
-    schedule: PipelineSchedule, forward: float = 1.0, backward_input: float = 1.0, backward_weight: float = 1.0
-) -> PipelineCosts:
-    """Every chunk costs the same, transfers cost nothing, and a micro batch of a chunk keeps one byte."""
-    seconds = {
-        TaskKind.FORWARD: forward,
-        TaskKind.BACKWARD_INPUT: backward_input,
-        TaskKind.BACKWARD_WEIGHT: backward_weight,
-    }
+def uniform_costs(schedule: PipelineSchedule) -> PipelineCosts:
+    """Every part of every chunk takes a second, transfers cost nothing, and a micro batch of a chunk keeps one byte."""
+    seconds = dict.fromkeys((TaskKind.FORWARD, TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT), 1.0)
     chunk = ChunkCosts(seconds, saved_bytes=1.0, weight_bytes=0.5, sent_bytes=1.0)
     return PipelineCosts(dict.fromkeys(schedule.route, chunk))

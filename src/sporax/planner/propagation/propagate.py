@@ -24,7 +24,17 @@ from dataclasses import dataclass, field, replace
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
+from sporax.ir.marks import (
+    DerivativeMark,
+    GradientMark,
+    LayoutMark,
+    LossMark,
+    Mark,
+    OperatorMark,
+    RankSumMark,
+    Side,
+    WeightMark,
+)
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_fusion import gradient_terms
@@ -94,6 +104,7 @@ class _Propagation:
     pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
     gradient_terms: dict[int, int] = field(default_factory=dict)
     converted: dict[int, int] = field(default_factory=dict)
+    homes: dict[int, Placement] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
@@ -233,6 +244,9 @@ class _Propagation:
         current = self._combined_where_needed(number, operator, current, result_placements)
         assignment = self._least_cost(operator, rule, current, result_placements)
         where, whence = placements(rule, assignment)
+        homes = {self.homes.get(tensor) for tensor in operator.operands}
+        if operator.name == "add_any" and whence[0].partial and len(homes) == 1 and (home := homes.pop()):
+            self.homes[operator.results[0]] = home
         self._finish(number, operator, OperatorPlan(assignment, where, whence))
 
     def _least_cost(
@@ -301,7 +315,8 @@ class _Propagation:
     def _combine(self, tensor: int, number: int) -> Placement:
         """Have the parts of a tensor combined for all readers; where it is then."""
         # Of a gradient that is converted next, a device needs the shard of the parameter that it stores.
-        complete = self.storage_of.get(self.converted.get(tensor, LITERAL), self.placement_of[tensor].complete())
+        stored = self.storage_of.get(self.converted.get(tensor, LITERAL))
+        complete = stored or self.homes.get(tensor) or self.placement_of[tensor].complete()
         if self._may_combine(tensor, number):
             self.reshardings[tensor] = Resharding(complete, "combined")
             self.placement_of[tensor] = complete
@@ -361,6 +376,8 @@ class _Propagation:
             self._derivatives(number, operator, mark, current)
         elif isinstance(mark, LossMark):
             self._loss(number, operator, current)
+        elif isinstance(mark, RankSumMark):
+            self._rank_sum(number, operator, mark, current[0])
         elif isinstance(mark, WeightMark):
             self._regathered_weight(number, operator, mark, current)
         elif isinstance(mark, OperatorMark):
@@ -437,10 +454,21 @@ class _Propagation:
                 spec = operator.operation.operands[len(operands)]
                 placement = source or Placement.replicated(spec.num_dims)
             elif mark.backward and source is not None and self.policy.returns_cotangents:
-                placement = self._cotangent_placement(mark.of, source, placement)
+                home = self._cotangent_placement(mark.of, source, placement)
+                tensor = operator.results[len(operands)]
+                if self._is_added(tensor) and placement.partial and not home.partial:
+                    # Several operators read the tensor: the parts of all cotangents are combined once, in their sum.
+                    self.homes[tensor] = home
+                else:
+                    placement = home
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _is_added(self, tensor: int) -> bool:
+        """Whether the one reader of a cotangent adds it to others."""
+        readers = [self.graph.operators[reader] for reader in self.consumers.get(tensor, ())]
+        return [reader.name for reader in readers] == ["add_any"]
 
     def _cotangent_placement(self, mark: OperatorMark | LayoutMark, source: Placement, here: Placement) -> Placement:
         """Where a cotangent should be that passes a mark, given where its tensor came from.
@@ -499,6 +527,23 @@ class _Propagation:
                 self.reshardings[tensor] = Resharding(placement, "start of the backward pass", scale=scale)
         where = (*losses, *starts)
         self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+
+    def _rank_sum(self, number: int, operator: Operator, mark: RankSumMark, here: Placement | None) -> None:
+        """Elements count as often as the ranks have them."""
+        if here is None:
+            self.waiting.setdefault(operator.operands[0], []).append(number)
+            return
+        ranks = [min(self.mesh.ranks) + rank for rank in mark.ranks]
+        kept = [tensor for tensor, name in self.trainable.items() if name in mark.parameters]
+        slices = [self.storage_of.get(tensor) or self.placement_of[tensor] for tensor in kept] or [here]
+        copies, *others = {placement.copies(self.mesh, ranks) for placement in slices}
+        if others:
+            raise SporaxRuntimeError(
+                f"For 'AllReduce', gradients that are combined element by element must be sharded alike, but ranks have "
+                f"{copies} and {others[0]} copies of those of {', '.join(mark.parameters)}."
+            )
+        self.reshardings[operator.results[0]] = Resharding(here, "sum over ranks", scale=float(copies))
+        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), (here,), (here,)))
 
     def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
         """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""

@@ -69,37 +69,5 @@ __all__ = [
     "unregister",
 ]
 
-_HOMES = {
-    "Assignment": "sporax.planner.rules.derive",
-    "assignments": "sporax.planner.rules.derive",
-    "exchanged_bytes": "sporax.planner.rules.derive",
-    "is_legal": "sporax.planner.rules.derive",
-    "local_bytes": "sporax.planner.rules.derive",
-    "local_flops": "sporax.planner.rules.derive",
-    "local_operation": "sporax.planner.rules.derive",
-    "placements": "sporax.planner.rules.derive",
-    "problem": "sporax.planner.rules.derive",
-    "propagate": "sporax.planner.rules.derive",
-    "unsharded": "sporax.planner.rules.derive",
-    "Border": "sporax.planner.rules.language",
-    "Factor": "sporax.planner.rules.language",
-    "FactorKind": "sporax.planner.rules.language",
-    "Operation": "sporax.planner.rules.language",
-    "Rule": "sporax.planner.rules.language",
-    "TensorSpec": "sporax.planner.rules.language",
-    "Window": "sporax.planner.rules.language",
-    "replicate": "sporax.planner.rules.language",
-    "Statement": "sporax.planner.rules.notation",
-    "TABLE": "sporax.planner.rules.rule_table",
-    "Behaviour": "sporax.planner.rules.rule_table",
-    "Entry": "sporax.planner.rules.rule_table",
-    "entries": "sporax.planner.rules.rule_table",
-    "entry_for": "sporax.planner.rules.rule_table",
-    "is_uncounted": "sporax.planner.rules.rule_table",
-    "register": "sporax.planner.rules.rule_table",
-    "rule_for": "sporax.planner.rules.rule_table",
-    "unregister": "sporax.planner.rules.rule_table",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

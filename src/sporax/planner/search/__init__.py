@@ -10,8 +10,7 @@ Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reducti
 one exact path); `bound` bounds what every plan needs and gives that to the solver.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.base.progress import activity
@@ -20,7 +19,6 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
-from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.block_search import repeated
 from sporax.planner.search.dynamic import dynamic
@@ -29,6 +27,7 @@ from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions, SearchResult
+from sporax.planner.search.task import SearchMethod
 
 __all__ = [
     "MODES",
@@ -45,9 +44,7 @@ __all__ = [
     "replicated_plan",
 ]
 
-Search = Callable[[OperatorGraph, DeviceMatrix, CostModel, SearchOptions | None, Budget | None], SearchResult]
-
-MODES: Mapping[str, Search] = {
+MODES: Mapping[str, SearchMethod[..., SearchResult]] = {
     "dynamic_programming": dynamic,
     "recursive_programming": recursive,
     "sharding_propagation": propagation,
@@ -83,8 +80,5 @@ def search(
         raise SporaxValueError(
             f"For 'search', 'mode' must be one of {SEARCH_NAMES}, but got '{mode}'.{did_you_mean(mode, SEARCH_NAMES)}"
         )
-    options = options or SearchOptions()
     with activity(f"search ({name})"):
-        result = MODES[name](graph, mesh, model, options, budget)
-    # The searches know neither the unit nor that they were asked with defaults: one place adds both for all of them.
-    return replace(result, unit=unit_of(model), options=options)
+        return MODES[name](graph, mesh, model, options, budget)

@@ -27,29 +27,23 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.base.progress import activity
 from sporax.base.text_tables import size_text
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.budget import QUESTION_SECONDS, Budget
-from sporax.planner.cost.model import CostModel
-from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.loops.inline import inline_loops
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
 from sporax.planner.search.limit.reduction import reduce_memory
 from sporax.planner.search.sharding_propagation import CoordinateDescent, heaviest_first
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import Problem, SearchResult
+from sporax.planner.search.task import SearchTask, searches
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Moments
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, Booleans, Floats, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio.quick_choice import choose, converge, decide
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _SHARE = 0.5
 """Most of the time that is left that one subspace may take: later ones need some too."""
@@ -83,16 +77,9 @@ class _Subspace:
     near: tuple[int, ...] = field(compare=False, default=())
 
 
+@searches
 def alternatives(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    *,
-    count: int = 3,
-    decisions: int = 6,
-    budget: Budget | None = None,
-    incumbent: Plan | None = None,
+    task: SearchTask, count: int = 3, decisions: int = 6, incumbent: Plan | None = None
 ) -> tuple[SearchResult, ...]:
     """The `count` plans of least cost of which any two shard one of the heaviest operators differently, by rising cost.
 
@@ -102,60 +89,39 @@ def alternatives(
     operators cannot be sharded in so many ways, or nothing else was found that fits the memory.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
+        task: its time is for all of it, the problem itself aside; half a minute by default.
         count: how many plans.
         decisions: how many of the heaviest operators must not all be sharded equally.
-        budget: time for all of it, the problem itself aside; half a minute by default.
         incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
     Raises:
         SporaxValueError: a number below 1.
-        SporaxRuntimeError: nothing fits the memory.
     """
     if count < 1 or decisions < 1:
         raise SporaxValueError(
             f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
         )
-    incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
-    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, budget, incumbent)
-
-
-@inside_loops
-def _alternatives(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions,
-    count: int,
-    decisions: int,
-    budget: Budget | None,
-    incumbent: Plan | None,
-) -> tuple[SearchResult, ...]:
-    clock = Budget.unlimited()
-    problem = ProblemBuilder(graph, mesh, model, options).build()
-    subspaces = _Subspaces(
-        problem, heaviest_first(problem)[:decisions], budget or Budget.of(QUESTION_SECONDS), incumbent
-    )
+    problem = task.builder().build()
+    heavy = heaviest_first(problem)[:decisions]
+    subspaces = _Subspaces(problem, heavy, question_budget(task), task.unfolded(incumbent))
     subspaces_found = subspaces.least_cost(count)
     least = subspaces_found[0].seconds if subspaces_found[0].proven else None
     statistics = {**problem.statistics(), "parts": subspaces.proven, "cut_short": subspaces.unfinished}
     return tuple(
-        SearchResult(
-            plan_of(problem, subspace.chosen),
+        task.result(
             "alternatives",
+            plan_of(problem, subspace.chosen),
             subspace.seconds,
-            least,
-            least is not None and subspace.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
-            clock.used,
             {**statistics, "rank": rank, "proven": int(subspace.proven)},
-            unit_of(model),
-            options,
+            least,
         )
         for rank, subspace in enumerate(subspaces_found)
     )
+
+
+def question_budget(task: SearchTask) -> Budget:
+    """The time of a question, from now on."""
+    return task.asked or Budget.of(QUESTION_SECONDS)
 
 
 class _Subspaces:
@@ -369,69 +335,36 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
 # ------------------------------------------------------------------------------------------------ time against memory
 
 
-def trade_offs(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    *,
-    count: int = 5,
-    budget: Budget | None = None,
-    incumbent: Plan | None = None,
-) -> tuple[SearchResult, ...]:
+@searches
+def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) -> tuple[SearchResult, ...]:
     """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do; the fastest keeps its memory limit.
+        task: the fastest keeps its memory limit; its time is for trying something new, the fastest plan aside, half a minute by
+            default. The statistics' ``"cut_short"`` is how many tries were left out.
         count: how many at most.
-        budget: time in which something new is tried, the fastest plan aside; half a minute by default. The statistics'
-            ``"cut_short"`` is how many tries were left out.
         incumbent: a plan that a search found, to begin with.
 
     Raises:
         SporaxValueError: a count below 1.
-        SporaxRuntimeError: nothing fits the memory.
     """
     if count < 1:
         raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
-    incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
-    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, budget, incumbent)
-
-
-@inside_loops
-def _trade_offs(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions,
-    count: int,
-    budget: Budget | None,
-    incumbent: Plan | None,
-) -> tuple[SearchResult, ...]:
-    clock = Budget.unlimited()
-    problem = ProblemBuilder(graph, mesh, model, options).build()
+    problem, known = task.builder().build(), task.unfolded(incumbent)
     with activity("the fastest plan"):
-        chosen = None if incumbent is None else _choice_of(problem, incumbent)
+        chosen = None if known is None else _choice_of(problem, known)
         fastest = measured(problem, least_cost(problem, []) if chosen is None else chosen)
-    pareto_front = _ParetoFront(problem, fastest, budget or Budget.of(QUESTION_SECONDS))
+    pareto_front = _ParetoFront(problem, fastest, question_budget(task))
     if count > 1:
         pareto_front.down()
         pareto_front.between(count)
         pareto_front.least()
     return tuple(
-        SearchResult(
-            entry.plan,
+        task.result(
             "trade-offs",
+            entry.plan,
             problem.seconds(entry.chosen),
-            None,
-            False,
-            clock.used,
             {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": pareto_front.unfinished},
-            unit_of(model),
-            options,
         )
         for entry in pareto_front.spread(count)
     )

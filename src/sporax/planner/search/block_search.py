@@ -9,54 +9,33 @@ than a hundredth of b, or if the tied plan does not fit the memory, every decisi
 
 from __future__ import annotations
 
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
-from sporax.planner.cost.model import CostModel
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.limit import lagrangian_plan, least_cost
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import Problem, SearchResult
 from sporax.planner.search.space.repeated_blocks import TURNS, find_repeats, labels, tied_choice
+from sporax.planner.search.task import SearchTask, searches
 from sporax.planner.solver.portfolio.quick_choice import choose, lower_bound
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _TOLERABLE = 0.01
 """Share of the cost that tying may lose; above it every decision gets a variable of its own."""
 
 
-@inside_loops
-def repeated(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    budget: Budget | None = None,
-    *,
-    turns: int = TURNS,
-) -> SearchResult:
+@searches
+def repeated(task: SearchTask, turns: int = TURNS) -> SearchResult:
     """A plan in which repeated blocks are sharded equally, with a bound on what better there could be.
 
     Cost and bound are of one cost model. On meshes of many axes moves go the straight way there, and the plan may run faster.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
-        budget: when it is over, decisions of tied blocks are not freed.
+        task: when its time is over, decisions of tied blocks are not freed.
         turns: after how many blocks the plan repeats.
-
-    Raises:
-        SporaxRuntimeError: nothing fits the memory.
     """
-    clock = Budget.unlimited()
-    options = options or SearchOptions()
-    problem = ProblemBuilder(graph, mesh, model, options).build()
-    chosen, bound, decided = _decide(problem, turns, budget or Budget.unlimited())
-    limit = options.memory_bytes
+    problem = task.builder().build()
+    chosen, bound, decided = _decide(problem, turns, task.budget)
+    limit = task.options.memory_bytes
     if limit is not None and measured(problem, chosen).peak_bytes > limit:
         within = lagrangian_plan(problem, limit, tied=True, turns=turns)
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
@@ -65,14 +44,8 @@ def repeated(
             # All decisions are variables then, hence their number.
             chosen, decided = least_cost(problem, [chosen, within.chosen]), len(chosen)
     cost = problem.seconds(chosen)
-    return SearchResult(
-        plan_of(problem, chosen),
-        "repeated",
-        cost,
-        min(bound, cost),
-        cost - bound <= OPTIMALITY_TOLERANCE * cost,
-        clock.used,
-        {**problem.statistics(), "variables": decided},
+    return task.result(
+        "repeated", plan_of(problem, chosen), cost, {**problem.statistics(), "variables": decided}, bound
     )
 
 

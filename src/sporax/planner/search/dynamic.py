@@ -15,14 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
-from sporax.planner.budget import Budget
-from sporax.planner.cost.model import CostModel
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.exact import bound_below, solve_within
 from sporax.planner.search.space.measured_plan import measured
-from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import SearchResult
+from sporax.planner.search.task import SearchTask, searches
 from sporax.planner.solver import CostGraph, solve
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
@@ -30,7 +26,6 @@ from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
 from sporax.planner.solver.portfolio.quick_choice import LARGEST_TABLE, decide
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 SECONDS = 60.0
 """Most of the time for what elimination leaves over."""
@@ -38,34 +33,17 @@ MEMORY_SECONDS = 20.0
 """Time for a plan that fits the memory."""
 
 
-@inside_loops
-def dynamic(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    budget: Budget | None = None,
-    *,
-    largest_table: int = LARGEST_TABLE,
-    most_joins: int = MOST_JOINS,
-) -> SearchResult:
+@searches
+def dynamic(task: SearchTask, largest_table: int = LARGEST_TABLE, most_joins: int = MOST_JOINS) -> SearchResult:
     """The plan of least predicted time.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
-        budget: time for what elimination leaves over, a minute at most, and `MEMORY_SECONDS` at most for a plan that fits.
+        task: its time is for what elimination leaves over, a minute at most, and `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.
         most_joins: pairs of labels that may be put together at a time.
-
-    Raises:
-        SporaxRuntimeError: nothing fits the memory.
     """
-    clock = Budget.unlimited()
-    options, budget = options or SearchOptions(), budget or Budget.unlimited()
-    problem = ProblemBuilder(graph, mesh, model, options).build()
+    options, budget = task.options, task.budget
+    problem = task.builder().build()
     core = _reduced(problem.cost_graph())
     decision = decide(core, budget.at_most(SECONDS), largest_table, most_joins, options.epsilon)
     plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
@@ -81,22 +59,14 @@ def dynamic(
         bound = max(bound, -np.inf if within is None else within * problem.scale)
         statistics = {**statistics, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
     cost = problem.seconds(plan.chosen)
-    bound = min(bound / problem.scale, cost)
-    return SearchResult(
-        plan.plan,
-        "dynamic",
-        cost,
-        bound if bound > -np.inf else None,
-        cost <= bound * (1 + OPTIMALITY_TOLERANCE),
-        clock.used,
-        {
-            **problem.statistics(),
-            "reduced": len(problem.costs) - core.num_nodes,
-            "core_nodes": core.num_nodes,
-            **statistics,
-            "peak_bytes": plan.peak_bytes,
-        },
-    )
+    facts: dict[str, int | float | str] = {
+        **problem.statistics(),
+        "reduced": len(problem.costs) - core.num_nodes,
+        "core_nodes": core.num_nodes,
+        **statistics,
+        "peak_bytes": plan.peak_bytes,
+    }
+    return task.result("dynamic", plan.plan, cost, facts, bound / problem.scale if bound > -np.inf else None)
 
 
 def _reduced(graph: CostGraph) -> Core:

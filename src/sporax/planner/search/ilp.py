@@ -12,18 +12,15 @@ import math
 from operator import itemgetter
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
-from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import backend_of, memory_of
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.exact import bound_below, solve_within
 from sporax.planner.search.recursive import one_axis_after_another
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import Problem, SearchResult
+from sporax.planner.search.task import SearchTask, searches
 from sporax.planner.solver import Solution, solve
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE
 
 SECONDS = 60.0
 """Most of the time for the solver."""
@@ -31,53 +28,31 @@ _FREE_SHARE = 0.5
 """Most of the time that the question without a limit may take; the rest is for plans that fit."""
 
 
-@inside_loops
-def ilp(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    budget: Budget | None = None,
-) -> SearchResult:
+@searches
+def ilp(task: SearchTask) -> SearchResult:
     """The plan of least predicted time, proven, or the best found in time with a bound.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
-        budget: time for the solver; a minute at most.
-
-    Raises:
-        SporaxRuntimeError: nothing fits into the memory that is given, or nothing was found in time.
+        task: its time is the solver's, a minute at most.
     """
-    clock = Budget.unlimited()
-    options = options or SearchOptions()
-    problem = ProblemBuilder(graph, mesh, model, options).build()
-    built = clock.used
-    best, solution = _solve(problem, (budget or Budget.unlimited()).at_most(SECONDS))
+    problem, options = task.builder().build(), task.options
+    built = task.clock.used
+    best, solution = _solve(problem, task.budget.at_most(SECONDS))
     plan, cost = best.plan, problem.seconds(best.chosen)
     bound = bound_below(cost, solution.bound, problem.scale)
     # A quick search may have met another plan; the better one is kept, and the bound holds for both.
     if options.memory_bytes is not None and not _is_proven(cost, bound):
-        quick = one_axis_after_another(graph, mesh, model, options, full=problem)
+        quick = one_axis_after_another(task, full=problem)
         plan, cost = min(((plan, cost), (quick.plan, quick.cost_seconds)), key=itemgetter(1))
         bound = bound_below(cost, solution.bound, problem.scale)
-    return SearchResult(
-        plan,
-        "ilp",
-        cost,
-        bound,
-        _is_proven(cost, bound),
-        clock.used,
-        {
-            **solution.statistics,
-            **problem.statistics(),
-            "build_seconds": built,
-            "rounds": best.rounds,
-            "peak_bytes": memory_of(graph, plan, backend=backend_of(options.platform)).peak_bytes,
-        },
-    )
+    statistics = {
+        **solution.statistics,
+        **problem.statistics(),
+        "build_seconds": built,
+        "rounds": best.rounds,
+        "peak_bytes": memory_of(task.graph, plan, backend=backend_of(options.platform)).peak_bytes,
+    }
+    return task.result("ilp", plan, cost, statistics, bound)
 
 
 def _is_proven(cost: float, bound: float | None) -> bool:

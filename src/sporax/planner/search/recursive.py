@@ -29,17 +29,16 @@ from typing import NamedTuple
 from sporax.base.collector import gc_paused
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.limit import is_large, lagrangian_plan, least_cost
 from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchResult
 from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
 from sporax.planner.search.space.shardings import Units, natural_units
+from sporax.planner.search.task import SearchTask, searches
 
 Order = tuple[Units, ...]
 """The units of each round."""
@@ -54,28 +53,15 @@ _GAP = 0.01
 """Share of its cost by which a choice of many decisions may be above its lower bound for no other order to be tried."""
 
 
-@inside_loops
+@searches
 @gc_paused()
-def recursive(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    budget: Budget | None = None,
-) -> SearchResult:
+def recursive(task: SearchTask) -> SearchResult:
     """A good plan quickly, with a note where it is not known to be within 1 % of the best one by costs of direct routes.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do; `units` are its rounds; several orders are tried by default.
-        budget: when it is over, no more orders are tried.
-
-    Raises:
-        SporaxRuntimeError: nothing fits the memory.
+        task: its `units` are the rounds; several orders are tried by default, no more of them when the time is over.
     """
-    found = one_axis_after_another(graph, mesh, model, options or SearchOptions(), budget)
+    found = one_axis_after_another(task)
     gap = found.statistics.get("gap")
     if isinstance(gap, float) and gap <= _GAP:
         return found
@@ -84,33 +70,18 @@ def recursive(
     return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, note)))
 
 
-def one_axis_after_another(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions,
-    budget: Budget | None = None,
-    full: Problem | None = None,
-) -> SearchResult:
-    """As `recursive`, of a graph without loop bodies.
+def one_axis_after_another(task: SearchTask, full: Problem | None = None) -> SearchResult:
+    """As `recursive`, without a note.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
-        budget: when it is over, no more orders are tried.
+        task: what is asked for.
         full: the problem of all axes, where the caller has built it; what was found for it is used again.
-
-    Raises:
-        SporaxRuntimeError: nothing fits the memory.
     """
-    clock = Budget.unlimited()
-    orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
+    options = task.options
+    orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(task.mesh, task.model)
     # Memory comes second: most plans fit, and free rounds find better plans than tight ones.
-    free = replace(options, memory_bytes=None)
-    builder = ProblemBuilder(graph, mesh, model, free, approximate=True)
-    order_results = list(_runs(builder, orders, budget or Budget.unlimited()))
+    builder = task.builder(replace(options, memory_bytes=None), approximate=True)
+    order_results = list(_runs(builder, orders, task.budget))
     num_orders = len(order_results)
     least = min(order_result.seconds for order_result in order_results)
     # An order that is far behind by approximate costs will not win by exact ones.
@@ -121,27 +92,21 @@ def one_axis_after_another(
     ]
     best = min(attempts, key=_cost)
     if not _fits(best, options.memory_bytes):
-        builder = ProblemBuilder(graph, mesh, model, options, approximate=True)
+        builder = task.builder(approximate=True)
         tight = [] if is_large(best.final) else [_run(builder, order) for order in orders]
         order_results += tight
         attempts += [_finished(builder, entry) for entry in tight]
-        best = _best_that_fits(builder, attempts, full or ProblemBuilder(graph, mesh, model, options).build())
+        best = _best_that_fits(builder, attempts, full or task.builder().build())
     final = best.final
     # One candidate per decision is left in `final`, so its plan is all zeros.
-    return SearchResult(
-        _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs)),
-        "recursive",
-        _cost(best),
-        None,
-        False,
-        clock.used,
-        {
-            **final.statistics(),
-            "candidates": sum(order_result.candidates for order_result in order_results),
-            "orders": num_orders,
-            **_gap(best, max(order_result.bound for order_result in order_results)),
-        },
-    )
+    plan = _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs))
+    statistics = {
+        **final.statistics(),
+        "candidates": sum(order_result.candidates for order_result in order_results),
+        "orders": num_orders,
+        **_gap(best, max(order_result.bound for order_result in order_results)),
+    }
+    return task.result("recursive", plan, _cost(best), statistics)
 
 
 def _best_that_fits(builder: ProblemBuilder, attempts: Sequence[_FinishedOrder], full: Problem) -> _FinishedOrder:
@@ -219,9 +184,9 @@ def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
 
 def _measured(final: Problem) -> MeasuredPlan:
     """The plan and its memory, remembered with the problem."""
-    if "measured" not in final.cache:
-        final.cache["measured"] = measured(final, [0] * len(final.costs))
-    cached: MeasuredPlan = final.cache["measured"]
+    if "final plan" not in final.cache:
+        final.cache["final plan"] = measured(final, [0] * len(final.costs))
+    cached: MeasuredPlan = final.cache["final plan"]
     return cached
 
 

@@ -22,16 +22,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sporax.base.identity import ByIdentity
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.graph import Role
 from sporax.planner.budget import Budget
-from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, unsharded
-from sporax.planner.search.inlined_loops import inside_loops
 from sporax.planner.search.limit.limit import least_cost
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions, SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchResult
 from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.search.task import SearchTask, searches
 
 Seeding = dict[int, int]
 """A candidate for some decisions."""
@@ -42,36 +40,20 @@ _SHARDINGS = 6
 """Shardings of each of them that are tried, the fastest ones."""
 
 
-@inside_loops
-def propagation(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    model: CostModel,
-    options: SearchOptions | None = None,
-    budget: Budget | None = None,
-) -> SearchResult:
+@searches
+def propagation(task: SearchTask) -> SearchResult:
     """A plan that spreads from seeds; nothing is proven.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do; placements in `fixed` and `assignments` are the seeds.
-        budget: when it is over, no more seeds are tried.
-
-    Raises:
-        SporaxRuntimeError: nothing fits the memory.
+        task: placements in `fixed` and `assignments` are the seeds; when its time is over, no more seeds are tried.
     """
-    clock = Budget.unlimited()
-    options, budget = options or SearchOptions(), budget or Budget.unlimited()
-    limit = options.memory_bytes
-    result = _search_from_seeds(
-        ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), approximate=True), budget
-    )
+    limit = task.options.memory_bytes
+    free = replace(task.options, memory_bytes=None)
+    result = _search_from_seeds(task.builder(free, approximate=True), task.budget)
     # The quick costs are enough for most plans; exact ones are worth their time when memory is short.
     if limit is not None and result.plan.peak_bytes > limit:
-        result = _search_from_seeds(ProblemBuilder(graph, mesh, model, options), budget)
-    return SearchResult(result.plan.plan, "propagation", result.seconds, None, False, clock.used, result.statistics)
+        result = _search_from_seeds(task.builder(), task.budget)
+    return task.result("propagation", result.plan.plan, result.seconds, result.statistics)
 
 
 class _MeasuredResult(NamedTuple):

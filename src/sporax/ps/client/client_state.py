@@ -270,9 +270,3 @@ class ClientState:
         if asked:
             # One question for all requests without an answer: perhaps the slots have moved.
             self._actions.append(AskView())
-
-    def validate_state(self) -> None:
-        """Check what must always hold; for tests."""
-        for request, entry in self.open.items():
-            assert request == entry.submit.request
-            assert entry.sent_to is None or self.view is not None

@@ -221,12 +221,6 @@ class MembersState:
         elif members:
             self._journal.members = [Members(0, [other for other in members[-1].ranks if other != rank])]
 
-    def validate_state(self) -> None:
-        """Check what must always hold; for tests."""
-        clocks = [entry.clock for entry in self._journal.members]
-        assert sorted(clocks) == clocks
-        assert (self.hold is None) == (self._change is None)
-
 
 def _ranks_at(members: Iterable[Members], clock: int) -> list[int]:
     """Members at a clock."""

@@ -537,15 +537,6 @@ class SchedulerState(CheckpointingScheduler):
         status = status_of(self.journal, self.options, self.servers, self.workers, self.members.note)
         self._reply(sender, StatusReply(json.dumps(status)))
 
-    def validate_state(self) -> None:
-        """Check what must always hold; for tests."""
-        journal = self.journal
-        for holders in journal.slots:
-            assert holders.primary >= 0
-            assert holders.primary != holders.backup
-            assert holders.backup >= 0 or not holders.synced
-        self.members.validate_state()
-
 
 _HANDLERS: dict[type[ServerMessage], Callable[[SchedulerState, bytes, Any], None]] = {
     RegisterProcess: SchedulerState._register,

@@ -555,15 +555,6 @@ class ServerState(SynchronousState):
     def _reply(self, to: bytes, message: ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
         self._actions.append(Reply(to, message, frames))
 
-    def validate_state(self) -> None:
-        """Check what must always hold; for tests."""
-        assert not set(self.leads) & set(self.follows)
-        for slot, lead in self.leads.items():
-            lead.validate(self.states[slot])
-        for slot, follow in self.follows.items():
-            assert slot in self.states
-            assert follow.leader.index != self.index
-
 
 _HANDLERS: dict[type[ServerMessage], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
     Init: ServerState._init,

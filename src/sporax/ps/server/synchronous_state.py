@@ -87,14 +87,6 @@ class LeaderState:
     pending: dict[int, Contribution] = field(default_factory=dict)
     pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
 
-    def validate(self, state: SlotState) -> None:
-        """Check what must always hold; for tests."""
-        for position, flight in enumerate(self.flights):
-            assert flight.record.lsn == state.lsn + 1 + position
-        assert self.backup is not None or not (self.needs_backup or self.image_sent or self.synced)
-        assert not self.synced or self.needs_backup
-        assert self.flights or all(part.push.source.clock == state.clock for part in self.pending.values())
-
 
 class CheckpointedState(FollowerState):
     """The slots of a server, with those that it leads, and the checkpoint that is being made of these.

@@ -29,9 +29,9 @@ _EVICTED_SHARE = 8  # one eighth of max_rows goes at a time, so that eviction is
 class HashIndex:
     """Row id -> position, for whole arrays of ids at a time (linear probing, at most half full)."""
 
-    def __init__(self, capacity: int = _LEAST_CAPACITY) -> None:
-        self._keys = np.full(capacity * 2, _EMPTY, np.int64)
-        self._positions = np.zeros(capacity * 2, np.int64)
+    def __init__(self) -> None:
+        self._keys = np.full(_LEAST_CAPACITY * 2, _EMPTY, np.int64)
+        self._positions = np.zeros(_LEAST_CAPACITY * 2, np.int64)
         self._count = 0
 
     def find(self, ids: Ids) -> npt.NDArray[np.int64]:

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from sporax.base.errors import SporaxImportError
 from sporax.cluster import ports, private
 from sporax.cluster.environment import join_address

@@ -33,7 +33,6 @@ def explain(
     plan: Plan,
     model: CostModel,
     path: str,
-    units: Units = (),
     most: int = 8,
     memory_bytes: int | None = None,
 ) -> Explanations:
@@ -50,7 +49,6 @@ def explain(
         path: where the operators are: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
             ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
             ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
-        units: axes to hand out together; two runs by default.
         most: alternatives to tell of.
         memory_bytes: of one device; what does not fit says so.
 
@@ -64,7 +62,7 @@ def explain(
     out = inline_loops(graph)
     graph, plan = out.graph, out.unfolded(plan)
     names = OperatorNames(graph)
-    explainer = _Explainer(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
+    explainer = _Explainer(graph, plan, model, names, natural_units(plan.mesh, model.links), memory_bytes)
     explanations = [explainer.explanation(number, most) for number in names.resolve(path)]
     placements = (
         place

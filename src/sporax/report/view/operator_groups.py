@@ -25,6 +25,7 @@ from sporax.ir.marks import (
     LossMark,
     Mark,
     OperatorMark,
+    RankSumMark,
     RowsMark,
     Side,
     WeightMark,
@@ -148,6 +149,8 @@ class _GroupCollector:
         if isinstance(mark, GradientMark):
             self.open = None
             return self._gradient_group()
+        if isinstance(mark, RankSumMark):  # a factor of what is around it
+            return self._group((operator.path, StepPhase.UPDATE), operator.path, "", StepPhase.UPDATE)
         if isinstance(mark, LossMark | WeightMark):
             self.open = None
             name = "loss" if isinstance(mark, LossMark) else "weights for use"
@@ -173,7 +176,7 @@ class _GroupCollector:
     ) -> None:
         """Remember where tensors are at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark | LossMark | RowsMark | WeightMark):
+        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark):
             return
         # Backward, cotangents enter at the operator's exit and leave at its entrance.
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)

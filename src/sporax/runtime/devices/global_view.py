@@ -16,12 +16,13 @@ from functools import cache, wraps
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import Role
+from sporax.ir.graph import LITERAL, Role
 from sporax.ir.placement import Placement, axes_index
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_norms import LocalNorms
@@ -38,6 +39,17 @@ from sporax.runtime.ranks.collective_order import reusing
 def devices_here() -> Devices:
     """The devices that all processes have together, as the planner is told of them."""
     return Devices(jax.device_count(), jax.default_backend(), jax.process_count())
+
+
+def zero_results(step: Ingested) -> list[jax.Array]:
+    """The results of a step that is not run: zeros, and the constants of its trace."""
+    tensors, constants = step.graph.tensors, step.literal_outputs
+    return [
+        jnp.asarray(constants[position])
+        if tensor == LITERAL
+        else jnp.zeros(tensors[tensor].shape, tensors[tensor].dtype)
+        for position, tensor in enumerate(step.graph.outputs)
+    ]
 
 
 @cache

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sporax.ir.config.plan_settings import SCHEDULE, PlanSettings
-from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.plan import Plan
 from sporax.lowering.pipeline.pipeline_plan import PlannedPipeline
@@ -25,7 +25,7 @@ from sporax.report.pipeline_summary import PipelineSummary
 from sporax.report.plan_warnings import plan_warnings
 from sporax.report.render.pipeline_timeline import Times
 from sporax.report.view.headline import utilization
-from sporax.runtime.devices.global_view import devices_here
+from sporax.runtime.devices.global_view import devices_here, zero_results
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.hosts import notes_of_hosts
@@ -188,15 +188,7 @@ class PipelinedStep:
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results where steps are only planned; else None."""
-        if not SESSION.plan_only:
-            return None
-        tensors, constants = self.graph.tensors, self.pipeline.micro.step.literal_outputs
-        return [
-            jnp.asarray(constants[position])
-            if tensor == LITERAL
-            else jnp.zeros(tensors[tensor].shape, tensors[tensor].dtype)
-            for position, tensor in enumerate(self.graph.outputs)
-        ]
+        return zero_results(self.pipeline.micro.step) if SESSION.plan_only else None
 
     def run(
         self, executable: CompiledPipeline, variables: Sequence[jax.Array], data: Sequence[jax.Array]

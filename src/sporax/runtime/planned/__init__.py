@@ -16,11 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["chooser_for_one_device", "peak_of_one_device", "plan_program"]
 
-_HOMES = {
-    "chooser_for_one_device": "sporax.runtime.planned.recompute_auto",
-    "peak_of_one_device": "sporax.runtime.planned.recompute_auto",
-    "plan_program": "sporax.runtime.planned.planning",
-}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

@@ -15,12 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.ir.graph import LITERAL, OperatorGraph, Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.ingest import Ingested
@@ -32,7 +31,7 @@ from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import memory_of
 from sporax.report.questions import Answers
 from sporax.report.view.headline import utilization
-from sporax.runtime.devices.global_view import Argument, devices_here, place_data
+from sporax.runtime.devices.global_view import Argument, devices_here, place_data, zero_results
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.process import step_verification
 from sporax.runtime.process.defects import report_internal_errors
@@ -147,15 +146,7 @@ class PlannedStep(Answers):
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results, the updated variables' first, where steps are only planned; else None."""
-        if not SESSION.plan_only:
-            return None
-        constants, tensors = self.step.literal_outputs, self.graph.tensors
-        return [
-            jnp.asarray(constants[position])
-            if tensor == LITERAL
-            else jnp.zeros(tensors[tensor].shape, tensors[tensor].dtype)
-            for position, tensor in enumerate(self.graph.outputs)
-        ]
+        return zero_results(self.step) if SESSION.plan_only else None
 
     def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
         """Run the compiled program; arguments with another sharding are resharded first.

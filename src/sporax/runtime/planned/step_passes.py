@@ -36,8 +36,10 @@ from sporax.lowering.ingest.regather import regather_weights
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.host_transfer import on_host_of, transfers
 from sporax.lowering.passes.host.row_updates import by_rows_for_plan, without_row_updates
+from sporax.lowering.passes.loop_constants import with_own_constants
 from sporax.lowering.passes.pass_order import flat_for_plan, run_rewrites
-from sporax.lowering.passes.pass_tags import AUTO, SAVED_ON_HOSTS, WAITING, compiler_options
+from sporax.lowering.passes.pass_tags import AUTO, RANK_SUMS, SAVED_ON_HOSTS, WAITING, compiler_options
+from sporax.lowering.passes.rank_sums import with_rank_sums
 from sporax.lowering.passes.recompute.plan_facts import Roles, host_notes, plan_facts, recomputation_notes
 from sporax.lowering.passes.recompute.recompute_choice import Choice
 from sporax.lowering.passes.uneven_tables import Blocked, in_blocks
@@ -158,6 +160,15 @@ def _stages(one: Pass) -> Pass:
 # --------------------------------------------------------------------------------------------------------- the program
 
 
+def sum_over_ranks(state: StepState) -> StepState:
+    """The program with the marks of its sums over ranks where slices are added up."""
+    if RANK_SUMS not in state.tags:
+        return state
+    parallel = state.settings.parallel
+    jaxpr = with_rank_sums(state.jaxpr, parallel.num_stage_devices, parallel.pipeline_stages)
+    return replace(state, jaxpr=jaxpr, tags=state.tags - {RANK_SUMS})
+
+
 def rewrite(state: StepState) -> StepState:
     """The program after the passes that its tags ask for: recomputation, repeated blocks, host memory."""
     check_offload(state.tags)
@@ -215,8 +226,11 @@ def plan_micro_batch(settings: PlanSettings, program: ClosedJaxpr, roles: Roles)
 def read(state: StepState) -> StepState:
     """The program as a graph, with the strategies of files."""
     # A carried variable takes its argument's buffer, so both must have the same sharding.
-    step = ingest(state.jaxpr, state.roles, [(number, number) for number in range(state.num_updated)])
-    return replace(state, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel)))
+    jaxpr = with_own_constants(state.jaxpr)
+    step = ingest(jaxpr, state.roles, [(number, number) for number in range(state.num_updated)])
+    return replace(
+        state, jaxpr=jaxpr, read=with_strategies(step, SESSION.strategies_for(step.graph, state.settings.parallel))
+    )
 
 
 @_one_stage
@@ -473,6 +487,7 @@ FIRST_PASSES: tuple[Pass, ...] = (read, arrange_axes, take_blocks, plan)
 TRIAL_PASSES: tuple[Pass, ...] = (read, arrange_axes, check_tables, take_blocks, gather_again, plan)
 """The plan of a rewritten program."""
 STEP_PASSES: tuple[Pass, ...] = (
+    sum_over_ranks,
     rewrite,
     *TRIAL_PASSES,
     plan_stages,

@@ -16,6 +16,7 @@ from dataclasses import field
 from pathlib import Path
 
 from sporax.base.lazy_members import dataclass
+from sporax.ir.device_matrix import transposed
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 """Opcodes by which devices communicate; "-start" is added where they are asynchronous, and the "-done" half says nothing new."""
@@ -189,7 +190,7 @@ def _along(
         moving += [len(dims) + 1] if name in wanted else []
         dims += [outer, part, size // outer // part]
     order = [place for place in range(len(dims)) if place not in moving] + moving
-    ranks = _transposed(dims, order)
+    ranks = transposed(dims, order)
     return _rows([devices[rank] if devices else rank for rank in ranks], math.prod(dims[place] for place in moving))
 
 
@@ -199,20 +200,11 @@ def _devices(text: str | None) -> list[int]:
     if found is None:
         return []
     dims = list(map(int, found[1].split(",")))
-    return _transposed(dims, list(map(int, found[2].split(","))) if found[2] else range(len(dims)))
+    return transposed(dims, list(map(int, found[2].split(","))) if found[2] else range(len(dims)))
 
 
 def _rows(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
-
-
-def _transposed(dims: Sequence[int], order: Sequence[int]) -> list[int]:
-    """0, 1, 2, … as an array of `dims`, its dimensions in another order, row by row."""
-    strides = [math.prod(dims[place + 1 :]) for place in range(len(dims))]
-    numbers = [0]
-    for place in order:
-        numbers = [number + step * strides[place] for number in numbers for step in range(dims[place])]
-    return numbers
 
 
 def _in_brackets(line: str, start: int) -> str:

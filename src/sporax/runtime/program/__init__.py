@@ -13,7 +13,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "discover"]
 
-_HOMES = {"Program": "sporax.runtime.program.program", "discover": "sporax.runtime.program.discovery"}
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__)

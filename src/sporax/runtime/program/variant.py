@@ -174,6 +174,7 @@ class Variant:
     executable: Any = None
     asked: PlanSettings | None = None
     requests: Mapping[Any, Any] = field(default_factory=dict)
+    effects: tuple[tuple[Any, str, Any], ...] = ()
     planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
@@ -255,7 +256,9 @@ _ARRAY = _Array()
 
 
 def assembled(variant: Variant, outputs: list[jax.Array]) -> Any:
-    """Results of the program in the structure of those of the function."""
+    """Results of the program in the structure of those of the function, after what it assigns to attributes."""
+    for owner, name, value in variant.effects:
+        setattr(owner, name, value)
     # No static values between the arrays, so the structure can be filled directly.
     if len(outputs) == len(variant.out_leaves):  # arrays only
         return variant.out_tree.unflatten(outputs)

@@ -33,7 +33,7 @@ from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
 from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
 from sporax.runtime.storage.stacked_variables import may_be_row, stacks_of
-from sporax.runtime.storage.variables import InMemory, Joint, VariableStorage
+from sporax.runtime.storage.variables import InMemory, VariableStorage
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr
@@ -100,7 +100,7 @@ def jit_program(
 
 def _storage(variant: Variant) -> VariableStorage:
     if variant.communicates:
-        return Joint(variant.written, variant.read)
+        return InMemory(variant.written, variant.read, "joint")
     return (Filed if variant.filed else InMemory)(variant.written, variant.read)
 
 
@@ -266,6 +266,7 @@ def discovered(
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
         requests=frame.requests,
+        effects=frame.effects,
     )
     return variant, discovery
 

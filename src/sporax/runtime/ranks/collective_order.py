@@ -11,9 +11,10 @@ result of the one before (`follow`, `record_collective`): one element of it is c
 itself and that result. The compiler cannot know the condition, because it depends on an input of the program.
 
 JAX traces some functions by themselves: rules of differentiation, loop bodies, branches, `jax.checkpoint`. A value of one
-trace must not be met in another. So the last result is kept for each trace, and a collective, which is differentiable
-and may thus run in a trace of its own, takes an `order_token` along and gives one back. Loop bodies and the like are ordered
-inside; against what is around them they are ordered by the data they take and give.
+trace must not be met in another. So the last result is kept for each trace, and whatever ranks exchange is an `Exchanged`,
+which `ordered` carries out: it is differentiable, may thus run in a trace of its own, and takes an `order_token` along and gives
+one back. Loop bodies and the like are ordered inside; against what is around them they are ordered by the data they take and
+give.
 
 Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` asks for it (`lowering.passes.reused_collectives`).
 """
@@ -21,10 +22,10 @@ Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` asks for
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,8 @@ from sporax.runtime.session import SESSION
 if TYPE_CHECKING:
     from sporax.lowering.passes.reused_collectives import Reuse
 
+Tree: TypeAlias = Any
+"""Arrays, or tuples and lists of them."""
 AXIS = "rank"
 """Name of the mesh axis along which ranks are."""
 
@@ -93,13 +96,43 @@ def order_token() -> jax.Array | None:
     return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))
 
 
-def latest_order_token(before: jax.Array | None) -> jax.Array | None:
-    """This trace's `order_token`; that of the trace inside it, `before`, if it has none.
+class Exchanged(Protocol):
+    """Something that ranks do together, and the derivative of that."""
 
-    JAX runs a rule of differentiation in the trace around the one in which the collective was called.
-    """
+    def carry_out(self, *arguments: Tree) -> Tree:
+        """What this rank gets for its arrays."""
+
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[Tree]:
+        """Cotangents of the arguments, given those of the results: of something that is `ordered` as well. None for integers."""
+
+
+def ordered(exchanged: Exchanged, *arguments: Tree) -> Tree:
+    """Carry something out after the collective before; differentiable, as often as its derivatives are."""
+    # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
+    results, last = _ordered(exchanged, order_token(), *arguments)
+    record_collective(last)
+    return results
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _ordered(exchanged: Exchanged, before: jax.Array | None, *arguments: Tree) -> tuple[Tree, jax.Array | None]:
+    record_collective(before)
+    return exchanged.carry_out(*arguments), order_token()
+
+
+def _forward(exchanged: Exchanged, before: jax.Array | None, *arguments: Tree) -> Tree:
+    # Itself differentiable, for derivatives of derivatives. JAX runs this rule in the trace around the one of the call.
     own = order_token()
-    return before if own is None else own
+    results, last = _ordered(exchanged, before if own is None else own, *arguments)
+    record_collective(last)
+    return (results, last), (arguments, results)
+
+
+def _backward(exchanged: Exchanged, saved: tuple[Tree, Tree], cotangents: tuple[Tree, Tree]) -> tuple[Tree, ...]:
+    return None, *exchanged.pull_back(*saved, cotangents[0])
+
+
+_ordered.defvjp(_forward, _backward)
 
 
 def _latest() -> jax.Array | None:

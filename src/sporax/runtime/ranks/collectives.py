@@ -17,8 +17,8 @@ and not divided counts once for each of them. Forward mode is their transpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
+from functools import cache
+from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
+from sporax.runtime.ranks.collective_order import Tree, ordered
 from sporax.runtime.ranks.exchanges import Axis, check_mode, from_root, gather, reduce, reduce_scatter, swap
 from sporax.runtime.ranks.groups import Group
 from sporax.runtime.session import World
@@ -43,6 +43,13 @@ Arrays: TypeAlias = "jax.Array | tuple[jax.Array, ...]"
 Cotangents: TypeAlias = "tuple[jax.Array | None, ...]"
 """One for each argument; None where there is none."""
 ResultT = TypeVar("ResultT", bound=Arrays)
+
+
+class Saved(NamedTuple):
+    """What the way forward leaves for derivatives: what a collective took, and what it gave."""
+
+    arrays: tuple[jax.Array, ...]
+    results: Tree
 
 
 @dataclass(frozen=True)
@@ -64,15 +71,11 @@ class Collective(Generic[ResultT]):
         """The results on this rank."""
         raise NotImplementedError
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: ResultT, cotangents: ResultT
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: ResultT) -> tuple[jax.Array, ...]:
         """Cotangents of the arrays, given those of the results. Linear in these."""
         raise NotImplementedError
 
-    def push(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: ResultT, tangents: tuple[jax.Array, ...]
-    ) -> ResultT:
+    def push(self, axis: Axis, saved: Saved, tangents: tuple[jax.Array, ...]) -> ResultT:
         """Tangents of the results, given those of the arrays: the transpose of `backward`."""
         return self.forward(axis, *tangents)
 
@@ -108,11 +111,7 @@ def run(collective: Collective[ResultT], *arrays: jax.Array) -> ResultT:
     if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
         product = jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
         return cast("ResultT", product)
-    # JAX traces a rule of differentiation by itself, so the order goes in and out of it as numbers.
-    results: ResultT
-    results, last = _differentiable(collective, order_token(), *arrays)
-    record_collective(last)
-    return results
+    return cast("ResultT", ordered(_Part(collective), *arrays))
 
 
 def own_position(group: Group, what: str) -> int:
@@ -126,95 +125,38 @@ def own_position(group: Group, what: str) -> int:
     return group.position(what)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(
-    collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
-) -> tuple[ResultT, jax.Array | None]:
-    record_collective(before)
-    return cast("ResultT", _execute(collective, "forward", *arrays)), order_token()
+@dataclass(frozen=True)
+class _Part(Generic[ResultT]):
+    """A collective, or a linear map of its derivatives.
 
+    The derivative is a linear map, "backward", whose own derivative is its transpose, "push", whose derivative is "backward":
+    so derivatives of any order, and in forward mode, are exchanges again. (Masks of extrema have the derivative zero.)
+    """
 
-def _forward(
-    collective: Collective[ResultT], before: jax.Array | None, *arrays: jax.Array
-) -> tuple[tuple[ResultT, jax.Array | None], tuple[tuple[jax.Array, ...], ResultT]]:
-    # Itself differentiable, for derivatives of derivatives.
-    results, last = _differentiable(collective, latest_order_token(before), *arrays)
-    record_collective(last)
-    return (results, last), (arrays, results)
+    collective: Collective[ResultT]
+    method: str = "forward"
 
+    def carry_out(self, *arguments: Tree) -> Arrays:
+        """The results of the method."""
+        return _execute(self.collective, self.method, *arguments)
 
-def _backward(
-    collective: Collective[ResultT],
-    saved: tuple[tuple[jax.Array, ...], ResultT],
-    cotangents: tuple[ResultT, jax.Array | None],
-) -> Cotangents:
-    arrays, results = saved
-    # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
-    if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
-        return (None, *[None] * len(arrays))
-    pulled_back, last = _linear(
-        collective, "backward", order_token(), arrays, results, jax.tree.map(_number, cotangents[0])
-    )
-    record_collective(last)
-    return None, *(
-        cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
-        for array, cotangent in zip(arrays, pulled_back, strict=True)
-    )
-
-
-_differentiable.defvjp(_forward, _backward)
-
-
-# The derivative is a linear map, "backward", whose own derivative is its transpose, "push", whose derivative is "backward":
-# so derivatives of any order, and in forward mode, are exchanges again. (Masks of extrema have the derivative zero.)
-_TRANSPOSE = {"backward": "push", "push": "backward"}
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _linear(
-    collective: Collective[ResultT],
-    method: str,
-    before: jax.Array | None,
-    arrays: tuple[jax.Array, ...],
-    results: ResultT,
-    values: Arrays,
-) -> tuple[Arrays, jax.Array | None]:
-    record_collective(before)
-    return _execute(collective, method, arrays, results, values), order_token()
-
-
-def _linear_forward(
-    collective: Collective[ResultT],
-    method: str,
-    before: jax.Array | None,
-    arrays: tuple[jax.Array, ...],
-    results: ResultT,
-    values: Arrays,
-) -> tuple[tuple[Arrays, jax.Array | None], tuple[tuple[jax.Array, ...], ResultT]]:
-    if not collective.is_linear:
-        raise SporaxRuntimeError(
-            f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
-        )
-    results_of_map, last = _linear(collective, method, latest_order_token(before), arrays, results, values)
-    record_collective(last)
-    return (results_of_map, last), (arrays, results)
-
-
-def _linear_backward(
-    collective: Collective[ResultT],
-    method: str,
-    saved: tuple[tuple[jax.Array, ...], ResultT],
-    cotangents: tuple[Arrays, jax.Array | None],
-) -> tuple[None, None, None, Arrays]:
-    arrays, results = saved
-    transposed, last = _linear(
-        collective, _TRANSPOSE[method], order_token(), arrays, results, jax.tree.map(_number, cotangents[0])
-    )
-    record_collective(last)
-    return None, None, None, transposed
-
-
-_linear.defvjp(_linear_forward, _linear_backward)
+    def pull_back(self, arguments: Tree, results: Arrays, cotangents: Tree) -> Cotangents:
+        """Of "forward" by "backward"; of a linear map, whose first argument is what "forward" saved, by its transpose."""
+        values = jax.tree.map(_number, cotangents)
+        if self.method != "forward":
+            if not self.collective.is_linear:
+                raise SporaxRuntimeError(
+                    f"For '{type(self.collective).__name__}', the order of a derivative must be 1, but that of a derivative "
+                    "is asked for."
+                )
+            transpose = "push" if self.method == "backward" else "backward"
+            return None, ordered(_Part(self.collective, transpose), arguments[0], values)
+        # Without a float there is no cotangent. All ranks see the same dtypes, so none of them waits here.
+        is_float = [jnp.issubdtype(array.dtype, jnp.inexact) for array in arguments]
+        if not any(is_float):
+            return (None,) * len(arguments)
+        pulled_back = ordered(_Part(self.collective, "backward"), Saved(arguments, results), values)
+        return tuple(array if known else None for known, array in zip(is_float, pulled_back, strict=True))
 
 
 def _number(cotangent: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
@@ -292,20 +234,18 @@ class AllReduce(Collective[jax.Array]):
         """One array in, one array out, of the same shape."""
         return reduce(axis, arrays[0], self.op)
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. (Prod: see `run`.)"""
         total = reduce(axis, cotangents, "sum")
-        return (total if self.op == "sum" else total * (arrays[0] == results).astype(cotangents.dtype),)
+        return (total if self.op == "sum" else total * (saved.arrays[0] == saved.results).astype(cotangents.dtype),)
 
-    def push(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, tangents: tuple[jax.Array, ...]
-    ) -> jax.Array:
+    def push(self, axis: Axis, saved: Saved, tangents: tuple[jax.Array, ...]) -> jax.Array:
         """The sum of the tangents; of max, min: of ranks that had the extremum."""
         (tangent,) = tangents
         return reduce(
-            axis, tangent if self.op == "sum" else tangent * (arrays[0] == results).astype(tangent.dtype), "sum"
+            axis,
+            tangent if self.op == "sum" else tangent * (saved.arrays[0] == saved.results).astype(tangent.dtype),
+            "sum",
         )
 
 
@@ -319,9 +259,7 @@ class AllGather(Collective[jax.Array]):
         """(d0, …) in, (n·d0, …) out."""
         return gather(axis, arrays[0])
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """Each member gets the sum of what all have for its piece."""
         return (reduce_scatter(axis, cotangents, "sum"),)
 
@@ -339,9 +277,7 @@ class ReduceScatter(Collective[jax.Array]):
         check_divisible("ReduceScatter", arrays[0], 0, axis.count)
         return reduce_scatter(axis, arrays[0], self.op)
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """The cotangents of all pieces.
 
         Raises:
@@ -368,19 +304,11 @@ class Broadcast(Collective[tuple[jax.Array, ...]]):
         """Any number of arrays."""
         return tuple(from_root(axis, array, self.group.ranks.index(self.root)) for array in arrays)
 
-    def backward(
-        self,
-        axis: Axis,
-        arrays: tuple[jax.Array, ...],
-        results: tuple[jax.Array, ...],
-        cotangents: tuple[jax.Array, ...],
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """The cotangents as they are, as in MindSpore."""
         return tuple(cotangents)
 
-    def push(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
-    ) -> tuple[jax.Array, ...]:
+    def push(self, axis: Axis, saved: Saved, tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """The tangents as they are: MindSpore's forward mode is the transpose of its reverse mode."""
         return tuple(tangents)
 
@@ -401,16 +329,12 @@ class Reduce(Collective[jax.Array]):
         # Shapes may differ between ranks, since every rank compiles its own program.
         return _only_at(axis, self.dest, reduce(axis, arrays[0], self.op))
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """The destination's cotangent, everywhere."""
-        own = cotangents if axis.position == self.dest else jnp.zeros_like(arrays[0])
+        own = cotangents if axis.position == self.dest else jnp.zeros_like(saved.arrays[0])
         return (from_root(axis, own, self.dest),)
 
-    def push(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, tangents: tuple[jax.Array, ...]
-    ) -> jax.Array:
+    def push(self, axis: Axis, saved: Saved, tangents: tuple[jax.Array, ...]) -> jax.Array:
         """The sum of the tangents, at the destination."""
         return _only_at(axis, self.dest, reduce(axis, tangents[0], "sum"))
 
@@ -429,9 +353,7 @@ class AllToAll(Collective[jax.Array]):
         check_divisible("AlltoAll", arrays[0], self.split_dim, axis.count)
         return swap(axis, arrays[0], self.split_dim, self.concat_dim)
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """The way back."""
         return (swap(axis, cotangents, self.concat_dim, self.split_dim),)
 
@@ -453,9 +375,7 @@ class Scatter(Collective[jax.Array]):
         # XLA has no scatter among devices: of an all-to-all each rank keeps the piece of the source.
         return lax.slice_in_dim(swap(axis, arrays[0]), *_span(self.group.ranks.index(self.src), rows))
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """The source gets all cotangents, the others zeros."""
         # Every rank takes part in the exchange, also those that do not use its result.
         gathered = gather(axis, cotangents)
@@ -476,13 +396,11 @@ class Gather(Collective[jax.Array]):
         """(d0, …) in; (n·d0, …), or (1,), out."""
         return _only_at(axis, self.group.ranks.index(self.dest), gather(axis, arrays[0]))
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """Each member gets its piece of the destination's cotangent."""
-        dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
-        shape = (rows * axis.count, *arrays[0].shape[1:])
-        own = cotangents if axis.position == dest else jnp.zeros(shape, arrays[0].dtype)
+        (array,), dest = saved.arrays, self.group.ranks.index(self.dest)
+        rows, shape = array.shape[0], (array.shape[0] * axis.count, *array.shape[1:])
+        own = cotangents if axis.position == dest else jnp.zeros(shape, array.dtype)
         # The transpose of a gather is a scatter, again as a piece of an all-to-all.
         return (lax.slice_in_dim(swap(axis, own), *_span(dest, rows)),)
 
@@ -497,9 +415,7 @@ class Barrier(Collective[jax.Array]):
         """Takes nothing, gives one number."""
         return reduce(axis, jnp.zeros((), jnp.int32), "sum")
 
-    def backward(
-        self, axis: Axis, arrays: tuple[jax.Array, ...], results: jax.Array, cotangents: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: jax.Array) -> tuple[jax.Array, ...]:
         """Nothing to derive."""
         return ()
 

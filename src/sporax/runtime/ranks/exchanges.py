@@ -25,7 +25,7 @@ from jax import lax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.base.lazy_members import dataclass
-from sporax.lowering.execute.reductions import EXTREMES, sum_in_order
+from sporax.lowering.execute.reductions import ALL_REDUCES, FOLDS
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays
@@ -139,8 +139,7 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return array * jnp.asarray(axis.count, array.dtype) if op == "sum" else array
     if _in_pairs(axis, array.nbytes):
         return _reduce_in_pairs(axis, array, {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[op])
-    combine: Any = {"sum": lax.psum, **EXTREMES}[op]
-    return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
+    return _noted(ALL_REDUCES[op](follow(array), AXIS, axis_index_groups=axis.cover))
 
 
 def _in_pairs(axis: Axis, num_bytes: int) -> bool:
@@ -178,12 +177,8 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     # The same bytes: members exchange their pieces and combine them locally.
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
-        return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
-    if op == "sum":
-        return sum_in_order(pieces)
-    if op == "prod":  # which JAX would widen
-        return jnp.prod(pieces, 0, dtype=array.dtype)
-    return jnp.max(pieces, 0) if op == "max" else jnp.min(pieces, 0)
+        op = "or" if op in ("sum", "max") else "and"
+    return FOLDS[op](pieces)
 
 
 def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:

@@ -88,14 +88,25 @@ def find_counted(name: str | None, what: str) -> Group:
         SporaxTypeError, SporaxRuntimeError: as `find`; or the exchange is between less ranks than that.
     """
     members = find(name, what)
-    told = SESSION.told_size or 1
-    if members.name in WORLD_GROUPS and members.size < told and not SESSION.plans_all:
+    told, here = SESSION.told_size or 1, find(None).size
+    of_devices = members.size < told if members.name in WORLD_GROUPS else max(members.ranks) >= here
+    if of_devices and not SESSION.plans_all:
         mode = "" if distributed.has_other_processes() else "set parallel_mode='data_parallel', or "
         raise SporaxRuntimeError(
-            f"For '{what}', the exchange is between {members.size} process(es) in this parallel mode, but get_group_size() has "
+            f"For '{what}', the exchange is between {here} process(es) in this parallel mode, but get_group_size() has "
             f"said {told}, the number of devices. To make each device a rank, {mode}start `sporax run --worker_num {told}`."
         )
     return members
+
+
+def find_planned(name: str, what: str) -> tuple[int, ...]:
+    """The ranks of a group in a step that is sharded over all devices, each of which is a rank.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `find`.
+    """
+    members = find(name, what)
+    return tuple(range(SESSION.sharded_over())) if members.name in WORLD_GROUPS else members.ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +160,8 @@ def _check_new(name: Any, ranks: Any) -> None:
         raise SporaxTypeError(f"For 'create_group', 'rank_ids' must be a list of ints, but got {ranks!r}.")
     if not ranks or len(set(ranks)) < len(ranks):
         raise SporaxValueError(f"For 'create_group', 'rank_ids' must hold distinct ranks, but got {ranks}.")
-    size = find(None).size
+    # Of one process as many as it has devices: so many the script has been told.
+    size = max(find(None).size, SESSION.told_size or 1, SESSION.sharded_over())
     strangers = [rank for rank in ranks if not 0 <= rank < size]
     if strangers:
         raise SporaxRuntimeError.must("create_group", "rank_ids", f"be in [0, {size}), the ranks of the job", strangers)

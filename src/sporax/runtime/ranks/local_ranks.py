@@ -147,7 +147,8 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
     if rows % count:
         raise SporaxRuntimeError(
             f"For '{name}', the batch must be divisible by the {count} ranks that this process acts for, one on each device, but "
-            f"it has {rows} rows. Drop the remainder (`batch(n, drop_remainder=True)`), or set 'device_num'."
+            f"it has {rows} rows. Drop the remainder (`batch(n, drop_remainder=True)`), or set 'device_num'. Where the "
+            f"script's own sampler reads one rank's share, {_START} {count}`."
         )
     for number, array in enumerate(arrays):
         if array.ndim and array.size != 1 and array.shape[0] != rows and not is_own(array):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.ranks import collectives, groups
-from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective
+from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective, Saved
 from sporax.runtime.ranks.exchanges import Axis, from_root, refused
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -48,15 +48,9 @@ class Placed(Collective[tuple[jax.Array, ...]]):
         """The results of the member's call, everywhere."""
         return self._from_root(axis, self.function, *arrays)
 
-    def backward(
-        self,
-        axis: Axis,
-        arrays: tuple[jax.Array, ...],
-        results: tuple[jax.Array, ...],
-        cotangents: tuple[jax.Array, ...],
-    ) -> tuple[jax.Array, ...]:
+    def backward(self, axis: Axis, saved: Saved, cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """The member's cotangents, everywhere. XLA finds that it has computed the call already."""
-        return self._from_root(axis, self._pull_back, arrays, tuple(cotangents))
+        return self._from_root(axis, self._pull_back, saved.arrays, tuple(cotangents))
 
     def _pull_back(self, arrays: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         results, pull_back = jax.vjp(self.function, *arrays)

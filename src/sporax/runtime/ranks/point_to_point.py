@@ -9,9 +9,9 @@ The derivative of an exchange is the exchange of the cotangents in the opposite 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import latest_order_token, order_token, record_collective
+from sporax.runtime.ranks.collective_order import Tree, ordered
 from sporax.runtime.ranks.exchanges import check_mode
 from sporax.runtime.state import frames
 
@@ -45,10 +45,47 @@ class Exchange:
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]
 
-    @property
-    def reversed(self) -> Exchange:
+    def carry_out(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """What was received."""
+        return _carry_out(self, arrays)
+
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
         """The same in the opposite direction."""
-        return Exchange(self.receives, self.sends)
+        filled = map(_filled, self.receives, cotangents)
+        return map(_as_cotangent, ordered(Exchange(self.receives, self.sends), *filled))
+
+
+@dataclass(frozen=True, slots=True)
+class _Send:
+    """One array that is sent, and given back."""
+
+    message: Message
+
+    def carry_out(self, array: jax.Array) -> jax.Array:
+        """The array itself."""
+        _carry_out(Exchange((self.message,), ()), [array])
+        return array
+
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
+        """What the receiver returns."""
+        return (_as_cotangent(ordered(_Receive(self.message), cotangents)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Receive:
+    """One array that is received after there is another one."""
+
+    message: Message
+
+    def carry_out(self, after: jax.Array) -> jax.Array:
+        """What arrived."""
+        (arrived,) = _carry_out(Exchange((), (self.message,)), [])
+        return arrived
+
+    def pull_back(self, arguments: Tree, results: Tree, cotangents: Tree) -> Iterable[jax.Array | None]:
+        """The cotangent is sent back; zeros for the other array."""
+        sent = ordered(_Send(self.message), _filled(self.message, cotangents))
+        return (_as_cotangent(_zeros_after(arguments[0], sent)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +106,8 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
     check_mode()
-    results, last = _differentiable(exchange, order_token(), *arrays)
-    record_collective(last)
-    return results
+    received: tuple[jax.Array, ...] = ordered(exchange, *arrays)
+    return received
 
 
 def send(message: Message, array: jax.Array) -> jax.Array:
@@ -81,92 +117,20 @@ def send(message: Message, array: jax.Array) -> jax.Array:
         SporaxRuntimeError: the receiver is this rank itself.
     """
     check_mode()
-    sent, last = _differentiable_send(message, order_token(), array)
-    record_collective(last)
+    sent: jax.Array = ordered(_Send(message), array)
     return sent
 
 
 def receive(message: Message, after: jax.Array) -> jax.Array:
     """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
     check_mode()
-    arrived, last = _differentiable_receive(message, order_token(), after)
-    record_collective(last)
+    arrived: jax.Array = ordered(_Receive(message), after)
     return arrived
 
 
-Results = tuple[tuple[jax.Array, ...], jax.Array | None]
-"""What arrived, and the token."""
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> Results:
-    record_collective(before)
-    return _carry_out(exchange, arrays), order_token()
-
-
-def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> tuple[Results, None]:
-    results, last = _differentiable(exchange, latest_order_token(before), *arrays)
-    record_collective(last)
-    return (results, last), None
-
-
-def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
-    # No cotangent arrives for integers, but their sender waits for a message, so zeros are sent.
-    filled = [
-        cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
-        for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
-    ]
-    returned, last = _differentiable(exchange.reversed, order_token(), *filled)
-    record_collective(last)
-    return None, *map(_as_cotangent, returned)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable_send(
-    message: Message, before: jax.Array | None, array: jax.Array
-) -> tuple[jax.Array, jax.Array | None]:
-    record_collective(before)
-    _carry_out(Exchange((message,), ()), [array])
-    return array, order_token()
-
-
-def _send_forward(
-    message: Message, before: jax.Array | None, array: jax.Array
-) -> tuple[tuple[jax.Array, jax.Array | None], None]:
-    sent, last = _differentiable_send(message, latest_order_token(before), array)
-    record_collective(last)
-    return (sent, last), None
-
-
-def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any]:
-    returned, last = _differentiable_receive(message, order_token(), cotangents[0])
-    record_collective(last)
-    return None, _as_cotangent(returned)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable_receive(
-    message: Message, before: jax.Array | None, after: jax.Array
-) -> tuple[jax.Array, jax.Array | None]:
-    record_collective(before)
-    (arrived,) = _carry_out(Exchange((), (message,)), [])
-    return arrived, order_token()
-
-
-def _receive_forward(
-    message: Message, before: jax.Array | None, after: jax.Array
-) -> tuple[tuple[jax.Array, jax.Array | None], jax.Array]:
-    arrived, last = _differentiable_receive(message, latest_order_token(before), after)
-    record_collective(last)
-    return (arrived, last), after
-
-
-def _receive_backward(message: Message, after: jax.Array, cotangents: Any) -> tuple[Any, Any]:
-    inexact = jnp.issubdtype(message.dtype, jnp.inexact)
-    filled = cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)
-    sent, last = _differentiable_send(message, order_token(), filled)
-    record_collective(last)
-    return None, _as_cotangent(_zeros_after(after, sent))
+def _filled(message: Message, cotangent: jax.Array) -> jax.Array:
+    """No cotangent arrives for integers, but their sender waits for a message, so zeros are sent."""
+    return cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
 
 
 def _zeros_after(after: jax.Array, sent: jax.Array) -> jax.Array:
@@ -182,11 +146,6 @@ def _zeros_after(after: jax.Array, sent: jax.Array) -> jax.Array:
 def _as_cotangent(array: jax.Array) -> jax.Array | None:
     """Integers have no tangent space in JAX."""
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else None
-
-
-_differentiable.defvjp(_forward, _backward)
-_differentiable_send.defvjp(_send_forward, _send_backward)
-_differentiable_receive.defvjp(_receive_forward, _receive_backward)
 
 
 def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

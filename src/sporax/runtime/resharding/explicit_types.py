@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 from jax.sharding import NamedSharding
 
-from sporax.lowering.rewriter import aval_of, closed_jaxpr, runs_backward
+from sporax.lowering.rewriter import aval_of, run_equation, runs_backward
 from sporax.report.resharding import SourceLine
 from sporax.runtime.process.compiled_text import is_of_user
 
@@ -49,9 +49,7 @@ def typed_again(program: ClosedJaxpr, *values: Any) -> Any:
             eqn = eqn.replace(params={**eqn.params, **new})
         else:
             moved |= changed
-        operand_vars = [Var(atom.aval) for atom in eqn.invars]
-        one = closed_jaxpr((), (), operand_vars, eqn.outvars, [eqn.replace(invars=operand_vars)])
-        known.update(zip(eqn.outvars, jaxpr_as_fun(one)(*operands), strict=True))
+        known.update(zip(eqn.outvars, run_equation(eqn, operands), strict=True))
     return [atom.val if isinstance(atom, Literal) else known[atom] for atom in jaxpr.outvars]
 
 

@@ -15,6 +15,7 @@ calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled pr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -87,6 +88,10 @@ def touch() -> None:
     SESSION.version += 1
 
 
+_COPIES: Mapping[type, Callable[[Any, Any], None]] = {list: list.extend, dict: dict.update, set: set.update}
+"""Containers that programs may change while they are traced, and how they are filled again."""
+
+
 class Frame:
     """Values of variables inside one transformation.
 
@@ -104,14 +109,20 @@ class Frame:
         constants: traced arrays whose values can be computed now (`sporax.runtime.state.trace_constants`), by identity.
         calls, requests: calls by Cell, and what gradients want of them (`sporax.mindspore.common.one_forward`).
         writes: how often variables were written.
+        assigned: attributes that a compiled program assigns: their owner, name, and value before.
+        effects: likewise, with the value after, once the frame has been left.
+        copies: by Cell its lists, dicts and sets, and what was in them before.
     """
 
     __slots__ = (
+        "assigned",
         "calls",
         "checks",
         "communicates",
         "compiled",
         "constants",
+        "copies",
+        "effects",
         "guards",
         "parent",
         "planned",
@@ -142,6 +153,9 @@ class Frame:
         self.calls: dict[int, list[Any]] = {}
         self.requests: dict[Any, Any] = {}
         self.writes = 0
+        self.assigned: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self.effects: tuple[tuple[Any, str, Any], ...] = ()
+        self.copies: dict[int, list[tuple[Any, Any]]] = {}
 
     def __enter__(self) -> Frame:
         self.parent = SESSION.tracing.frame
@@ -153,6 +167,13 @@ class Frame:
     ) -> None:
         # Also after an exception: a trace that fails must not leave its frame behind.
         SESSION.tracing.frame = self.parent
+        # A program may be traced more than once; what it assigns is assigned when it runs.
+        self.effects = tuple((owner, name, getattr(owner, name)) for (_, name), (owner, _) in self.assigned.items())
+        for (_, name), (owner, before) in self.assigned.items():
+            setattr(owner, name, before)
+        for value, before in itertools.chain(*self.copies.values()):
+            value.clear()
+            _COPIES[type(value)](value, before)
         if self.parent is not None:
             # What a transformation inside depends on, the program around it depends on, too.
             self.parent.guards.update(self.guards)
@@ -288,6 +309,30 @@ def note_tag(kind: str) -> None:
     """Say that the program of the running trace is to be rewritten: `kind` names the pass."""
     if (frame := current_frame()) is not None:
         frame.tags |= {kind}
+
+
+def note_assignment(owner: Any, name: str) -> None:
+    """Say that an attribute, which has a value, is being assigned: in a program that is compiled, at its end."""
+    if (program := _program_frame()) is not None:
+        program.assigned.setdefault((id(owner), name), (owner, getattr(owner, name)))
+
+
+def _program_frame() -> Frame | None:
+    """The outermost frame of a program that is compiled."""
+    frame, outermost = current_frame(), None
+    while frame is not None:
+        outermost = frame if frame.compiled else outermost
+        frame = frame.parent
+    return outermost
+
+
+def depend_on_cell(cell: Guard) -> None:
+    """Note that the running trace depends on `cell`, whose lists, dicts and sets are what they were after it."""
+    depend_on(cell)
+    program = _program_frame()
+    if program is not None and id(cell) not in program.copies:
+        values = [value for name, value in vars(cell).items() if type(value) in _COPIES and name[0] != "_"]
+        program.copies[id(cell)] = [(value, value.copy()) for value in values]
 
 
 def note_check() -> None:

@@ -39,7 +39,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage.host_memory import chosen_variables
-from sporax.runtime.storage.variables import Fetched, names_of
+from sporax.runtime.storage.variables import Fetched, InMemory
 
 _BLOCK_BYTES = 8 << 20
 """A block where nothing else is said: above it disks are not faster."""
@@ -308,15 +308,8 @@ def filed_arrays(variables: Sequence[Any]) -> Mapping[int, FiledArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
-    """Variables of a step that uses files; for those in files it takes and returns tokens.
-
-    Attributes:
-        updated, read: the variables.
-    """
-
-    updated: Sequence[Any]
-    read: Sequence[Any]
+class Filed(InMemory):
+    """Variables of a step that uses files; for those in files it takes and returns tokens."""
 
     def fetch(self) -> Fetched:
         """Arrays, and tokens of those in files, which have what was assigned since."""
@@ -330,10 +323,6 @@ class Filed:
                 variable.raw = array
             else:
                 place.token = array
-
-    def names(self) -> tuple[list[str], list[str]]:
-        """Names of the variables."""
-        return names_of(self.updated), names_of(self.read)
 
 
 def _taken(variable: Any) -> jax.Array:

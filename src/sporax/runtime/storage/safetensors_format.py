@@ -148,12 +148,6 @@ def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int
     return length.to_bytes(8, "little") + text.ljust(length)
 
 
-def check(entries: list[CheckpointEntry]) -> None:
-    """Raise what `write` would raise, before a file is touched."""
-    for entry in entries:
-        _array(entry)
-
-
 def _array(entry: CheckpointEntry) -> np.ndarray[Any, Any]:
     if isinstance(entry.value, str):
         raise SporaxTypeError(

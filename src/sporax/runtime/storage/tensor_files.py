@@ -6,6 +6,7 @@ tensor, and counts the bytes. `write_safetensors` takes tensors as they are made
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import threading
@@ -40,6 +41,11 @@ class StoredTensor:
     name: str
     shape: Shape
     dtype: np.dtype[Any] | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its values; 0 for a string."""
+        return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
 
 
 @dataclass(slots=True)
@@ -210,6 +216,7 @@ def write_safetensors(
 def check_safetensors(specs: Iterable[StoredTensor], instead: str = "") -> None:
     """Raise SporaxTypeError for what a safetensors file cannot hold; `instead` is what the message advises."""
     for spec in specs:
-        if spec.dtype is None or spec.dtype not in safetensors_format.NAMES:
-            kind = "a string" if spec.dtype is None else spec.dtype
-            raise SporaxTypeError(f"The format 'safetensors' has no place for '{spec.name}', which is {kind}{instead}.")
+        if spec.dtype is None:
+            raise SporaxTypeError(f"The format 'safetensors' has no strings, but '{spec.name}' is one{instead}.")
+        if spec.dtype not in safetensors_format.NAMES:
+            raise SporaxTypeError(f"The format 'safetensors' has no {spec.dtype}, but '{spec.name}' is of it{instead}.")

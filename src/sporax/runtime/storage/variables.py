@@ -7,8 +7,7 @@ any form back to the array (`sporax.runtime.ranks.joint_arrays.change_form`).
 
 | storage | form between steps |
 |---|---|
-| `InMemory` | an array of this process, on a device or in host memory (`host_memory`) |
-| `Joint` | one array over the devices of all ranks |
+| `InMemory` | an array of this process, on a device or in host memory (`host_memory`), or one over the devices of all ranks |
 | `filed_variables.Filed` | some are in files |
 | `stacked_variables.Stacks` | some are rows of one array |
 | `placed_variables.Placed` | sharded by a plan, tables in uneven parts as blocks |
@@ -23,9 +22,6 @@ from typing import Any, Protocol
 import jax
 
 from sporax.base.lazy_members import dataclass
-
-_raw = attrgetter("raw")
-_joint = attrgetter("joint")
 
 Fetched = tuple[list[jax.Array], list[jax.Array]]
 """What a program takes for the variables that it updates, and for those that it only reads."""
@@ -49,48 +45,27 @@ class VariableStorage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Arrays of this process.
+    """Arrays in memory, all in one form.
 
     Attributes:
         updated, read: the variables.
+        slot: attribute that brings a variable to the form and has its array: ``"raw"`` for an array of this process, ``"joint"``
+            for one over the devices of all ranks.
     """
 
     updated: Sequence[Any] = ()
     read: Sequence[Any] = ()
+    slot: str = "raw"
 
     def fetch(self) -> Fetched:
         """Their arrays."""
-        return list(map(_raw, self.updated)), list(map(_raw, self.read))
+        array_of = attrgetter(self.slot)
+        return list(map(array_of, self.updated)), list(map(array_of, self.read))
 
     def store(self, arrays: Sequence[jax.Array]) -> None:
         """Set the arrays."""
         for variable, array in zip(self.updated, arrays, strict=True):
-            variable.raw = array
-
-    def names(self) -> tuple[list[str], list[str]]:
-        """Names of the variables."""
-        return names_of(self.updated), names_of(self.read)
-
-
-@dataclass(frozen=True, slots=True)
-class Joint:
-    """Arrays over the devices of all ranks.
-
-    Attributes:
-        updated, read: the variables.
-    """
-
-    updated: Sequence[Any] = ()
-    read: Sequence[Any] = ()
-
-    def fetch(self) -> Fetched:
-        """Their joint arrays; variables in another form take this one."""
-        return list(map(_joint, self.updated)), list(map(_joint, self.read))
-
-    def store(self, arrays: Sequence[jax.Array]) -> None:
-        """Set the joint arrays."""
-        for variable, array in zip(self.updated, arrays, strict=True):
-            variable.joint = array
+            setattr(variable, self.slot, array)
 
     def names(self) -> tuple[list[str], list[str]]:
         """Names of the variables."""

@@ -10,7 +10,8 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, mint, nn, ops
-from sporax.mindspore.ops._core.operator import FUNCTIONS, OPERATORS, PRIMITIVES, Array, Operator, operator
+from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.operator import FUNCTIONS, OPERATORS, PRIMITIVES, Array, Operator, operator, other_form
 from sporax.mindspore.ops._core.parameters import describe_hint, fits
 
 X = ms.Tensor([[1.0, 4.0], [9.0, 16.0]])
@@ -50,6 +51,34 @@ def test_every_function_and_class_is_documented_and_says_its_parameters():
     assert list(inspect.signature(ops.MatMul).parameters) == ["transpose_a", "transpose_b"]
     assert list(inspect.signature(ops.MatMul.__call__).parameters) == ["self", "input", "mat2"]
     assert list(inspect.signature(mint.sum).parameters) == ["input", "dim", "keepdim", "dtype"]
+
+
+def test_a_form_with_other_parameters_runs_the_same_kernel():
+    @operator(function="")
+    def _weighed(x: Array, by: float, shift: float = 1.0, negated: bool = False) -> Array:
+        """`x` times `by`, plus `shift`.
+
+        Args:
+            x: any shape.
+            by: the factor.
+        """
+        check.axis("_weighed", int(shift), x.ndim, "shift")
+        return (-1 if negated else 1) * (x * by + shift)
+
+    classes = {}
+    other_form(_weighed, "Weighed(factor)", "input=x shift * factor=by", classes=classes, factor=3.0, negated=True)
+    weighed = classes.pop("Weighed")
+    np.testing.assert_array_equal(weighed(2.0)(X).asnumpy(), -(X.asnumpy() * 2 + 1))
+    np.testing.assert_array_equal(weighed()(X, 0.0).asnumpy(), -(X.asnumpy() * 3))
+    assert list(inspect.signature(weighed.operator).parameters) == ["input", "shift", "factor"]
+    assert inspect.signature(weighed.operator).parameters["factor"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert inspect.signature(weighed).parameters["factor"].default == 3.0
+    assert "`input` times `factor`, plus `shift`" in weighed.__doc__ and " factor: the" in weighed.__doc__
+    with pytest.raises(ValueError, match="^For 'Weighed', 'shift' must be in"):
+        weighed()(X, 5.0)
+    with pytest.raises(TypeError, match="^For 'Weighed', the type of 'factor' must be float"):
+        weighed("2")
+    del OPERATORS["Weighed"], OPERATORS["_weighed"]
 
 
 def test_equal_numbers_of_other_types_are_other_programs():

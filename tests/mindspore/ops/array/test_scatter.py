@@ -166,3 +166,28 @@ def test_adding_and_multiplying_any_updates(updates):
 def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("name", ["ScatterAdd", "ScatterNdUpdate", "Assign", "AssignAdd"])
+@pytest.mark.parametrize(
+    ("own", "other", "fits"),
+    [
+        (ms.float32, ms.float16, True),
+        (ms.float32, ms.int64, True),
+        (ms.int32, ms.int8, True),
+        (ms.float16, ms.float32, False),
+        (ms.int32, ms.float32, False),
+        (ms.int8, ms.int32, False),
+    ],
+)
+def test_what_is_written_to_a_parameter_has_its_dtype_or_a_lower_one(name, own, other, fits):
+    parameter = Parameter(Tensor(np.zeros((2, 1)), own), name="p")
+    values = Tensor(np.full((2, 1), 3), other)
+    rows = {"ScatterAdd": (Tensor([0, 1]),), "ScatterNdUpdate": (Tensor([[0], [1]]),)}.get(name, ())
+    if fits:
+        getattr(ops, name)()(parameter, *rows, values)
+        assert parameter.dtype == own and parameter.asnumpy().tolist() == [[3], [3]]
+    else:
+        words = f"For '{name}', .* is {own}, which cannot be converted to data type {other} automatically"
+        with pytest.raises(TypeError, match=words):
+            getattr(ops, name)()(parameter, *rows, values)

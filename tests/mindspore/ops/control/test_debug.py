@@ -50,6 +50,16 @@ def test_what_cannot_be_saved_is_refused():
         ops.TensorDump("all")
     with pytest.warns(UserWarning, match="side_effect_io"):
         assert isinstance(ops.TensorDump().add_prim_attr("side_effect_io", False), TensorDump)
+    assert isinstance(ops.NPUAllocFloatStatus().add_prim_attr("stage", 0), ops.Primitive)
     for arguments in ((3, Tensor([1.0])), ("x", [1.0])):
         with pytest.raises(TypeError, match="For 'TensorDump'"):
             ops.tensordump(*arguments)
+
+
+def test_gradients_are_saved_where_they_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr(TensorDump, "_numbers", itertools.count())
+    dump = ops.DumpGradient()
+    slope = ms.grad(lambda x: (dump(f"{tmp_path}/dx", x * 2, "in") ** 2).sum())(Tensor([1.0, 3.0]))
+    np.testing.assert_array_equal(slope.asnumpy(), [8.0, 24.0])
+    ms.runtime.synchronize()
+    np.testing.assert_array_equal(np.load(tmp_path / "dx_in_float32_0.npy"), [4.0, 12.0])

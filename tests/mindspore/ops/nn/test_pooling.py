@@ -5,7 +5,7 @@ import pytest
 from operator_cases import case, check, numbers
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, mint, ops
+from sporax.mindspore import Tensor, mint, nn, ops
 
 X1, X2, X3 = numbers(2, 3, 7), numbers(2, 3, 5, 6), numbers(1, 2, 4, 5, 4)
 F = mint.nn.functional
@@ -139,3 +139,14 @@ def test_dtypes_of_positions():
 def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_maxima_of_integers_and_of_not_a_number_have_positions():
+    x = np.array([[[3, 1, 2, 5, 4]]])
+    for dtype in ("int32", "float32"):
+        values, places = nn.MaxPool1d(3, 1, "pad", 1, return_indices=True)(Tensor(x.astype(dtype)))
+        assert (values.tolist(), places.tolist()) == ([[[3, 3, 5, 5, 5]]], [[[0, 0, 3, 3, 3]]])
+    holes = Tensor(np.array([[[[3, np.nan, 2, np.nan, 4]]]], np.float32))
+    values, places = ops.max_pool2d(holes, (1, 3), return_indices=True)
+    assert np.isnan(values.asnumpy()).all()
+    assert places.tolist() == [[[[1]]]]

@@ -170,5 +170,5 @@ def test_strings_and_progress(tmp_path: Path) -> None:
     )
     assert load_checkpoint(str(tmp_path / "dst" / "rank_0" / "new0.ckpt"))["note"] == "hello"
     assert report == [(0, "w", 2048), (0, "note", 5)]
-    with pytest.raises(TypeError, match="no place for 'note', which is a string"):
+    with pytest.raises(TypeError, match="no strings, but 'note' is one"):
         transform_checkpoints(str(tmp_path / "src"), str(tmp_path / "x"), "new", output_format="safetensors")

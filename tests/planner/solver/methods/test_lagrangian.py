@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import whole
 
-from sporax.planner.solver import evaluate
 from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 
 SEEDS = st.integers(0, 10**9)
@@ -11,7 +10,7 @@ SEEDS = st.integers(0, 10**9)
 
 @settings(deadline=None, max_examples=80)
 @given(seed=SEEDS)
-def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
+def test_bounds_never_exceed_the_truth(seed, tiny_graph, least):
     graph = tiny_graph(seed, forbidden=0.0)
     expected = least(graph)
     if expected == np.inf:
@@ -21,11 +20,6 @@ def test_bounds_and_marginals_never_exceed_the_truth(seed, tiny_graph, least):
     for _ in range(30):
         assert ascent.sweep() <= expected + 1e-6
     assert ascent.bound <= expected + 1e-6
-    dominated = ascent.dominated(expected)
-    for choices in np.ndindex(*graph.sizes):
-        measured = evaluate(graph, choices)
-        if measured.feasible and measured.cost == expected:
-            assert not dominated[core.offsets[:-1] + np.array(choices)].any()
 
 
 @settings(deadline=None, max_examples=80)
@@ -36,7 +30,6 @@ def test_strategies_without_partners_leave_bounds_numbers(seed, limited, tiny_gr
     ascent = MultiplierAscent(whole(graph))
     for _ in range(10):
         assert ascent.sweep() <= least(graph) + 1e-6
-    assert not np.isnan(ascent.marginals[1]).any()
 
 
 def test_decoded_choices_are_measured_by_the_core(tiny_graph):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_graphs import cheapest_cost, layers, mesh_of, problem_of
+from solver_graphs import random_graph
 
 from sporax.planner.solver import CostGraph, evaluate, solve
 from sporax.planner.solver.graph.core import Core
@@ -25,15 +26,6 @@ from sporax.planner.solver.portfolio.quick_choice import (
 )
 
 SEEDS = st.integers(0, 10**6)
-
-
-def random_graph(seed, nodes=8, limit=None):
-    """Decisions of three candidates; about a third of the pairs is joined; all live at once."""
-    random = np.random.default_rng(seed)
-    pairs = [(a, b) for b in range(nodes) for a in range(b) if random.random() < 0.35]
-    edges = [(a, b, random.integers(0, 20, (3, 3)).astype(float)) for a, b in pairs]
-    costs, usages = random.integers(0, 20, (nodes, 3)).tolist(), random.integers(0, 9, (nodes, 3)).tolist()
-    return CostGraph.build(costs, usages, [(0, 1)] * nodes, edges, limit)
 
 
 def core_of(graph):

@@ -5,10 +5,13 @@ import pytest
 from contest_graphs import read_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver_graphs import random_graph
 from synthetic_graphs import training_step
 
 from sporax.base.errors import SporaxValueError
 from sporax.planner.solver import CostGraph, evaluate, solve
+from sporax.planner.solver.methods.integer_program import Answer
+from sporax.planner.solver.methods.label_rounds import ByLabels
 
 DATA = Path(__file__).parents[3] / "data" / "iopddl"
 SEEDS = st.integers(0, 10**9)
@@ -41,31 +44,48 @@ def test_contest_graphs_are_solved_to_proven_optimality(name, least_cost):
     assert evaluate(graph, solution.choices).cost == least_cost
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_workers_agree_with_the_integer_program(threads, monkeypatch):
+def test_large_graphs_are_solved_by_labels(monkeypatch):
     graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
     expected = solve(graph, seconds=60)
-    assert expected.optimal
+    assert expected.statistics["method"] == "integer program"
     monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_ENTRIES", -1)
-    improvements = []
-    solution = solve(graph, seconds=60, threads=threads, progress=lambda *news: improvements.append(news))
-    assert solution.statistics["method"] == "team"
-    assert solution.cost == expected.cost
-    assert solution.optimal
-    assert improvements[-1][1] == expected.cost
+    solution = solve(graph, seconds=60)
+    assert solution.statistics["method"] in ("labels", "messages")
+    assert (solution.cost, solution.optimal) == (expected.cost, True)
+
+
+def test_what_the_program_leaves_open_is_closed_by_labels(monkeypatch):
+    graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
+    expected = solve(graph, seconds=60)
+    monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_SECONDS", 0.0)
+    solution = solve(graph, seconds=60)
+    assert (solution.cost, solution.optimal) == (expected.cost, True)
+    assert solution.statistics["method"] != "integer program"
+
+
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_without_labels_and_program_there_is_a_choice_with_a_bound(limit, monkeypatch):
+    graph = random_graph(3, nodes=30, limit=limit)
+    best = solve(graph).cost
+    nothing = ByLabels(most_joins=0)
+    monkeypatch.setattr(
+        "sporax.planner.solver.methods.exact.solve_program", lambda *_, **__: Answer(None, -np.inf, False)
+    )
+    solution = solve(graph, rounds=nothing)
+    assert evaluate(graph, solution.choices).cost == solution.cost <= 1.1 * best
+    assert solution.bound <= best + 1e-6
 
 
 def test_when_time_runs_out_the_best_so_far_is_returned(monkeypatch):
     graph = training_step(layers=6, mesh=(2, 4, 4), choices=20, width=32)
     monkeypatch.setattr("sporax.planner.solver.portfolio.solution._SMALL_ENTRIES", -1)
-    monkeypatch.setattr("sporax.planner.solver.portfolio.solution.run_team", lambda *_, **__: None)
     solution = solve(graph, seconds=0.01)
     assert evaluate(graph, solution.choices).cost == solution.cost
     assert solution.bound is None
     assert not solution.optimal
 
 
-def test_workers_prove_that_nothing_fits(monkeypatch):
+def test_labels_prove_that_nothing_fits(monkeypatch):
     # Three nodes pairwise forbidden to agree on two strategies: no reduction sees it, memory binds nowhere.
     differ = [1e18, 0, 0, 1e18]
     edges = [(0, 1, differ), (1, 2, differ), (0, 2, differ)]
@@ -87,7 +107,7 @@ def test_the_memory_limit_is_what_makes_it_dear():
     assert solve(graph).choices.tolist() == [1]
 
 
-@pytest.mark.parametrize("arguments", [{"seconds": 0}, {"seconds": float("nan")}, {"threads": 0}])
+@pytest.mark.parametrize("arguments", [{"seconds": 0}, {"seconds": float("nan")}])
 def test_wrong_budgets_are_refused(arguments):
-    with pytest.raises(SporaxValueError, match="seconds and threads must be positive"):
+    with pytest.raises(SporaxValueError, match="seconds must be positive"):
         solve(CostGraph.build([], [], [], [], None), **arguments)

@@ -7,6 +7,7 @@ lengths vary; buckets put rows of similar length together.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_columns_exist, check_int, type_error
+from sporax.mindspore.dataset._checks import (
+    INT32_MAX,
+    check_columns_exist,
+    check_instance,
+    check_int,
+    in_user_code,
+    in_words,
+    type_error,
+)
 from sporax.mindspore.dataset._nodes.node import Node, flow_workers
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import (
@@ -50,6 +59,18 @@ class BatchInfo:
     def get_epoch_num(self) -> int:
         """Number of the epoch, from 0."""
         return self.epoch_num
+
+
+def check_size(where: str, batch_size: object) -> int | None:
+    """Rows of a batch, which True says as 1; None where a function says it."""
+    if callable(batch_size):
+        if len(inspect.signature(batch_size).parameters) != 1:
+            words = "callable batch_size should take one parameter (BatchInfo)."
+            raise in_words(SporaxValueError, where, words, batch_size)
+        return None
+    if not isinstance(batch_size, (int, np.integer)):
+        raise in_words(SporaxTypeError, where, "batch_size should either be an int or a callable.", batch_size)
+    return check_int(where, "batch_size", int(batch_size), 1, INT32_MAX)
 
 
 def size_function(batch_size: int | Callable[[BatchInfo], int]) -> Callable[[int, int], int]:
@@ -99,15 +120,13 @@ class PerBatchMap:
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(
-                "For 'batch', Exception thrown from user defined Python function in dataset: 'per_batch_map' failed at batch "
-                f"{number} with {type(error).__name__}: {error}"
-            ) from error
+            raise in_user_code("batch", error, f"'per_batch_map' at batch {number}") from error
         # Exactly a tuple: a list would be one column in MindSpore.
         if not isinstance(results, tuple) or len(results) != len(self.outputs):
-            got = f"{len(results)} columns" if isinstance(results, tuple) else type(results).__name__
-            raise SporaxRuntimeError.must(
-                "batch", "per_batch_map", f"return a tuple of {len(self.outputs)} columns {list(self.outputs)}", got
+            got = len(results) if isinstance(results, tuple) else f"{type(results).__name__} and no tuple"
+            raise SporaxRuntimeError(
+                "For 'batch', Invalid per_batch_map, the number of columns returned in 'per_batch_map' function should be "
+                f"{len(self.outputs)} , but got: {got}."
             )
         if len({isinstance(result, dict) for result in results}) > 1:
             kinds = [type(result).__name__ for result in results]
@@ -150,8 +169,13 @@ def padded(name: str, column: Column, shape: Sequence[int | None] | None, value:
     sizes = [None] * rank if shape is None else list(shape)
     if any(item.ndim != len(sizes) for item in column):
         raise SporaxRuntimeError(
-            f"For 'padded_batch', the rows of column {name!r} must have {len(sizes)} dimensions as the pad shape, "
-            f"but got {[item.ndim for item in column]}."
+            "For 'padded_batch', Invalid pad_info, rank of pad_shape must be equal to rank of specified column. pad_shapes rank:"
+            f"{len(sizes)}, column rank: {column[0].ndim}. The column is {name!r}."
+        )
+    if isinstance(value, str) != (column[0].dtype.kind in "US") and value is not None:
+        raise SporaxRuntimeError(
+            "For 'padded_batch', PadEnd: can not pad numeric and string tensors together, but got: "
+            f"{type(value).__name__} and {column[0].dtype}."
         )
     target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(sizes)]
     # MindSpore pads strings with the empty string and numbers with 0.
@@ -175,7 +199,7 @@ def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict
         SporaxRuntimeError: a column does not exist.
     """
     if not isinstance(pad_info, dict):
-        raise type_error(where, "pad_info", "a dict of column name -> (shape, value)", pad_info)
+        raise type_error(where, "pad_info", (dict,), pad_info)
     if not pad_info:
         # MindSpore: an empty dict means all columns, None means no padding at all.
         return dict.fromkeys(columns, (None, None))
@@ -185,11 +209,15 @@ def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict
         if item is None:
             checked[name] = (None, None)
             continue
-        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], (list, tuple, type(None))):
-            raise type_error(where, f"pad_info[{name!r}]", "a tuple (shape, value)", item)
+        check_instance(where, "value in pad_info", item, tuple)
+        if len(item) != 2:
+            raise in_words(SporaxValueError, where, "value of pad_info should be a tuple of size 2.", item)
         sizes = item[0]
         if sizes is not None:
-            sizes = tuple(None if n is None else check_int(where, f"pad_info[{name!r}]", n, 1) for n in sizes)
+            check_instance(where, "shape in pad_info", sizes, list, tuple)
+            sizes = tuple(None if n is None else check_int(where, "dim of shape in pad_info", n, 1) for n in sizes)
+        if item[1] is not None:
+            check_instance(where, "pad_value", item[1], int, float, str, bytes, np.generic)
         checked[name] = (sizes, item[1])
     return checked
 
@@ -271,25 +299,32 @@ class Buckets:
         return row_of(PaddedCollate(pads)(block, 0, 0))
 
 
-def check_buckets(where: str, boundaries: object, sizes: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def check_buckets(where: str, boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Checked bucket boundaries and batch sizes.
 
     Raises:
         SporaxTypeError: not lists of int.
         SporaxValueError: empty, not increasing, not positive, or of lengths that do not fit.
     """
-    if not isinstance(boundaries, list) or not isinstance(sizes, list):
-        raise SporaxTypeError(f"For '{where}', 'bucket_boundaries' and 'bucket_batch_sizes' must be lists of int.")
-    edges = tuple(check_int(where, f"bucket_boundaries[{i}]", edge, 1) for i, edge in enumerate(boundaries))
-    counts = tuple(check_int(where, f"bucket_batch_sizes[{i}]", count, 1) for i, count in enumerate(sizes))
-    if not edges or any(a >= b for a, b in itertools.pairwise(edges)):
-        raise SporaxValueError.must(where, "bucket_boundaries", "be strictly increasing", list(edges))
-    if len(counts) != len(edges) + 1:
-        raise SporaxValueError(
-            f"For '{where}', 'bucket_batch_sizes' must have one element more than 'bucket_boundaries', "
-            f"but got {len(counts)} and {len(edges)}."
-        )
-    return edges, counts
+    lists = {"bucket_boundaries": boundaries, "bucket_batch_sizes": sizes}
+    for name, value in lists.items():
+        check_instance(where, name, value, list)
+        if not all(isinstance(item, int) for item in value):
+            raise in_words(SporaxTypeError, where, f"{name} should be a list of int.", value)
+    words = ""
+    if not boundaries:
+        words = "bucket_boundaries cannot be empty."
+    elif min(boundaries) <= 0:
+        words = "bucket_boundaries must only contain positive numbers."
+    elif any(a >= b for a, b in itertools.pairwise(boundaries)):
+        words = "bucket_boundaries should be strictly increasing."
+    elif len(sizes) != len(boundaries) + 1:
+        words = "bucket_batch_sizes must contain one element more than bucket_boundaries."
+    elif min(sizes) <= 0:
+        words = "bucket_batch_sizes should be a list of positive numbers."
+    if words:
+        raise in_words(SporaxValueError, where, words, (boundaries, sizes))
+    return tuple(boundaries), tuple(sizes)
 
 
 class Batch(Node):
@@ -417,7 +452,7 @@ class _PickedBatches(Table):
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(f"For 'GeneratorDataset', 'collate_fn' failed with {error!r}") from error
+            raise in_user_code("GeneratorDataset", error, "'collate_fn'") from error
         # One column may come without a tuple, as in MindSpore.
         values = results if isinstance(results, tuple) else (results,)
         if len(values) != len(block):

@@ -2,14 +2,13 @@
 
 Debug mode: everything happens in the user's thread, row by row when a row is requested, so that a hook can stop there and
 its output is in order. Error samples: a row for which an operation fails is left out, or another one takes its place. As in
-MindSpore 2.10 (recorded with it), the others of an epoch come at its end: the first 16 good rows, in turn.
+MindSpore, 16 good rows stand by in turn; what fails before there are as many is replaced at the end of the epoch.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -111,23 +110,34 @@ def healthy(
         SporaxRuntimeError: rows are to be replaced, and none is good.
     """
     good: list[Row] = []
-    failed = 0
+    waiting = used = renewed = 0
+
+    def stand_ins(count: int) -> Iterator[Row]:
+        nonlocal used
+        if count and not good:
+            words = "All data is garbage and cannot be replaced. There is no good row among those that fail."
+            raise SporaxRuntimeError(f"For 'map', {words}")
+        for _ in range(count):
+            used += 1
+            yield {name: value.copy() for name, value in good[(used - 1) % len(good)].items()}
+
     for result in in_order(enumerate(rows), _Tried(OnRow(function))):
         if isinstance(result, str):
-            failed += 1
             warnings.warn(f"For 'map', a row was {'left out' if mode is mode.SKIP else 'replaced'}: {result}")
+            at_once = len(good) == _STAND_INS
+            waiting += not at_once
+            yield from stand_ins(at_once)
             continue
-        if mode is mode.REPLACE and len(good) < _STAND_INS:
-            good.append({name: value.copy() for name, value in result.items()})
+        if mode is mode.REPLACE:
+            # A row that has stood in makes room for a newer one.
+            if len(good) < _STAND_INS:
+                good.append({name: value.copy() for name, value in result.items()})
+            elif renewed < used:
+                good[renewed % _STAND_INS] = {name: value.copy() for name, value in result.items()}
+                renewed += 1
         yield result
-    if mode is mode.SKIP or not failed:
-        return
-    if not good:
-        raise SporaxRuntimeError(
-            "For 'map', All data is garbage: rows that fail are to be replaced, but there is no good one."
-        )
-    for row in itertools.islice(itertools.cycle(good), failed):
-        yield {name: value.copy() for name, value in row.items()}
+    if mode is mode.REPLACE:
+        yield from stand_ins(waiting)
 
 
 class Map(RowByRow):

@@ -372,19 +372,21 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
 def replaced_columns(where: str, columns: Sequence[str], old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     """Column names after `old` became `new`: in place when they are as many, else the new ones first.
 
+    As in MindSpore, a result of `map` takes the place of another column of its name, where it replaces one column.
+
     Raises:
         SporaxRuntimeError: a new name is that of another column.
     """
     remaining = [name for name in columns if name not in old]
     clash = next((name for name in new if name in remaining), None)
-    if clash is not None:
+    if clash is not None and (where != "map" or len(old) != len(new)):
         raise SporaxRuntimeError(
             f"For '{where}', the new column {clash!r} exists already; the columns are {list(columns)}."
         )
     if len(old) != len(new):
         return (*new, *remaining)
     renamed = dict(zip(old, new, strict=True))
-    return tuple(renamed.get(name, name) for name in columns)
+    return tuple(renamed.get(name, name) for name in columns if name in old or name not in new)
 
 
 def first_row(node: Node) -> Row:
@@ -411,7 +413,7 @@ class Zip(Node):
         double = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
         if double is not None:
             raise SporaxRuntimeError(
-                f"For 'zip', the datasets must have different columns, but {double!r} occurs twice; rename one."
+                f"For 'zip', Invalid data, duplicate column {double} already exists when zipping datasets. Rename one."
             )
         super().__init__(columns, parents)
 
@@ -433,8 +435,8 @@ class Concat(Node):
         for parent in parents[1:]:
             if parent.columns != parents[0].columns:
                 raise SporaxRuntimeError(
-                    "For 'concat', the datasets must have the same columns in the same order, but got "
-                    f"{list(parents[0].columns)} and {list(parent.columns)}."
+                    "For 'concat', Invalid columns, 'column name' or 'column order' of concat datasets should be the same. They "
+                    f"are {list(parents[0].columns)} and {list(parent.columns)}."
                 )
         super().__init__(parents[0].columns, parents)
         self.sampler = sampler

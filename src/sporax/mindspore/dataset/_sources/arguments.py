@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache
-from sporax.mindspore.dataset._sources.format import Argument, Check, Shuffle
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, Check
 from sporax.mindspore.dataset._sources.reading import find_files
+from sporax.mindspore.dataset.samplers import Shuffle
 
 
 def folder(doc: str) -> Argument:
@@ -28,24 +31,34 @@ def dataset_files(pattern: str) -> Argument:
 
 
 def usage(*choices: str, doc: str = "") -> Argument:
-    """`usage`, the part to read: the last of `choices` by default."""
-    return choice("usage", *choices, doc=doc or f"{quoted(choices)} (the default).")
+    """`usage`, the part to read: "all" by default where it is one of `choices`, else the first."""
+    return choice("usage", *choices, doc=doc, missing="all" if "all" in choices else "")
 
 
-def choice(name: str, *choices: str, doc: str = "", default: Any = None) -> Argument:
+def choice(
+    name: str, *choices: str, doc: str = "", default: Any = None, missing: str = "", words: str = ""
+) -> Argument:
     """One of a few strings.
 
     Args:
         name: of the argument.
-        choices: the strings; None means the last of them where the default is None.
+        choices: the strings.
         doc: the strings by default.
         default: MindSpore's default, or REQUIRED.
+        missing: what None means where it is the default; the first by default.
+        words: MindSpore's about another string, with {} for it, where they are not the usual ones.
     """
+    missing = missing or choices[0]
+    doc = doc or f"{quoted(choices)}{'' if default is REQUIRED else f'; {default or missing!r} by default'}."
 
     def check(where: str, name: str, value: object) -> str:
-        return choices[-1] if value is None and default is None else _checks.check_choice(where, name, value, choices)
+        if value is None and default is None:
+            return missing
+        if words and isinstance(value, str) and value not in choices:
+            raise _checks.in_words(SporaxValueError, where, words.format(value))
+        return _checks.check_choice(where, name, value, choices)
 
-    return Argument(name, str | None if default is None else str, doc or f"{quoted(choices)}.", default, check)
+    return Argument(name, str | None if default is None else str, doc, default, check)
 
 
 def quoted(choices: tuple[str, ...]) -> str:
@@ -123,7 +136,9 @@ SAMPLER = Argument("sampler", Any, "a sampler or row numbers, instead of `shuffl
 NUM_SHARDS = Argument("num_shards", int | None, "number of ranks that share the rows.", None)
 SHARD_ID = Argument("shard_id", int | None, "this rank.", None)
 CACHE = Argument("cache", DatasetCache | None, "keeps the rows for the next epochs.", None)
-DECRYPT = Argument("decrypt", None, "must be None.", None)
+DECRYPT = Argument(
+    "decrypt", Callable[[str], bytes] | None, "gives the content of an encrypted image file, whose path it gets.", None
+)
 
 #: Without `decode`, with it, and with it where MindSpore's constructor has no `cache`.
 SAMPLED = (NUM_SAMPLES, WORKERS, SHUFFLE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)

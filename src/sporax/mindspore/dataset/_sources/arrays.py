@@ -307,7 +307,7 @@ class PhotoTourDataset(
         (
             arguments.folder("folder that holds one folder per place."),
             arguments.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
-            arguments.usage("test", "train"),
+            arguments.usage("train", "test"),
             *arguments.SAMPLED,
         ),
         columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
@@ -369,6 +369,12 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
     return rate, np.ascontiguousarray(samples[start:stop].T / np.float32(32767), np.float32)
 
 
+def _ending(where: str, name: str, value: object) -> str:
+    if _checks.check_str(where, name, value) != ".sph":
+        raise _checks.in_words(SporaxRuntimeError, where, f"Invalid extensions, {value} is not supported.")
+    return ".sph"
+
+
 class TedliumDataset(
     FormatDataset,
     format=Format(
@@ -379,9 +385,7 @@ class TedliumDataset(
                 *("train", "test", "dev", "all"),
                 doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
             ),
-            arguments.optional(
-                "extensions", str, 'must be ".sph" or None.', functools.partial(_checks.check_choice, choices=(".sph",))
-            ),
+            arguments.optional("extensions", str, 'must be ".sph" or None.', _ending),
             *arguments.SAMPLED,
         ),
         columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),

@@ -113,7 +113,7 @@ class CocoDataset(
         (
             arguments.folder("folder of the images."),
             arguments.file("annotation_file", "the JSON file."),
-            arguments.choice("task", *_COCO_COLUMNS, default="Detection"),
+            arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
             *arguments.SAMPLED_IMAGES,
             *(arguments.EXTRA_METADATA, arguments.DECRYPT),
         ),
@@ -262,7 +262,7 @@ class VOCDataset(
     format=Format(
         (
             arguments.folder("folder that holds all this."),
-            arguments.choice("task", "Segmentation", "Detection", default="Segmentation"),
+            arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
             arguments.text(
                 "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
             ),
@@ -342,7 +342,7 @@ class KITTIDataset(
     format=Format(
         (
             arguments.folder("folder that holds both folders."),
-            arguments.usage("test", "train"),
+            arguments.usage("train", "test"),
             *arguments.SAMPLED_IMAGES,
         ),
         columns=_kitti_names,

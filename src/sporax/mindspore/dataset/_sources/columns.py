@@ -92,12 +92,19 @@ class Files(StoredColumn):
     def origin(self, index: int) -> str:
         return str(self._paths[index])
 
+    decrypt: Callable[[str], bytes] | None = None
+    """A function of the user's that gives the content of a file, whose path it gets."""
+
     def _one(self, path: Path) -> Array:
         try:
             # A file may vanish between the listing and the row.
-            content = path.read_bytes()
+            content = path.read_bytes() if self.decrypt is None else self.decrypt(str(path))
         except OSError as error:
-            raise SporaxRuntimeError(f"For '{self._where}', the file {str(path)!r} cannot be read: {error}") from error
+            fault = f"Failed to open file, the file {str(path)!r} cannot be read"
+            raise SporaxRuntimeError(f"For '{self._where}', {fault}: {error}") from error
+        if not isinstance(content, bytes):
+            fault = "The return value of the decrypt function is not of type bytes."
+            raise SporaxRuntimeError(f"For '{self._where}', {fault} It is {type(content)}.")
         return self._read(content, path)
 
 
@@ -268,8 +275,8 @@ class LineTable(Table):
             return self._contents[file][start:stop].decode()
         except UnicodeDecodeError as error:
             raise SporaxRuntimeError(
-                f"For '{self._where}', {str(self._paths[file])!r} must be UTF-8, but the line at offset {start} is not: "
-                f"{error}"
+                f"For '{self._where}', {str(self._paths[file])!r} must be UTF-8. Failed to cast to Unicode string: in the "
+                f"line at offset {start}, {error}"
             ) from error
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import enum
 import functools
 import inspect
 import textwrap
@@ -37,24 +36,10 @@ from sporax.mindspore.dataset._dataset import Dataset
 from sporax.mindspore.dataset._nodes.node import Source
 from sporax.mindspore.dataset._operations import record_constructor
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._sources.columns import ArrayTable, Stored
+from sporax.mindspore.dataset._sources.columns import ArrayTable, Files, Stored
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset._subclasses import MappableDataset, SourceDataset
-from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, select_sampler
-
-
-class Shuffle(enum.StrEnum):
-    """How a source of several files shuffles: not at all, all rows, the order of the files, or the rows of each file.
-
-    ADAPTIVE and PARTIAL, which MindSpore has to save memory with very many rows, mean GLOBAL here.
-    """
-
-    FALSE = "false"
-    GLOBAL = "global"
-    FILES = "files"
-    INFILE = "infile"
-    ADAPTIVE = "adaptive"
-    PARTIAL = "partial"
+from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, Shuffle, select_sampler
 
 
 class FileSampler(BuiltinSampler):
@@ -187,6 +172,13 @@ class Format:
     prepare: Callable[..., tuple[Any, ...]] | None = None
 
 
+def words_of_shuffle(where: str, value: object) -> SporaxTypeError:
+    """The error for a `shuffle` of another kind."""
+    modes = " or ".join(f"'Shuffle.{name}'" for name in ("ADAPTIVE", "GLOBAL", "PARTIAL", "FILES", "INFILE"))
+    words = f"shuffle must be of boolean or enum of 'Shuffle' values like {modes}."
+    return _checks.in_words(SporaxTypeError, where, words, value)
+
+
 class SpecifiedDataset(abc.ABC):
     """Base of data sets whose class statement has a `Format`; it gives them their constructor.
 
@@ -272,8 +264,11 @@ def _documentation(text: str | None, row: Format) -> str:
     return "\n".join([inspect.cleandoc(text or ""), "", "Args:", *lines, "", errors[1] + errors[2]])
 
 
-def opened(where: str, columns: Sequence[str], read: Callable[[], Rows], place: str = "the source") -> Table:
-    """The table of a data set.
+def opened(
+    where: str, columns: Sequence[str], read: Callable[[], Rows], place: str = "the source",
+    decrypt: Callable[[str], bytes] | None = None,
+) -> Table:  # fmt: skip
+    """The table of a data set, whose images `decrypt` may read.
 
     Raises:
         SporaxRuntimeError: it has no rows, or a file is missing or broken.
@@ -281,6 +276,9 @@ def opened(where: str, columns: Sequence[str], read: Callable[[], Rows], place: 
     rows = read()
     if isinstance(rows, Table):
         return rows
+    for column in rows.values():
+        if isinstance(column, Files) and decrypt is not None:
+            column.decrypt = decrypt
     # Readers may give more columns than the task has.
     table = ArrayTable({name: rows[name] for name in columns}, place)
     if not table.size:
@@ -292,7 +290,10 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
     """Base of data sets that can give any row at any time: their rows are sampled as those of `NumpySlicesDataset`."""
 
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:
-        _checks.check_options(where, {"decrypt": sampling.get("decrypt")})
+        decrypt = sampling.get("decrypt")
+        if decrypt is not None and not callable(decrypt):
+            words = f"Argument decrypt is not a callable object, but got {type(decrypt)}"
+            raise _checks.in_words(SporaxTypeError, where, words)
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
@@ -303,7 +304,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         labels = label_column if "label" in columns else None
         # Formats begin with their folder; a few make their rows.
         place = next((str(value) for value in self._values[:1] if isinstance(value, Path)), "the source")
-        table = functools.partial(opened, where, tuple(columns), read, place)
+        table = functools.partial(opened, where, tuple(columns), read, place, decrypt)
         MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
 
 
@@ -328,7 +329,7 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         if isinstance(shuffle, bool) or shuffle is None:
             shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
         if not isinstance(shuffle, Shuffle):
-            raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
+            raise words_of_shuffle(where, shuffle)
         if shuffle is Shuffle.INFILE:
             raise SporaxValueError(f"For '{where}', 'shuffle' must not be Shuffle.INFILE: only MindDataset has it.")
         # Both save memory in MindSpore; all rows are in memory here anyway.

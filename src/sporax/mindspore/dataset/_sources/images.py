@@ -278,7 +278,7 @@ class Places365Dataset(
     format=Format(
         (
             arguments.folder("folder that holds the lists and the folders of images."),
-            arguments.usage("train-challenge", "val", "train-standard"),
+            arguments.usage("train-standard", "train-challenge", "val"),
             arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
             arguments.DECODE,
             *arguments.SAMPLED,

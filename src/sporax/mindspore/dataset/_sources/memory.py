@@ -12,6 +12,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._nodes.batches import BatchSource
 from sporax.mindspore.dataset._nodes.node import FlowSource, Node, Source
 from sporax.mindspore.dataset._random import Pass
@@ -64,10 +65,11 @@ class NumpySlicesDataset(MappableDataset):
 
 def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     where = "NumpySlicesDataset"
-    if not isinstance(data, (list, tuple, dict, np.ndarray)):
-        raise _checks.type_error(where, "data", "a list, tuple, dict or numpy array", data)
+    _checks.check_instance(where, "data", data, list, tuple, dict, np.ndarray)
     if not len(data):
-        raise SporaxValueError(f"For '{where}', the argument 'data' must not be empty.")
+        raise in_words(SporaxValueError, where, "Argument data cannot be empty")
+    if isinstance(data, tuple):
+        _checks.check_instance(where, "data[0]", data[0], list, np.ndarray)
     parts = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, tuple) else [data]
     if column_names is not None:
         names = _checks.check_names(where, "column_names", column_names)
@@ -76,7 +78,9 @@ def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     else:
         names = tuple(f"column_{i}" for i in range(len(parts)))
     if len(names) != len(parts):
-        raise SporaxValueError(f"For '{where}', 'column_names' must have {len(parts)} names, but got {list(names)}.")
+        as_list = "" if isinstance(data, (dict, tuple)) else " as data is list"
+        words = f"Num of input column names is {len(names)}, but required is {len(parts)}{as_list}."
+        raise in_words(SporaxValueError, where, words)
     columns = [_as_column(part) for part in parts]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1 or not lengths[0]:
@@ -143,7 +147,7 @@ class GeneratorDataset(MappableDataset):
             column_names = [column.name for column in described.columns]
             column_types = [column.dtype for column in described.columns]
         if column_names is None:
-            raise SporaxValueError(f"For '{where}', the argument 'column_names' is required, but got None.")
+            raise in_words(SporaxValueError, where, "Neither columns_names nor schema are provided.")
         names = _checks.check_names(where, "column_names", column_names)
         workers = _checks.check_workers(where, num_parallel_workers) or 1
         # One worker is a thread: a process would only add copies.
@@ -160,7 +164,7 @@ class GeneratorDataset(MappableDataset):
             # Checked even where a batch sampler is given, so that wrong arguments are found.
             chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
             if isinstance(chosen, PKSampler):
-                raise SporaxValueError(f"For '{where}', PKSampler is not supported: the source has no class labels.")
+                raise in_words(SporaxValueError, where, "GeneratorDataset doesn't support PKSampler.")
             if batch_sampler is not None:
                 super().__init__(BatchSource(names, table, batch_sampler, collate_fn, workers, processes))
                 return
@@ -183,18 +187,14 @@ class GeneratorDataset(MappableDataset):
             # The source's own value, as MindSpore gives it.
             return self.source[number]
         except Exception as error:
-            raise SporaxRuntimeError(
-                "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at row "
-                f"{number} with {type(error).__name__}: {error}"
-            ) from error
+            raise in_user_code("GeneratorDataset", error, f"the source at row {number}") from error
 
 
 def _refuse_random_access(**arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
-            raise SporaxValueError(
-                f"For 'GeneratorDataset', '{name}' needs a source with __getitem__ and __len__, but this one is sequential."
-            )
+            words = f"{name} is not supported if source does not have attribute '__getitem__'."
+            raise in_words(SporaxValueError, "GeneratorDataset", words)
 
 
 class _RowForm:
@@ -273,10 +273,7 @@ class _ObjectTable(Table):
         except SporaxError:
             raise
         except Exception as error:
-            raise SporaxRuntimeError(
-                "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at "
-                f"row {index} with {type(error).__name__}: {error}"
-            ) from error
+            raise in_user_code("GeneratorDataset", error, f"the source at row {index}") from error
         return self._form.row(item)
 
 
@@ -285,9 +282,11 @@ def _sequential_source(source: Any, form: _RowForm, limit: int | None) -> Node:
     if inspect.isgenerator(source) or isinstance(source, zip):
         source = _Replayed(source)
     if not callable(source) and not isinstance(source, Iterable):
-        raise _checks.type_error(
-            "GeneratorDataset", "source", "a callable, an iterable or a random-access object", source
+        words = (
+            "Input `source` function of GeneratorDataset should be callable, iterable or random accessible, commonly it "
+            "should implement one of the method like yield, __getitem__ or __next__(__iter__)."
         )
+        raise in_words(SporaxTypeError, "GeneratorDataset", words, source)
     # A length saves reading the source to count rows.
     size = getattr(source, "__len__", None)
 

@@ -6,7 +6,7 @@ import bisect
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import check_cache
+from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
 from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, Shuffle, opened
+from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened, words_of_shuffle
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (
     BuiltinSampler,
     DistributedSampler,
-    Order,
     PKSampler,
-    SequentialSampler,
+    RandomSampler,
+    Shuffle,
     select_sampler,
 )
 from sporax.mindspore.mindrecord._schema import Field, Schema
@@ -116,29 +116,6 @@ def as_column(field: Field, value: Any) -> Array:
     return np.asarray(value, field.kind)
 
 
-class _FileOrder(BuiltinSampler):
-    """Rows file after file: the files in random order, or the rows of each file."""
-
-    def __init__(self, shuffle: Shuffle) -> None:
-        super().__init__()
-        self._shuffle = shuffle
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random: yes."""
-        return True
-
-    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
-        assert labels is not None  # numbers of files
-        # Shared: files are permuted before they are split into shards.
-        rng = run.shuffler(shared=True)
-        groups = [np.flatnonzero(labels == file) for file in np.unique(labels)]
-        if self._shuffle is Shuffle.FILES:
-            groups = [groups[i] for i in rng.permutation(len(groups))]
-        else:
-            groups = [rng.permutation(group) for group in groups]
-        return np.concatenate(groups) if groups else np.arange(0)
-
-
 def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     shuffle, sampler = sampling["shuffle"], sampling["sampler"]
     by_file = shuffle in (Shuffle.FILES, Shuffle.INFILE)
@@ -146,16 +123,18 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
         # FILES and INFILE become a child sampler; the one on top only shards or limits.
         shuffle = False if by_file else shuffle is not Shuffle.FALSE
     elif shuffle is not None and not isinstance(shuffle, bool):
-        raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
+        raise words_of_shuffle(where, shuffle)
     names = ("num_samples", "num_shards", "shard_id")
     count, num_shards, shard_id = (sampling[name] for name in names)
     if by_file and count:
         raise SporaxValueError.must(where, "num_samples", "not be combined with Shuffle.FILES or Shuffle.INFILE", count)
-    chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id)
-    if by_file:
-        # Without shards the order of the child is taken as it is.
-        chosen = chosen if isinstance(chosen, DistributedSampler) else SequentialSampler()
-        chosen.add_child(_FileOrder(sampling["shuffle"]))
+    chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id, by_file=True)
+    if not by_file:
+        return chosen
+    order = RandomSampler(shuffle=sampling["shuffle"])
+    if not isinstance(chosen, DistributedSampler):
+        return order
+    chosen.add_child(order)
     return chosen
 
 
@@ -183,9 +162,8 @@ def _padded_count(where: str, name: str, value: object) -> int:
 
 
 def _padded_sample(where: str, name: str, value: object) -> dict[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
-        raise _checks.type_error(where, name, "a dict", value)
-    return value or None
+    _checks.check_instance(where, name, {} if value is None else value, dict)
+    return cast(dict[str, Any], value) or None
 
 
 def _prepare(
@@ -197,13 +175,15 @@ def _prepare(
     fields = [field.name for field in schema.fields]
     _checks.check_columns_exist(where, columns or (), fields)
     # Any of them without the others would be ignored.
+    words = ""
     if sample is None and num_padded:
-        raise SporaxRuntimeError(f"For '{where}', num_padded is specified but padded_sample is not. Got {num_padded}.")
-    if (sample is None) != (num_padded == 0) or (sample is not None and columns is None):
-        raise SporaxRuntimeError(
-            f"For '{where}', 'padded_sample', 'num_padded' and 'columns_list' must be given together, but got "
-            f"padded_sample={sample}, num_padded={num_padded}, columns_list={columns}."
-        )
+        words = "num_padded is specified but padded_sample is not."
+    elif sample is not None and not num_padded:
+        words = "padded_sample is specified and requires num_padded as well."
+    elif sample is not None and columns is None:
+        words = "padded_sample is specified and requires columns_list as well."
+    if words:
+        raise in_words(SporaxRuntimeError, where, words)
     padding = None if sample is None else _padding_row(where, schema, columns or (), sample)
     return shards, columns or tuple(fields), padding, num_padded
 
@@ -222,7 +202,7 @@ def _common_schema(where: str, shards: Sequence[Shard]) -> Schema:
 def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Mapping[str, Any]) -> Row:
     lacking = next((name for name in columns if name not in sample), None)
     if lacking is not None:
-        raise SporaxRuntimeError(f"For '{where}', padded_sample cannot match columns_list. It lacks {lacking!r}.")
+        raise in_words(ConflictingArgumentsError, where, "padded_sample cannot match columns_list.", lacking)
     return {name: _padding_value(where, schema.field(name), sample[name]) for name in columns}
 
 

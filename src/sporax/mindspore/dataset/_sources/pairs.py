@@ -11,6 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Files, Stored, Texts, images
@@ -22,8 +23,15 @@ _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficu
 
 
 def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> tuple[Any, ...]:
-    if scale not in _SCALES[kind]:
-        raise SporaxValueError.must(where, "scale", f"be among {_SCALES[kind]} where 'downgrade' is {kind!r}", scale)
+    words = ""
+    if scale not in (2, 3, 4, 8):
+        words = "Input scale is not within the valid set of [2, 3, 4, 8]."
+    elif scale == 8 and kind != "bicubic":
+        words = "DIV2KNode: scale equal to 8 is allowed only in bicubic downgrade."
+    elif scale not in _SCALES[kind]:
+        words = f"DIV2KNode: {kind} downgrade requires scale equal to 4."
+    if words:
+        raise in_words(SporaxValueError, where, words, scale)
     return folder, part, kind, scale, decoded
 
 

@@ -53,7 +53,11 @@ class CelebADataset(
         (
             arguments.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
             *(arguments.WORKERS, arguments.SHUFFLE),
-            arguments.choice("usage", "train", "valid", "test", "all", default="all"),
+            arguments.choice(
+                *("usage", "train", "valid", "test", "all"),
+                default="all",
+                words="usage should be 'all', 'train', 'valid' or 'test'.",
+            ),
             *(arguments.SAMPLER, arguments.DECODE, arguments.EXTENSIONS),
             *(arguments.NUM_SAMPLES, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
         ),
@@ -130,15 +134,12 @@ class LFWDataset(
     format=Format(
         (
             arguments.folder("folder that holds the lists and the folders of images."),
-            arguments.choice("task", "pairs", "people", doc='"people" (the default) or "pairs".'),
+            arguments.choice("task", "people", "pairs"),
             arguments.usage(
                 *("10fold", "train", "test", "all"),
                 doc='"10fold", "train", "test" or "all" (the default: training and test).',
             ),
-            arguments.choice(
-                *("image_set", "original", "deepfunneled", "funneled"),
-                doc='"original", "funneled" (the default) or "deepfunneled".',
-            ),
+            arguments.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
             *arguments.SAMPLED_IMAGES,
         ),
         columns=_lfw_names,
@@ -240,10 +241,7 @@ class Caltech101Dataset(
     format=Format(
         (
             arguments.folder("folder that holds both folders."),
-            arguments.choice(
-                *("target_type", "annotation", "all", "category"),
-                doc='"category" (the default), "annotation" or "all".',
-            ),
+            arguments.choice("target_type", "category", "annotation", "all"),
             *arguments.SAMPLED_UNCACHED,
         ),
         columns=_caltech_names,

@@ -102,7 +102,8 @@ def reading(where: str, path: Path, place: str = "") -> Iterator[None]:
         raise
     except _BROKEN as error:
         at = f" at {place}" if place else ""
-        reason = f"{type(error).__name__}: {error}"
+        missing = isinstance(error, KeyError)
+        reason = f"the attribute of {error} is missing" if missing else f"{type(error).__name__}: {error}"
         raise SporaxRuntimeError(f"For '{where}', the file {str(path)!r} is broken{at}: {reason}") from error
 
 
@@ -220,15 +221,17 @@ def find_files(where: str, dataset_files: object) -> list[Path]:
     """
     patterns = [dataset_files] if isinstance(dataset_files, str) else dataset_files
     if not isinstance(patterns, (list, tuple)):
-        raise _checks.type_error(where, "dataset_files", "str or list[str]", dataset_files)
-    if not patterns:
-        raise SporaxValueError(f"For '{where}', Input dataset_files can not be empty.")
+        raise _checks.type_error(where, "dataset files", (str, list), dataset_files)
+    if not dataset_files:
+        words = f"Input dataset_files can not be empty, but got '{dataset_files}'."
+        raise _checks.in_words(SporaxValueError, where, words)
     # A set: patterns may name a file twice.
     paths: set[str] = set()
     for pattern in patterns:
         names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
         if not names:
-            raise SporaxValueError(f"For '{where}', The following patterns did not match any files: {pattern!r}.")
+            words = f"The following patterns did not match any files: {[pattern]}."
+            raise _checks.in_words(SporaxValueError, where, words)
         paths.update(names)
     # Alphabetical over all patterns, as in MindSpore.
     return [Path(name) for name in sorted(paths)]

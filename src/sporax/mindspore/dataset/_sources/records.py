@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, Shuffle
+from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
 from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
 from sporax.mindspore.dataset._streams import Indices, Table
+from sporax.mindspore.dataset.samplers import Shuffle
 
 # -------------------------------------------------------------------------------------------------------------- TFRecord
 
@@ -294,10 +295,13 @@ class PaddedDataset(GeneratorDataset):
 
     def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
         where = "PaddedDataset"
-        if not isinstance(padded_samples, list) or not all(isinstance(row, dict) for row in padded_samples):
-            raise SporaxTypeError.must(where, "padded_samples", "be a list of dict", repr(padded_samples))
+        if not padded_samples:
+            raise _checks.in_words(SporaxValueError, where, "padded_samples cannot be empty.")
+        _checks.check_instance(where, "padded_samples", padded_samples, list)
+        for row in padded_samples:
+            _checks.check_instance(where, "padded_element", row, dict)
         # Rows of several forms could not be batched.
-        if not padded_samples or any(row.keys() != padded_samples[0].keys() for row in padded_samples):
+        if any(row.keys() != padded_samples[0].keys() for row in padded_samples):
             raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")
         names = list(padded_samples[0])
         rows = [tuple(row[name] for name in names) for row in padded_samples]

@@ -75,7 +75,9 @@ class Schema:
             de_type: a dtype of Sporax or its name; "string" for text.
             shape: of a value, -1 for a size that is not known; None for any number of values.
         """
-        _checks.check_str("Schema.add_column", "name", name)
+        where = "Schema.add_column"
+        if not _checks.check_str(where, "name", name):
+            raise _checks.in_words(SporaxTypeError, where, "Expected non-empty string for column name.")
         if any(column.name == name for column in self.columns):
             raise SporaxValueError(f"For 'Schema.add_column', 'name' must be new, but {name!r} is there already.")
         self.columns.append(SchemaColumn(name, _kind(de_type), _shape(shape)))
@@ -87,12 +89,15 @@ class Schema:
         elif isinstance(columns, list):
             items = columns
         else:
-            raise _checks.type_error("Schema.parse_columns", "columns", "a dict or a list of dict", columns)
+            words = "columns must be dict or list, columns contain name, type, shape(optional)."
+            raise _checks.in_words(SporaxRuntimeError, "Schema.parse_columns", words, columns)
+        if not items:
+            raise _checks.in_words(SporaxRuntimeError, "Schema.parse_columns", "Columns are missing.")
         for item in items:
             # Before `add_column`, whose message would not show the entry.
             missing = next((key for key in ("name", "type") if key not in item), None)
             if missing is not None:
-                raise SporaxRuntimeError(f"For 'Schema', a column must have '{missing}', but got {item!r}.")
+                raise _checks.in_words(SporaxRuntimeError, "Schema", f"Column's {missing} is missing", item)
             # A file says a scalar by its rank, since it has no shape to give.
             rank_0 = item.get("rank") == 0
             self.add_column(item["name"], item["type"], [] if rank_0 else item.get("shape"))
@@ -112,7 +117,7 @@ class Schema:
         if self.num_rows is not None and (not isinstance(self.num_rows, int) or self.num_rows <= 0):
             raise SporaxRuntimeError(f"For 'Schema', 'numRows' must be a positive int, but got {self.num_rows!r}.")
         if "columns" not in json_obj:
-            raise SporaxRuntimeError("For 'Schema', the field 'columns' must be there, but is missing.")
+            raise _checks.in_words(SporaxRuntimeError, "Schema", '"columns" node is required in the schema json JSON.')
         self.parse_columns(json_obj["columns"])
 
     def to_json(self) -> str:
@@ -134,16 +139,18 @@ def _kind(value: Any) -> str:
     name = str(getattr(value, "np_dtype", value)).lower() if not isinstance(value, type) else np.dtype(value).name
     # "<u0" is how numpy prints str.
     name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
+    if value is None:
+        raise _checks.in_words(SporaxTypeError, "Schema.add_column", "Expected non-empty string for de_type.")
     if name not in _TYPES:
-        raise SporaxTypeError.must("Schema.add_column", "de_type", f"be one of {', '.join(_TYPES)}", repr(value))
+        raise _checks.in_words(SporaxTypeError, "Schema.add_column", "Unknown column type.", value)
     return name
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
-    _checks.check_instance("Schema.add_column", "shape", value, list, tuple)
-    return tuple(_checks.check_int("Schema.add_column", "shape", size, -1) for size in value)
+    _checks.check_instance("Schema.add_column", "shape", value, list)
+    return tuple(_checks.check_int("Schema.add_column", f"shape[{i}]", size, -1) for i, size in enumerate(value))
 
 
 def as_schema(where: str, schema: Any) -> Schema | None:
@@ -156,4 +163,5 @@ def as_schema(where: str, schema: Any) -> Schema | None:
         if isinstance(json.loads(Path(schema).read_text(encoding="utf-8"))["columns"], dict):
             found.columns.sort(key=lambda column: column.name)
         return found
-    raise _checks.type_error(where, "schema", "a Schema or the name of a JSON file", schema)
+    words = "schema should be a path to schema file or a schema object."
+    raise _checks.in_words(SporaxValueError, where, words, schema)

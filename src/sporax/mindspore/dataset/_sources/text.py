@@ -71,8 +71,8 @@ def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) 
         # int32 overflows raise in numpy.
         except (ValueError, OverflowError) as error:
             raise SporaxRuntimeError(
-                f"For 'CSVDataset', column {name!r} must hold {np.dtype(dtype)}, but line {line} of {str(path)!r} has "
-                f"{field!r}."
+                f"For 'CSVDataset', {str(path)!r} parse failed at line {line}, type does not match: column {name!r} must hold "
+                f"{np.dtype(dtype)}, but has {field!r}."
             ) from error
     return values
 
@@ -88,11 +88,11 @@ def _header(path: Path, delimiter: str) -> tuple[str, ...]:
 
 def _column_kinds(where: str, name: str, value: object) -> list[type]:
     if not isinstance(value, list):
-        raise _checks.type_error(where, name, "a list", value)
+        raise _checks.in_words(SporaxTypeError, where, f"{name} should be type of list.", value)
     for item in value:
         # `type` and not `isinstance`, as bool is an int.
         if type(item) not in (int, float, str):
-            raise SporaxTypeError(f"For '{where}', '{name}' must hold int, float or str, but got {item!r}.")
+            raise _checks.in_words(SporaxTypeError, where, f"column type in {name} is invalid.", item)
     return [type(item) for item in value]
 
 
@@ -114,7 +114,7 @@ def _delimiter(where: str, name: str, value: object) -> str:
     delimiter = _checks.check_str(where, name, value)
     # csv treats these as quotation and line ends.
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise SporaxValueError(f"For '{where}', the argument '{name}' must be one character, but got {delimiter!r}.")
+        raise _checks.in_words(SporaxValueError, where, "field_delim is invalid.", delimiter)
     return delimiter
 
 
@@ -233,8 +233,15 @@ class CLUEDataset(
     format=Format(
         (
             arguments.dataset_files("*.json"),
-            arguments.choice("task", *_CLUE, default="AFQMC"),
-            arguments.choice("usage", "train", "test", "eval", default="train"),
+            arguments.choice(
+                "task",
+                *_CLUE,
+                default="AFQMC",
+                words="task should be 'AFQMC', 'TNEWS', 'IFLYTEK', 'CMNLI', 'WSC' or 'CSL'.",
+            ),
+            arguments.choice(
+                *("usage", "train", "test", "eval"), default="train", words="usage should be 'train', 'test' or 'eval'."
+            ),
             *arguments.SAMPLED_FILES,
         ),
         columns=_columns,

@@ -49,7 +49,7 @@ def _csv_format(*columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLE
 
         return FileTable(where, _files_of(where, folder, part, _CSV), parse)
 
-    return Format((_FOLDER, arguments.usage(*_CSV, "all"), *sampling), columns, read)
+    return Format((_FOLDER, arguments.usage("train", "test", "all"), *sampling), columns, read)
 
 
 def _line_format(pattern: str) -> Format:
@@ -140,7 +140,7 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 class SST2Dataset(
     FileDataset,
     format=Format(
-        (_FOLDER, arguments.usage("test", "dev", "train"), *arguments.SAMPLED_FILES), columns=_sst2_names, read=_sst2
+        (_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES), columns=_sst2_names, read=_sst2
     ),
 ):
     """Stanford Sentiment Treebank: train.tsv, dev.tsv and test.tsv.
@@ -177,7 +177,7 @@ def _squad(where: str, folder: Path, part: str) -> Table:
 class SQuADDataset(
     FileDataset,
     format=Format(
-        (_FOLDER, arguments.usage(*_SQUAD_PARTS, "all"), *arguments.SAMPLED_FILES), columns=_SQUAD_COLUMNS, read=_squad
+        (_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES), columns=_SQUAD_COLUMNS, read=_squad
     ),
 ):
     """SQuAD 1.1 and 2.0: train-v*.json and dev-v*.json.

@@ -11,9 +11,10 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, Shuffle
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format
 from sporax.mindspore.dataset._sources.reading import existing, lines, read_text
 from sporax.mindspore.dataset._streams import Table
+from sporax.mindspore.dataset.samplers import Shuffle
 
 
 def _language_pair(doc: str, allowed: Sequence[tuple[str, str]], default: tuple[str, str]) -> Argument:
@@ -131,7 +132,7 @@ class IWSLT2016Dataset(
     format=Format(
         (
             arguments.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
-            arguments.usage("train", "valid", "test", "all"),
+            arguments.usage("train", "test", "valid", "all"),
             _language_pair(
                 'English with Arabic, Czech, German or French, either way; ("de", "en") by default.',
                 _PAIRS_2016,
@@ -167,7 +168,7 @@ class IWSLT2017Dataset(
     format=Format(
         (
             arguments.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
-            arguments.usage("train", "valid", "test", "all"),
+            arguments.usage("train", "test", "valid", "all"),
             _language_pair(
                 'two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.', _PAIRS_2017, ("de", "en")
             ),

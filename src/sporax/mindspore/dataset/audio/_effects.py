@@ -174,7 +174,8 @@ class Flanger(WaveTransform):
 
 def nonzero_int(where: str, name: str, value: Any) -> int:
     """An int that is not 0."""
-    check_instance(where, name, value, int, takes_bool=False)
+    # A name in MindSpore has a space behind it.
+    check_instance(where, name, value, int)
     if not value or not -INT32_MAX - 1 <= value <= INT32_MAX:
-        raise range_error(where, name, f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", value)
+        raise range_error(where, name.strip(), f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", value)
     return int(value)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     FLOAT32_MAX,
     INT32_MAX,
@@ -23,6 +23,7 @@ from sporax.mindspore.dataset._checks import (
     check_instance,
     check_int,
     check_number,
+    in_words,
     range_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
@@ -90,11 +91,11 @@ class LFilter(WaveTransform):
         self._a = _coefficients(self.name, "a_coeffs", a_coeffs)
         self._b = _coefficients(self.name, "b_coeffs", b_coeffs)
         self._clamp = check_bool(self.name, "clamp", clamp)
-        if len(self._a) != len(self._b) or not self._a[0]:
-            raise SporaxValueError(
-                f"For '{self.name}', 'a_coeffs' and 'b_coeffs' must be equally long, and a_coeffs[0] not 0, but got "
-                f"{a_coeffs} and {b_coeffs}."
-            )
+        if len(self._a) != len(self._b):
+            words = "The size of a_coeffs should be the same as that of b_coeffs."
+            raise in_words(SporaxValueError, self.name, words, (a_coeffs, b_coeffs))
+        if not self._a or not self._a[0]:
+            raise SporaxValueError.must(self.name, "a_coeffs", "begin with another number than 0", a_coeffs)
 
     def _of_wave(self, wave: Array) -> Array:
         return filtered(wave, self._b, self._a, clamp=self._clamp)
@@ -109,8 +110,7 @@ def filtered(wave: Array, b: Sequence[float], a: Sequence[float], *, clamp: bool
 
 
 def _coefficients(where: str, name: str, value: Any) -> list[float]:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise SporaxTypeError(f"For '{where}', '{name}' must be a list of numbers, but got {value!r}.")
+    check_instance(where, name, value, list, tuple)
     return [check_number(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
 
 
@@ -125,7 +125,7 @@ class _Biquad(WaveTransform):
 
     def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
         """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments; `_a` becomes that of most filters."""
-        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        check_instance(self.name, "sample_rate", sample_rate, int)
         rate = int(sample_rate)
         if not rate or not -INT32_MAX - 1 <= rate <= INT32_MAX:
             raise range_error(self.name, "sample_rate", f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", rate)
@@ -143,7 +143,7 @@ class Biquad(_Biquad):
     def __init__(self, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float) -> None:
         values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
         numbers = [check_number("Biquad", name, value) for name, value in values.items() if name != "a0"]
-        check_instance("Biquad", "a0", a0, float, int, takes_bool=False)
+        check_instance("Biquad", "a0", a0, float, int)
         if not a0 or abs(a0) > FLOAT32_MAX:
             raise range_error("Biquad", "a0", f"[-{FLOAT32_MAX}, 0) and (0, {FLOAT32_MAX}]", a0)
         self._b = (numbers[0], numbers[1], numbers[2])
@@ -251,11 +251,10 @@ class DeemphBiquad(_Shelf):
     """Central frequency, slope and gain in decibels of the shelf that comes near it: SoX's."""
 
     def __init__(self, sample_rate: int) -> None:
-        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        check_instance(self.name, "sample_rate", sample_rate, int)
         if sample_rate not in self._CURVES:
-            raise SporaxValueError(
-                f"For '{self.name}', Argument sample_rate should be 44100 or 48000, but got {sample_rate}."
-            )
+            words = f"Argument sample_rate should be 44100 or 48000, but got {sample_rate}."
+            raise in_words(SporaxValueError, self.name, words)
         frequency, slope, gain = self._CURVES[sample_rate]
         angle, level = 2 * math.pi * frequency / sample_rate, 10 ** (gain / 40)
         self._set(angle, math.sin(angle) / 2 * math.sqrt((level + 1 / level) * (1 / slope - 1) + 2), gain)
@@ -273,11 +272,10 @@ class RiaaBiquad(_Biquad):
     """Zeros and poles: SoX's."""
 
     def __init__(self, sample_rate: int) -> None:
-        check_instance(self.name, "sample_rate", sample_rate, int, takes_bool=False)
+        check_instance(self.name, "sample_rate", sample_rate, int)
         if sample_rate not in self._ROOTS:
-            raise SporaxValueError(
-                f"For '{self.name}', sample_rate should be one of {[*self._ROOTS]}, but got {sample_rate}."
-            )
+            words = f"sample_rate should be one of {[*self._ROOTS]}, but got {sample_rate}."
+            raise in_words(SporaxValueError, self.name, words)
         b, a = (np.poly(roots) for roots in self._ROOTS[sample_rate])
         # 1000 hertz are as loud as before.
         turn = np.exp(2j * math.pi * 1000 / sample_rate)

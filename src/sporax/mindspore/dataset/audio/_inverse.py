@@ -218,7 +218,7 @@ class PitchShift(WaveTransform):
     ) -> None:  # fmt: skip
         self._sample_rate = check_int("PitchShift", "sample_rate", sample_rate, 0)
         steps = check_int("PitchShift", "n_steps", n_steps)
-        octave = nonzero_int("PitchShift", "bins_per_octave", bins_per_octave)
+        octave = nonzero_int("PitchShift", "bins_per_octave ", bins_per_octave)
         self._rate = float(np.float32(2 ** (-steps / octave)))
         self._frames = Spectrogram(n_fft, win_length, hop_length, window=window, power=0)
         if hop_length is None:

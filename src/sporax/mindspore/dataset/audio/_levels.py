@@ -14,6 +14,7 @@ from sporax.mindspore.dataset._checks import (
     check_instance,
     check_int,
     check_number,
+    in_words,
     type_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne
@@ -88,7 +89,7 @@ class Vol(WaveTransform):
     def __init__(self, gain: float, gain_type: GainType = GainType.AMPLITUDE) -> None:
         check_instance("Vol", "gain_type", gain_type, GainType)
         low = -FLOAT32_MAX if gain_type is GainType.DB else 0
-        number = check_number("Vol", "gain", gain, low, open_low=gain_type is GainType.POWER)
+        number = check_number("Vol", "gain", gain, low, open_low=gain_type is GainType.POWER, types=(int, float))
         decibels = number if gain_type is GainType.DB else 10 * math.log10(number) if gain_type is GainType.POWER else 0
         self._ratio = number if gain_type is GainType.AMPLITUDE else 10 ** (decibels / 20)
 
@@ -181,7 +182,7 @@ class _Cepstrum(WaveTransform):
 
     def _accept(self, dct_type: int, norm: NormMode, log: tuple[str, bool], count: int, bands: int) -> None:
         if check_int(self.name, "dct_type", dct_type) != 2:
-            raise SporaxValueError(f"For '{self.name}', Input dct_type must be 2, but got : {dct_type}.")
+            raise in_words(SporaxValueError, self.name, f"Input dct_type must be 2, but got : {dct_type}.")
         self._log = check_bool(self.name, *log)
         check_instance(self.name, "norm", norm, NormMode)
         self._cosines = create_dct(count, bands, norm).astype(np.float64)

@@ -173,7 +173,7 @@ class Spectrogram(WaveTransform):
         _member(where, "pad_mode", pad_mode, BorderType)
         before = (self._size - width) // 2
         self.window = np.pad(_periodic(window, width), (before, self._size - width - before))
-        self._power = check_number(where, "power", power, 0)
+        self._power = check_number(where, "power", power, 0, types=(int, float))
         self._normalized = check_bool(where, "normalized", normalized)
         self.center = check_bool(where, "center", center)
         self._pad_mode = _PADDING[pad_mode]
@@ -289,7 +289,7 @@ class ComplexNorm(WaveTransform):
     layout = "<..., complex=2>"
 
     def __init__(self, power: float = 1.0) -> None:
-        self._power = check_number("ComplexNorm", "power", power, 0)
+        self._power = check_number("ComplexNorm", "power", power, 0, types=(int, float))
 
     def _of_wave(self, wave: Array) -> Array:
         result: Array = np.hypot(wave[..., 0], wave[..., 1]) ** self._power
@@ -309,7 +309,7 @@ class Magphase(Transform):
     """Magnitudes, to the exponent `power` >= 0, and angles of complex numbers (…, 2): two results."""
 
     def __init__(self, power: float = 1.0) -> None:
-        check_number("Magphase", "power", power, 0)
+        check_number("Magphase", "power", power, 0, types=(int, float))
         self._norm, self._angle = ComplexNorm(power), Angle()
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -347,7 +347,7 @@ class MaskAlongAxis(OneToOne):
     def __init__(self, mask_start: int, mask_width: int, mask_value: float, axis: int) -> None:
         self._start = check_int("MaskAlongAxis", "mask_start", mask_start, 0)
         self._width = check_int("MaskAlongAxis", "mask_width", mask_width, 1)
-        self._value = check_number("MaskAlongAxis", "mask_value", mask_value)
+        self._value = check_number("MaskAlongAxis", "mask_value", mask_value, types=(int, float))
         self._dim = check_int("MaskAlongAxis", "axis", axis, 1, 2) - 3
 
     def _one(self, value: Array) -> Array:
@@ -388,7 +388,7 @@ class _Masking(RandomTransform):
         self._iid = check_bool(where, "iid_masks", iid_masks)
         self._width = check_int(where, "mask_param", width, 0, FLOAT32_MAX)
         self._start = check_int(where, "mask_start", mask_start, 0, FLOAT32_MAX)
-        self._value = check_number(where, "mask_value", mask_value, 0)
+        self._value = check_number(where, "mask_value", mask_value, 0, types=(int, float))
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:
         where, size = type(self).__name__, _size(type(self).__name__, value, self._dim)

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, type_error
+from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import UINT32_MAX, check_int, in_user_code, in_words
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.text._vocab import Vocab
-from sporax.mindspore.dataset.text._words import NormalizeForm, compiled
+from sporax.mindspore.dataset.text._words import NormalizeForm, check_input, compiled
 
 Span = tuple[int, int]
 
@@ -32,9 +32,17 @@ def check_string(where: str, value: Array) -> str:
     """
     if value.ndim or value.dtype.kind != "U":
         raise SporaxRuntimeError(
-            f"For '{where}', the input shape should be scalar and its data type string, but got {value.dtype} {value.shape}."
+            f"For '{where}', {where}: the input shape should be scalar and the input datatype should be string. It is "
+            f"{value.dtype} {value.shape}."
         )
     return str(value)
+
+
+def _provided(where: str, name: str, value: Any, kind: type) -> Any:
+    """An argument of a kind that MindSpore misses in words of their own."""
+    if value is None:
+        raise in_words(SporaxValueError, where, f"{name} is not provided.")
+    return check_input(where, name, value, kind)
 
 
 def _bytes_at(text: str, spans: Sequence[Span]) -> tuple[Array, Array]:
@@ -51,7 +59,7 @@ class Tokenizer(Transform):
     """
 
     def __init__(self, with_offsets: bool = False) -> None:
-        self._with_offsets = check_bool(self.name, "with_offsets", with_offsets)
+        self._with_offsets = check_input(self.name, "with_offsets", with_offsets, bool)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         text = check_string(self.name, self.only(values))
@@ -94,7 +102,7 @@ class UnicodeScriptTokenizer(Tokenizer):
 
     def __init__(self, keep_whitespace: bool = False, with_offsets: bool = False) -> None:
         super().__init__(with_offsets)
-        self._keep_whitespace = check_bool(self.name, "keep_whitespace", keep_whitespace)
+        self._keep_whitespace = check_input(self.name, "keep_whitespace", keep_whitespace, bool)
 
     def _spans(self, text: str) -> Iterator[Span]:
         start = 0
@@ -127,8 +135,10 @@ class RegexTokenizer(Tokenizer):
 
     def __init__(self, delim_pattern: str, keep_delim_pattern: str = "", with_offsets: bool = False) -> None:
         super().__init__(with_offsets)
-        self._delimiter = compiled(self.name, "delim_pattern", delim_pattern)
-        keep = check_str(self.name, "keep_delim_pattern", keep_delim_pattern)
+        self._delimiter = compiled(
+            self.name, "delim_pattern", _provided(self.name, "delim_pattern", delim_pattern, str)
+        )
+        keep = check_input(self.name, "keep_delim_pattern", keep_delim_pattern, str)
         self._keep = compiled(self.name, "keep_delim_pattern", keep) if keep else None
 
     def _spans(self, text: str) -> Iterator[Span]:
@@ -162,12 +172,12 @@ class WordpieceTokenizer(Transform):
         self, vocab: Vocab, suffix_indicator: str = "##", max_bytes_per_token: int = 100, unknown_token: str = "[UNK]",
         with_offsets: bool = False,
     ) -> None:  # fmt: skip
-        check_instance("WordpieceTokenizer", "vocab", vocab, Vocab)
-        self._pieces = vocab.vocab()
-        self._suffix = check_str("WordpieceTokenizer", "suffix_indicator", suffix_indicator)
-        self._limit = check_int("WordpieceTokenizer", "max_bytes_per_token", max_bytes_per_token, 0)
-        self._unknown = check_str("WordpieceTokenizer", "unknown_token", unknown_token)
-        self._with_offsets = check_bool("WordpieceTokenizer", "with_offsets", with_offsets)
+        self._pieces = _provided("WordpieceTokenizer", "vocab", vocab, Vocab).vocab()
+        self._suffix = check_input("WordpieceTokenizer", "suffix_indicator", suffix_indicator, str)
+        check_input("WordpieceTokenizer", "max_bytes_per_token", max_bytes_per_token, int)
+        self._limit = check_int("WordpieceTokenizer", "", max_bytes_per_token, 0, UINT32_MAX)
+        self._unknown = check_input("WordpieceTokenizer", "unknown_token", unknown_token, str)
+        self._with_offsets = check_input("WordpieceTokenizer", "with_offsets", with_offsets, bool)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         value = values[0] if self._with_offsets and len(values) == 3 else self.only(values)
@@ -223,7 +233,9 @@ class PythonTokenizer(OneToOne):
 
     def __init__(self, tokenizer: Callable[[str], Iterable[str]]) -> None:
         if not callable(tokenizer):
-            raise type_error("PythonTokenizer", "tokenizer", "callable", tokenizer)
+            raise in_words(
+                SporaxTypeError, "PythonTokenizer", "tokenizer is not a callable Python function.", tokenizer
+            )
         self._tokenizer = tokenizer
 
     def _one(self, value: Array) -> Array:
@@ -234,9 +246,7 @@ class PythonTokenizer(OneToOne):
             raise
         # User code in worker threads: its traceback alone does not name the API.
         except Exception as error:
-            raise SporaxRuntimeError(
-                f"For 'PythonTokenizer', the tokenizer failed with {type(error).__name__}: {error}"
-            ) from error
+            raise in_user_code("PythonTokenizer", error, "the tokenizer") from error
 
 
 _RESERVED = re.compile(r"\[(?:CLS|SEP|UNK|PAD|MASK|unused\d+)\]")
@@ -274,11 +284,10 @@ class BasicTokenizer(Tokenizer):
         with_offsets: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(with_offsets)
-        self._lower = check_bool(self.name, "lower_case", lower_case)
-        self._keep_whitespace = check_bool(self.name, "keep_whitespace", keep_whitespace)
-        check_instance(self.name, "normalization_form", normalization_form, NormalizeForm)
-        self._form = normalization_form
-        self._preserve = check_bool(self.name, "preserve_unused_token", preserve_unused_token)
+        self._lower = check_input(self.name, "lower_case", lower_case, bool)
+        self._keep_whitespace = check_input(self.name, "keep_whitespace", keep_whitespace, bool)
+        self._form = check_input(self.name, "normalization_form", normalization_form, NormalizeForm)
+        self._preserve = check_input(self.name, "preserve_unused_token", preserve_unused_token, bool)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         return self._tokenized(self._prepared(check_string(self.name, self.only(values))))

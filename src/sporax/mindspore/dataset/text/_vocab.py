@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +18,9 @@ from sporax.mindspore.dataset._checks import (
     check_int,
     check_names,
     check_number,
+    check_positive,
     check_str,
+    in_words,
     numpy_dtype,
     type_error,
 )
@@ -43,8 +45,7 @@ class Vocab:
         Raises:
             SporaxTypeError, SporaxValueError: not a dict of str -> int >= 0, or a number occurs twice.
         """
-        if not isinstance(word_dict, Mapping):
-            raise type_error("Vocab.from_dict", "word_dict", "a dict of str -> int", word_dict)
+        check_instance("Vocab.from_dict", "word_dict", word_dict, dict)
         vocab = cls()
         for word, number in word_dict.items():
             # MindSpore's numbers are int32.
@@ -58,7 +59,7 @@ class Vocab:
 
     @classmethod
     def from_list(
-        cls, word_list: Iterable[str], special_tokens: Iterable[str] | None = None, special_first: bool = True
+        cls, word_list: list[str], special_tokens: list[str] | None = None, special_first: bool = True
     ) -> Vocab:
         """A vocabulary of words in order, numbered from 0.
 
@@ -70,22 +71,26 @@ class Vocab:
         Raises:
             SporaxValueError: a word occurs twice.
         """
-        words, special = list(word_list), list(special_tokens or [])
-        first = check_bool("Vocab.from_list", "special_first", special_first)
-        ordered = special + words if first else words + special
-        # `Counter` keeps the order, so the first repeated word is named.
-        double = next((word for word, count in collections.Counter(ordered).items() if count > 1), None)
-        if double is not None:
-            raise SporaxValueError(
-                f"For 'Vocab.from_list', special_tokens contains duplicate or word_list does: every word must occur once, but "
-                f"{double!r} occurs again."
-            )
+        where = "Vocab.from_list"
+        special = [] if special_tokens is None else special_tokens
+        for name, words in (("word_list", word_list), ("special_tokens", special)):
+            check_instance(where, name, words, list)
+            for word in words:
+                check_str(where, name, word)
+            # `Counter` keeps the order, so the first repeated word is named.
+            double = next((word for word, count in collections.Counter(words).items() if count > 1), None)
+            if double is not None:
+                raise in_words(SporaxValueError, where, f"{name} contains duplicate word: {double}.")
+        if both := {word for word in word_list if word in special}:
+            raise in_words(SporaxValueError, where, f"special_tokens and word_list contain duplicate word :{both}.")
+        first = check_bool(where, "special_first", special_first)
+        ordered = special + word_list if first else word_list + special
         return cls.from_dict({word: number for number, word in enumerate(ordered)})
 
     @classmethod
     def from_file(
         cls, file_path: str, delimiter: str = "", vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+        special_tokens: list[str] | None = None, special_first: bool = True,
     ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a file, one per line; with `delimiter`, each line up to it.
 
@@ -99,8 +104,8 @@ class Vocab:
         if delimiter:
             words = [line.split(delimiter)[0] for line in words]
         limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size)
-        if limit is not None and limit <= 0:
-            raise SporaxValueError(f"For 'Vocab.from_file', Input vocab_size must be greater than 0, but got {limit}.")
+        if limit is not None:
+            check_positive("Vocab.from_file", "vocab_size", limit)
         # Empty lines are no words; the limit counts words of the file only.
         return cls.from_list([word for word in words if word][:limit], special_tokens, special_first)
 
@@ -108,7 +113,7 @@ class Vocab:
     def from_dataset(
         cls, dataset: Dataset, columns: str | list[str] | None = None,
         freq_range: tuple[int | None, int | None] | None = None, top_k: int | None = None,
-        special_tokens: Iterable[str] | None = None, special_first: bool = True,
+        special_tokens: list[str] | None = None, special_first: bool = True,
     ) -> Vocab:  # fmt: skip
         """A vocabulary of the words in a dataset, the most frequent first (equally frequent ones by the alphabet).
 
@@ -123,7 +128,12 @@ class Vocab:
         Raises:
             SporaxRuntimeError: a column does not hold strings.
         """
-        names = list(dataset.column_names if columns is None else check_names("Vocab.from_dataset", "columns", columns))
+        where = "Vocab.from_dataset"
+        low, high = _checked_range(where, (None, None) if freq_range is None else freq_range)
+        if top_k is not None:
+            check_instance(where, "top_k", top_k, int, type(None))
+            check_positive(where, "top_k", top_k)
+        names = list(dataset.column_names if columns is None else check_names(where, "columns", columns))
         counts: collections.Counter[str] = collections.Counter()
         # `output_numpy`: Tensors cannot hold strings.
         for row in dataset.create_tuple_iterator(columns=names, num_epochs=1, output_numpy=True):
@@ -133,16 +143,10 @@ class Vocab:
                         f"For 'Vocab.from_dataset', column {name!r} must be str, but is {value.dtype}."
                     )
                 counts.update(value.reshape(-1).tolist())
-        if freq_range is not None and (not isinstance(freq_range, tuple) or len(freq_range) != 2):
-            raise SporaxValueError(
-                f"For 'Vocab.from_dataset', freq_range needs to be a tuple of 2 element. Got {freq_range!r}."
-            )
-        low, high = (None, None) if freq_range is None else freq_range
         selected = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
         # The alphabet decides among equals, so that the result does not depend on the order of rows.
         selected.sort(key=lambda word: (-counts[word], word))
-        limit = None if top_k is None else check_int("Vocab.from_dataset", "top_k", top_k, 1)
-        return cls.from_list(selected[:limit], special_tokens, special_first)
+        return cls.from_list(selected[:top_k], special_tokens, special_first)
 
     def _check_filled(self, where: str) -> None:
         if not self._ids:
@@ -162,8 +166,10 @@ class Vocab:
         if isinstance(items, str):
             return self._ids.get(items, -1)
         if not isinstance(items, list):
-            raise type_error("tokens_to_ids", "tokens", "a str, or a list or array of them", tokens)
-        return [self._ids.get(check_str("tokens_to_ids", "tokens", token), -1) for token in items]
+            raise type_error("tokens_to_ids", "tokens", (str, list, np.ndarray), tokens)
+        for i, token in enumerate(items):
+            check_instance("tokens_to_ids", f"tokens[{i}]", token, str, np.str_)
+        return [self._ids.get(token, -1) for token in items]
 
     def ids_to_tokens(self, ids: int | list[int]) -> str | list[str]:
         """The word of a number, or of several; "" for a number that is not there."""
@@ -172,8 +178,24 @@ class Vocab:
         if isinstance(items, (int, np.integer)):
             return self._words.get(check_int("ids_to_tokens", "ids", items, 0, INT32_MAX), "")
         if not isinstance(items, list):
-            raise type_error("ids_to_tokens", "ids", "an int, or a list or array of them", ids)
-        return [self._words.get(check_int("ids_to_tokens", "ids", number, 0, INT32_MAX), "") for number in items]
+            raise type_error("ids_to_tokens", "ids", (int, list, np.ndarray), ids)
+        for i, number in enumerate(items):
+            check_instance("ids_to_tokens", f"ids[{i}]", number, int, np.int64)
+        return [self._words.get(check_int("ids_to_tokens", f"ids[{i}]", n, 0), "") for i, n in enumerate(items)]
+
+
+def _checked_range(where: str, freq_range: Any) -> tuple[int | None, int | None]:
+    check_instance(where, "freq_range", freq_range, tuple)
+    words = ""
+    if len(freq_range) != 2:
+        words = "freq_range needs to be a tuple of 2 element."
+    elif not all(number is None or isinstance(number, int) for number in freq_range):
+        words = "freq_range needs to be either None or a tuple of 2 integers or an int and a None."
+    elif None not in freq_range and not 0 <= freq_range[0] <= freq_range[1]:
+        words = "frequency range [a,b] should be 0 <= a <= b (a,b are inclusive)."
+    if words:
+        raise in_words(SporaxValueError, where, words, freq_range)
+    return freq_range[0], freq_range[1]
 
 
 class Lookup(OneToOne):
@@ -190,7 +212,7 @@ class Lookup(OneToOne):
     """
 
     def __init__(self, vocab: Vocab, unknown_token: str | None = None, data_type: Any = np.int32) -> None:
-        check_instance("Lookup", "vocab", vocab, Vocab)
+        check_instance("Lookup", "vocab is not an instance of text.Vocab.", vocab, Vocab)
         self._ids = vocab.vocab()
         self._dtype = numpy_dtype("Lookup", "data_type", data_type)
         self._unknown: int | None = None
@@ -202,7 +224,7 @@ class Lookup(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For 'Lookup', the input must be str, but got {value.dtype}.")
+            raise SporaxRuntimeError(f"For 'Lookup', Lookup: input is not string datatype. It is {value.dtype}.")
         # None marks an unknown word; 0 is a number like others.
         ids = [self._ids.get(word, self._unknown) for word in value.reshape(-1).tolist()]
         if None in ids:

@@ -22,7 +22,15 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, numpy_dtype
+from sporax.mindspore.dataset._checks import (
+    check_bool,
+    check_instance,
+    check_int,
+    check_positive,
+    check_str,
+    in_words,
+    numpy_dtype,
+)
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 
@@ -33,12 +41,24 @@ class NormalizeForm(enum.IntEnum):
     NONE, NFC, NFKC, NFD, NFKD = range(5)
 
 
+_CALLED = {bool: "boolean", str: "string", int: "int", NormalizeForm: "enum of 'NormalizeForm'"}
+
+
+def check_input(where: str, name: str, value: Any, kind: type) -> Any:
+    """An argument of a tokenizer, about which MindSpore has words of its own."""
+    if not isinstance(value, kind):
+        words = f"Wrong input type for {name}, should be {_CALLED.get(kind, 'text.Vocab object')}."
+        raise in_words(SporaxTypeError, where, words, value)
+    return value
+
+
 class StringTransform(OneToOne):
     """Base of transforms that change every string of an array."""
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For '{self.name}', the input must be str, but got {value.dtype}.")
+            fault = f"{self.name}: input is not string datatype"
+            raise SporaxRuntimeError(f"For '{self.name}', {fault}. It is {value.dtype}.")
         changed = [self._change(text) for text in value.reshape(-1).tolist()]
         # Built from a list: numpy finds the longest string.
         return np.array(changed, np.str_).reshape(value.shape)
@@ -141,7 +161,7 @@ class ToNumber(OneToOne):
         except (ValueError, OverflowError) as error:
             fault = f'it is invalid to convert "{text}" to a number of {self._dtype}: {error}'
             if isinstance(error, OverflowError):
-                fault = f"{text} is outside of valid {self._dtype} range"
+                fault = f"string input {text} will be out of bounds if cast to {self._dtype}"
             raise SporaxRuntimeError(f"For 'ToNumber', {fault}.") from error
         if np.isinf(number) and "inf" not in text.lower():
             raise SporaxRuntimeError(f"For 'ToNumber', {text} is outside of valid {self._dtype} range.")
@@ -149,15 +169,17 @@ class ToNumber(OneToOne):
 
 
 class Truncate(OneToOne):
-    """At most the first `max_seq_len` elements of an array (n,)."""
+    """At most the first `max_seq_len` elements of an array (n,), or of each line of (k, n)."""
 
     def __init__(self, max_seq_len: int) -> None:
         self._length = check_int("Truncate", "max_seq_len", max_seq_len, 1)
 
     def _one(self, value: Array) -> Array:
-        if value.ndim != 1:
-            raise SporaxRuntimeError(f"For 'Truncate', the input must have the shape (n,), but got {value.shape}.")
-        return value[: self._length]
+        if value.ndim not in (1, 2):
+            raise SporaxRuntimeError(
+                f"For 'Truncate', the input must have the shape (n,) or (k, n), but got {value.shape}."
+            )
+        return value[..., : self._length]
 
 
 class TruncateSequencePair(Transform):
@@ -182,7 +204,7 @@ class TruncateSequencePair(Transform):
 
 
 class AddToken(OneToOne):
-    """One more word before (or after) an array (n,) of words.
+    """One more word before (or after) an array (n,) of words, or each line of (k, n).
 
     Args:
         token: the word.
@@ -194,9 +216,14 @@ class AddToken(OneToOne):
         self._begin = check_bool("AddToken", "begin", begin)
 
     def _one(self, value: Array) -> Array:
-        if value.ndim != 1 or value.dtype.kind != "U":
-            raise SporaxRuntimeError.must("AddToken", "the input", "be words (n,)", f"{value.dtype} {value.shape}")
-        return np.concatenate([self._token, value] if self._begin else [value, self._token])
+        if value.ndim not in (1, 2) or value.dtype.kind != "U":
+            fault = "rank should be 1 or 2" if value.dtype.kind == "U" else "type should be string"
+            raise SporaxRuntimeError(
+                f"For 'AddToken', AddToken: input tensor {fault}. It is {value.dtype} {value.shape}."
+            )
+        # One for each line of several.
+        token = np.full((*value.shape[:-1], 1), self._token)
+        return np.concatenate([token, value] if self._begin else [value, token], -1)
 
 
 class Ngram(OneToOne):
@@ -213,10 +240,13 @@ class Ngram(OneToOne):
         self, n: int | list[int], left_pad: tuple[str, int] = ("", 0), right_pad: tuple[str, int] = ("", 0),
         separator: str = " ",
     ) -> None:  # fmt: skip
-        lengths = n if isinstance(n, list) else [n]
-        if not lengths:
-            raise SporaxValueError("For 'Ngram', the argument 'n' must not be empty.")
-        self._lengths = [check_int("Ngram", "n", length, 1) for length in lengths]
+        lengths = [n] if isinstance(n, int) else n
+        if not isinstance(lengths, list) or not lengths:
+            raise in_words(SporaxValueError, "Ngram", "n needs to be a non-empty list of positive integers.", n)
+        for i, length in enumerate(lengths):
+            check_instance("Ngram", f"gram[{i}]", length, int)
+            check_positive("Ngram", f"gram_{i}", length)
+        self._lengths = lengths
         self._left, self._right = _pad("left_pad", left_pad), _pad("right_pad", right_pad)
         self._separator = check_str("Ngram", "separator", separator)
 
@@ -234,9 +264,13 @@ class Ngram(OneToOne):
 
 
 def _pad(name: str, pad: object) -> tuple[str, int]:
-    if not isinstance(pad, tuple) or len(pad) != 2:
-        raise SporaxTypeError(f"For 'Ngram', the argument '{name}' must be (word, count), but got {pad!r}.")
-    return check_str("Ngram", name, pad[0]), check_int("Ngram", name, pad[1], 0)
+    fits = isinstance(pad, tuple) and len(pad) == 2 and isinstance(pad[0], str) and isinstance(pad[1], int)
+    if not isinstance(pad, tuple) or not fits:
+        words = f"{name} needs to be a tuple of (str, int) str is pad token and int is pad_width."
+        raise in_words(SporaxValueError, "Ngram", words, pad)
+    if pad[1] < 0:
+        raise in_words(SporaxValueError, "Ngram", "padding width need to be positive numbers.", pad)
+    return pad
 
 
 class SlidingWindow(OneToOne):

@@ -37,16 +37,23 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     image, boxes = values
     check_image(where, image, (3,))
     # MindSpore's boxes are float32 and may carry more columns behind the four.
-    if boxes.ndim != 2 or boxes.shape[1] < 4 or boxes.dtype != np.float32:
+    if boxes.ndim != 2 or boxes.dtype != np.float32:
         raise SporaxRuntimeError(f"For '{where}', boxes must be (n, 4 or more) float32: {boxes.shape} {boxes.dtype}.")
-    height, width = sides(image)
-    x, y, wide, tall = boxes[:, :4].T
-    bad = (boxes[:, :4] < 0).any(1) | (x + wide > width) | (y + tall > height)
-    # A box that only touches the edge is valid.
-    if bad.any():
-        raise SporaxRuntimeError.must(
-            where, "boxes (x, y, width, height)", f"lie within the image {height} x {width}", boxes[bad][0, :4].tolist()
-        )
+    fault = ""
+    if boxes.shape[1] < 4:
+        fault = f"bounding boxes should be have at least 4 features, but got: {boxes.shape[1]}"
+    else:
+        height, width = sides(image)
+        x, y, wide, tall = boxes[:, :4].T
+        # A box that only touches the edge is valid.
+        beyond, negative = (x + wide > width) | (y + tall > height), (boxes[:, :4] < 0).any(1)
+        if beyond.any():
+            size = f"as image width: {width} and height: {height}"
+            fault = f"bounding boxes is out of bounds of the image, {size}, but got: {boxes[beyond][0, :4].tolist()}"
+        elif negative.any():
+            fault = f"the coordinates of the bounding boxes has negative value, got: {boxes[negative][0, :4].tolist()}"
+    if fault:
+        raise SporaxRuntimeError(f"For '{where}', BoundingBox: {fault}.")
     # A copy: boxes are changed in place below.
     return image, boxes.copy()
 

@@ -6,13 +6,21 @@ Images are RGB (…, H, W, 3); transforms that look at one value at a time take 
 from __future__ import annotations
 
 import importlib
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_factor, check_int, check_number, type_error
+from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
+    check_instance,
+    check_int,
+    check_number,
+    in_words,
+    range_error,
+)
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -103,7 +111,7 @@ class AdjustSaturation(OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
     def __init__(self, saturation_factor: float) -> None:
-        self._factor = check_factor("AdjustSaturation", "saturation_factor", saturation_factor)
+        self._factor = check_number("AdjustSaturation", "saturation_factor", saturation_factor, 0, ranged="")
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustSaturation", value)
@@ -135,10 +143,10 @@ class RandomColorAdjust(RandomTransform):
         self, brightness: Any = (1, 1), contrast: Any = (1, 1), saturation: Any = (1, 1), hue: Any = (0, 0)
     ) -> None:
         self._ranges = (
-            _factor_range("brightness", brightness),
-            _factor_range("contrast", contrast),
-            _factor_range("saturation", saturation),
-            _hue_range(hue),
+            _range("brightness", brightness, 1, 0, FLOAT32_MAX),
+            _range("contrast", contrast, 1, 0, FLOAT32_MAX),
+            _range("saturation", saturation, 1, 0, FLOAT32_MAX),
+            _range("hue", hue, 0, -0.5, 0.5),
         )
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
@@ -159,27 +167,23 @@ _STEPS = (brightness, contrast, saturation, hue)
 _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
-def _factor_range(name: str, value: Any) -> tuple[float, float]:
-    if isinstance(value, (list, tuple)):
-        return _pair(name, value, 0, float("inf"))
-    width = check_number("RandomColorAdjust", name, value, 0)
-    # A width of more than 1 must not make the factor negative.
-    return max(0.0, 1 - width), 1 + width
-
-
-def _hue_range(value: Any) -> tuple[float, float]:
-    if isinstance(value, (list, tuple)):
-        return _pair("hue", value, -0.5, 0.5)
-    width = check_number("RandomColorAdjust", "hue", value, 0, 0.5)
-    return -width, width
-
-
-def _pair(name: str, value: Any, low: float, high: float) -> tuple[float, float]:
+def _range(name: str, value: Any, center: float, low: float, high: float) -> tuple[float, float]:
+    """Two numbers within [low, high], or those that lie up to one number away from `center`."""
+    where = "RandomColorAdjust"
+    check_instance(where, name, value, numbers.Number, list, tuple)
+    if not isinstance(value, (list, tuple)):
+        if value < 0:
+            raise in_words(SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
+        # A width of more than 1 must not make a factor negative.
+        value = max(low, center - value), center + value
     if len(value) != 2:
-        raise SporaxTypeError(f"For 'RandomColorAdjust', '{name}' must be one number or two, but got {value!r}.")
-    first, last = (check_number("RandomColorAdjust", name, number, low, high) for number in value)
+        raise in_words(SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
+    first, last = (check_number(where, name, number, -np.inf, np.inf) for number in value)
     if first > last:
-        raise SporaxValueError(f"For 'RandomColorAdjust', '{name}' must be increasing, but got {value!r}.")
+        words = f"{name} value should be in (min,max) format. Got ({value[0]}, {value[1]})."
+        raise in_words(SporaxValueError, where, words)
+    if first < low or last > high:
+        raise range_error(where, "", f"[{low}, {high}]", value)
     return first, last
 
 
@@ -211,12 +215,15 @@ class Solarize(Elementwise):
     """
 
     def __init__(self, threshold: Any) -> None:
+        check_instance("Solarize", "threshold", threshold, float, int, list, tuple)
         limits = threshold if isinstance(threshold, (list, tuple)) else (threshold, 255)
         if len(limits) != 2:
-            raise type_error("Solarize", "threshold", "one number or two", threshold)
-        self._low, self._high = (check_number("Solarize", "threshold", limit, 0, 255) for limit in limits)
+            words = "threshold must be a single number or sequence of two numbers."
+            raise in_words(SporaxTypeError, "Solarize", words, threshold)
+        ends = (check_number("Solarize", f"threshold[{i}]", limit, 0, 255) for i, limit in enumerate(limits))
+        self._low, self._high = ends
         if self._low > self._high:
-            raise SporaxValueError(f"For 'Solarize', threshold must be in order of (min, max). Got {threshold!r}.")
+            raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", threshold)
 
     def _one(self, value: Array) -> Array:
         check_bytes("Solarize", value)
@@ -259,8 +266,8 @@ class AdjustGamma(Elementwise):
     """
 
     def __init__(self, gamma: float, gain: float = 1) -> None:
-        self._gamma = check_factor("AdjustGamma", "gamma", gamma)
-        self._gain = check_number("AdjustGamma", "gain", gain)
+        self._gamma = check_number("AdjustGamma", "gamma", gamma, 0, ranged="")
+        self._gain = check_number("AdjustGamma", "gain", gain, ranged="")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO" or value.ndim < 2:
@@ -287,9 +294,12 @@ class AutoContrast(OneToOne):
     """
 
     def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
-        self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True)
-        values = [] if ignore is None else ignore if isinstance(ignore, (list, tuple)) else [ignore]
-        self._ignore = [check_int("AutoContrast", "ignore", value, 0, 255) for value in values]
+        types = (int, float)
+        self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True, types=types)
+        values = [] if ignore is None else ignore
+        check_instance("AutoContrast", "ignore", values, list, tuple, int)
+        values = values if isinstance(values, (list, tuple)) else [values]
+        self._ignore = [check_int("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
 
     def _one(self, value: Array) -> Array:
         check_bytes("AutoContrast", value)
@@ -347,15 +357,16 @@ class RandomPosterize(RandomTransform):
     """
 
     def __init__(self, bits: Any = (8, 8)) -> None:
+        where = "RandomPosterize"
+        check_instance(where, "bits", bits, list, tuple, int)
         limits = bits if isinstance(bits, (list, tuple)) else (bits, bits)
         if len(limits) != 2:
-            raise SporaxTypeError(
-                f"For 'RandomPosterize', Size of bits should be a single integer or a list/tuple (min, max) of length 2, but got "
-                f"{bits!r}."
-            )
-        self._low, self._high = (check_int("RandomPosterize", "bits", limit, 1, 8) for limit in limits)
-        if self._low > self._high:
-            raise SporaxValueError(f"For 'RandomPosterize', bits should be in (min,max) format. Got (max,min): {bits}.")
+            words = "Size of bits should be a single integer or a list/tuple (min, max) of length 2."
+            raise in_words(SporaxTypeError, where, words, bits)
+        low = 0 if limits is bits else -FLOAT32_MAX
+        self._low, self._high = (check_int(where, "bits", limit, low, 255) for limit in limits)
+        if not 1 <= self._low <= self._high <= 8:
+            raise range_error(where, "", "[1, 8]", bits)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> int:
         return int(rng.integers(self._low, self._high + 1))
@@ -372,11 +383,14 @@ class RandomSolarize(RandomTransform):
     """
 
     def __init__(self, threshold: Sequence[int] = (0, 255)) -> None:
-        if not isinstance(threshold, (list, tuple)) or len(threshold) != 2:
-            raise type_error("RandomSolarize", "threshold", "(lowest, highest)", threshold)
-        self._low, self._high = (check_int("RandomSolarize", "threshold", limit, 0, 255) for limit in threshold)
+        where = "RandomSolarize"
+        check_instance(where, "threshold", threshold, tuple)
+        if len(threshold) != 2:
+            raise in_words(SporaxValueError, where, "threshold must be a sequence of two numbers.", threshold)
+        ends = (check_int(where, f"threshold[{i}]", end, 0, 255, ranged="") for i, end in enumerate(threshold))
+        self._low, self._high = ends
         if self._low > self._high:
-            raise SporaxValueError(f"For 'RandomSolarize', threshold must be in min max format numbers: {threshold!r}.")
+            raise in_words(SporaxValueError, where, "threshold must be in min max format numbers.", threshold)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
         if self._low == self._high:

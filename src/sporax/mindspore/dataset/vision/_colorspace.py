@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,18 +11,18 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
     check_bool,
-    check_factor,
     check_instance,
     check_int,
     check_number,
     check_probability,
-    type_error,
+    in_words,
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import gray
-from sporax.mindspore.dataset.vision._images import Sometimes, check_degrees, check_image, check_rgb, rounded
+from sporax.mindspore.dataset.vision._images import Sometimes, check_degrees, check_image, rounded
 from sporax.mindspore.dataset.vision.enums import ConvertMode
 
 _PILLOW_GRAY = np.array([19595, 38470, 7471])  # 0.299, 0.587, 0.114 in 16-bit fixed point
@@ -46,13 +48,13 @@ class Grayscale(OneToOne):
     def __init__(self, num_output_channels: int = 1) -> None:
         self._channels = check_int("Grayscale", "num_output_channels", num_output_channels)
         if self._channels not in (1, 3):
-            raise SporaxTypeError(
-                f"For 'Grayscale', 'num_output_channels' must be 1 or 3, but got {num_output_channels}."
-            )
+            words = "Number of channels of the output grayscale imageshould be either 1 or 3."
+            raise in_words(SporaxValueError, "Grayscale", f"{words} Got {num_output_channels}.")
 
     def _one(self, value: Array) -> Array:
-        check_rgb("Grayscale", value)
-        plane = _luminance(value)
+        check_image("Grayscale", value)
+        # Gray images stay as they are.
+        plane = value.reshape(value.shape[:2]) if value.size == math.prod(value.shape[:2]) else _luminance(value)
         return plane if self._channels == 1 else np.repeat(plane[..., None], 3, -1)
 
 
@@ -193,7 +195,7 @@ class AdjustSharpness(OneToOne):
     """Sharpness of an image times `sharpness_factor` >= 0: 0 softens, 2 doubles it."""
 
     def __init__(self, sharpness_factor: float) -> None:
-        self._factor = check_factor("AdjustSharpness", "sharpness_factor", sharpness_factor)
+        self._factor = check_number("AdjustSharpness", "sharpness_factor", sharpness_factor, 0, ranged="")
 
     def _one(self, value: Array) -> Array:
         return sharpened(value, self._factor)
@@ -233,13 +235,24 @@ class GaussianBlur(OneToOne):
     """
 
     def __init__(self, kernel_size: Any, sigma: Any = None) -> None:
-        sizes = _pair("kernel_size", kernel_size)
-        self._sizes = [check_int("GaussianBlur", "kernel_size", size, 1) for size in sizes]
-        if any(size % 2 == 0 for size in self._sizes):
-            raise SporaxValueError(f"For 'GaussianBlur', Input kernel_size is not an odd value. Got {kernel_size!r}.")
+        where = "GaussianBlur"
+        check_instance(where, "kernel_size", kernel_size, int, list, tuple)
+        words = "Kernel size should be a single integer or a list/tuple (kernel_width, kernel_height) of length 2."
+        self._sizes = [
+            check_int(where, name, size, 1, FLOAT32_MAX, ranged="kernel_size")
+            for name, size in _pair("kernel_size", kernel_size, words)
+        ]
+        if even := [name for name, size in _pair("kernel_size", kernel_size, words) if size % 2 == 0]:
+            raise in_words(SporaxValueError, where, f"Input {even[0]} is not an odd value.", kernel_size)
         defaults = [0.15 * size + 0.35 for size in self._sizes]
-        widths = defaults if sigma is None else _pair("sigma", sigma)
-        self._sigmas = [check_number("GaussianBlur", "sigma", width, 0) for width in widths]
+        widths = defaults if sigma is None else sigma
+        check_instance(where, "sigma", widths, numbers.Number, list, tuple)
+        words = "Sigma should be a single number or a list/tuple of length 2 for width and height."
+        # The words of MindSpore call a part of sigma a size.
+        self._sigmas = [
+            check_number(where, name.replace("sigma[", "size["), width, 0, types=(numbers.Number,), ranged="sigma")
+            for name, width in _pair("sigma", widths, words)
+        ]
         # A sigma of 0 means the default, as in OpenCV.
         self._sigmas = [specified or default for specified, default in zip(self._sigmas, defaults, strict=True)]
 
@@ -254,13 +267,13 @@ class GaussianBlur(OneToOne):
         return ((blurred + _ONE * _ONE // 2) // (_ONE * _ONE)).astype(np.uint8)
 
 
-def _pair(name: str, value: Any) -> Sequence[Any]:
-    values = value if isinstance(value, (list, tuple)) else (value, value)
-    if len(values) != 2:
-        raise SporaxTypeError(f"For 'GaussianBlur', '{name}' must be one number or two, but got {value!r}.")
-    if any(isinstance(value, bool) for value in values):
-        raise type_error("GaussianBlur", name, "a number", value)
-    return values
+def _pair(name: str, value: Any, words: str) -> list[tuple[str, Any]]:
+    """Two numbers with their names, from one or two."""
+    if not isinstance(value, (list, tuple)):
+        return [(name, value)] * 2
+    if len(value) != 2:
+        raise in_words(SporaxTypeError, "GaussianBlur", words, value)
+    return [(f"{name}[{i}]", number) for i, number in enumerate(value)]
 
 
 def _gaussian(size: int, sigma: float) -> Array:

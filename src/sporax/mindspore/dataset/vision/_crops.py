@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_int, type_error
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, in_words
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._files import decode
@@ -100,8 +100,8 @@ class ResizedCrop(ByPillow, OneToOne):
         self, top: int, left: int, height: int, width: int, size: Any, interpolation: Inter = Inter.BILINEAR
     ) -> None:
         where = "ResizedCrop"
-        corner = [check_int(where, n, v, 0, INT32_MAX) for n, v in (("top", top), ("left", left))]
-        extent = [check_int(where, n, v, 1, INT32_MAX) for n, v in (("height", height), ("width", width))]
+        corner = [check_int(where, n, v, 0) for n, v in (("top", top), ("left", left))]
+        extent = [check_int(where, n, v, 1) for n, v in (("height", height), ("width", width))]
         self._part = (*corner, *extent)
         self._size = check_size(where, size)
         self._interpolation = check_interpolation(where, interpolation)
@@ -154,9 +154,10 @@ class PadToSize(OneToOne):
     def __init__(
         self, size: Any, offset: Any = None, fill_value: Any = 0, padding_mode: Border = Border.CONSTANT
     ) -> None:
-        self._size = check_size("PadToSize", size)
+        self._size = _pixels("size", size, 1, (2,), "The size must be a sequence of length 2.")
         # None and empty lists both mean the middle.
-        self._offset = None if offset is None or offset == () or offset == [] else _offset(offset)
+        words = "The offset must be empty or a sequence of length 2."
+        self._offset = None if offset is None else _pixels("offset", offset, 0, (0, 2), words) or None
         self._fill = check_fill("PadToSize", fill_value)
         self._mode = check_border("PadToSize", padding_mode)
 
@@ -174,9 +175,11 @@ class PadToSize(OneToOne):
         return padded(value, (left, top, across - left, down - top), self._fill, self._mode)
 
 
-def _offset(offset: Any) -> tuple[int, int]:
-    pair = offset if isinstance(offset, (list, tuple)) else (offset, offset)
-    if isinstance(offset, bool) or len(pair) not in (1, 2):
-        raise type_error("PadToSize", "offset", "an int or (top, left)", offset)
-    top, left = (check_int("PadToSize", "offset", offset, 0, INT32_MAX) for offset in (pair[0], pair[-1]))
-    return top, left
+def _pixels(name: str, value: Any, least: int, counts: tuple[int, ...], words: str) -> tuple[int, ...]:
+    """Numbers of pixels of at least `least`, from one or `counts`; `words` say that they are not as many."""
+    check_instance("PadToSize", name, value, int, list, tuple)
+    if isinstance(value, int):
+        return (check_int("PadToSize", name, value, least),) * 2
+    if len(value) not in counts:
+        raise in_words(SporaxValueError, "PadToSize", words, value)
+    return tuple(check_int("PadToSize", f"{name}{i}", number, least) for i, number in enumerate(value))

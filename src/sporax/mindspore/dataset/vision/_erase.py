@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
+    FLOAT32_MAX,
     check_bool,
     check_instance,
     check_int,
     check_number,
+    check_positive,
     check_probability,
-    type_error,
+    in_words,
 )
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._images import check_image, check_interval
+from sporax.mindspore.dataset.vision._images import check_image, check_shares
 from sporax.mindspore.dataset.vision.enums import ImageBatchFormat
 
 Box = tuple[int, int, int, int]
@@ -39,14 +40,17 @@ class Erase(OneToOne):
     """
 
     def __init__(self, top: int, left: int, height: int, width: int, value: Any = 0.0, inplace: bool = False) -> None:
-        self._top, self._left = (check_int("Erase", n, v, 0, INT32_MAX) for n, v in (("top", top), ("left", left)))
-        self._height, self._width = (
-            check_int("Erase", n, v, 1, INT32_MAX) for n, v in (("height", height), ("width", width))
-        )
-        values = value if isinstance(value, (list, tuple)) else [value]
-        if len(values) not in (1, 3):
-            raise type_error("Erase", "value", "a number or three", value)
-        self._value = [check_number("Erase", "value", number, 0, 255) for number in values]
+        self._top, self._left = (check_int("Erase", n, v, 0) for n, v in (("top", top), ("left", left)))
+        self._height, self._width = (check_int("Erase", n, v, 1) for n, v in (("height", height), ("width", width)))
+        # Lists come from JSON.
+        value = tuple(value) if isinstance(value, list) else value
+        check_instance("Erase", "value", value, float, int, tuple)
+        values = value if isinstance(value, tuple) else [value] * 3
+        for i, number in enumerate(values):
+            check_instance("Erase", f"value[{i}]", number, float, int)
+        if len(values) != 3:
+            raise in_words(SporaxTypeError, "Erase", "value should be a single integer/float or a 3-tuple.", value)
+        self._value = [check_number("Erase", f"value[{i}]", number, 0, 255) for i, number in enumerate(values)]
         _warn_inplace("Erase", inplace)
 
     def _one(self, value: Array) -> Array:
@@ -69,8 +73,8 @@ class CutOut(RandomTransform):
     """
 
     def __init__(self, length: int, num_patches: int = 1, is_hwc: bool = True) -> None:
-        self._length = check_int("CutOut", "length", length, 1, INT32_MAX)
-        self._count = check_int("CutOut", "num_patches", num_patches, 1, INT32_MAX)
+        self._length = check_int("CutOut", "length", length, 1, FLOAT32_MAX, ranged="")
+        self._count = check_int("CutOut", "num_patches", num_patches, 1, FLOAT32_MAX, ranged="")
         self._is_hwc = check_bool("CutOut", "is_hwc", is_hwc)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array:
@@ -113,14 +117,17 @@ class RandomErasing(RandomTransform):
     ) -> None:  # fmt: skip
         where = "RandomErasing"
         self._prob = check_probability(where, "prob", prob)
-        self._scale = check_interval(where, "scale", scale, 0)
-        self._ratio = check_interval(where, "ratio", ratio, 1e-12)
+        self._scale, self._ratio = check_shares(where, scale, ratio, erases=True)
+        check_instance(where, "value", value, int, list, tuple, str)
         values = value if isinstance(value, (list, tuple)) else [value]
-        if value != "random" and len(values) not in (1, 3):
-            raise type_error(where, "value", "a number, three, or 'random'", value)
-        self._value = None if value == "random" else [check_number(where, "value", number, 0, 255) for number in values]
+        if value != "random" and (isinstance(value, str) or len(values) not in (1, 3)):
+            words = "The value for erasing should be either a single value, or a string 'random', or a sequence of 3 elements"
+            raise in_words(SporaxValueError, where, f"{words} for RGB respectively.", value)
+        ranged = "value" if values is value else ""
+        numbers = [] if value == "random" else values
+        self._value = [check_int(where, "value", number, 0, 255, ranged=ranged) for number in numbers] or None
         _warn_inplace(where, inplace)
-        self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, INT32_MAX)
+        self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, FLOAT32_MAX, ranged="")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[Box, Array] | None:
         check_image("RandomErasing", value, (3,))
@@ -193,8 +200,8 @@ class MixUp(Transform):
     only_pillow = True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
-        self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, INT32_MAX)
-        self._alpha = check_number("MixUp", "alpha", alpha, 0, open_low=True)
+        self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, FLOAT32_MAX, ranged="")
+        self._alpha = check_positive("MixUp", "alpha", alpha)
         if not check_bool("MixUp", "is_single", is_single):
             raise SporaxNotImplementedError(
                 "For 'MixUp', 'is_single' must be True: a batch here does not depend on the one read before it."
@@ -228,7 +235,7 @@ class MixUpBatch(Transform):
     draws = True
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self._alpha = check_number("MixUpBatch", "alpha", alpha, 0, open_low=True)
+        self._alpha = check_positive("MixUpBatch", "alpha", alpha)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         images, labels = _columns("MixUpBatch", values)
@@ -255,8 +262,8 @@ class CutMixBatch(Transform):
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
         check_instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
         self._planes_first = image_batch_format is ImageBatchFormat.NCHW
-        self._alpha = check_number("CutMixBatch", "alpha", alpha, 0, open_low=True)
-        self._prob = check_probability("CutMixBatch", "prob", prob)
+        self._alpha = check_number("CutMixBatch", "alpha", alpha, 0, open_low=True, types=(int, float), ranged="")
+        self._prob = check_number("CutMixBatch", "prob", prob, 0, 1, types=(int, float))
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         images, labels = _columns("CutMixBatch", values)

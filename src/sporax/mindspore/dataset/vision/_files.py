@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_str, type_error
+from sporax.mindspore.dataset._checks import (
+    check_bool,
+    check_instance,
+    check_int,
+    in_words,
+    type_error,
+)
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value
@@ -28,7 +34,7 @@ def read_file(filename: str) -> Array:
     Raises:
         SporaxRuntimeError: it cannot be read, or is empty.
     """
-    path = Path(check_str("read_file", "filename", filename))
+    path = _path("read_file", filename)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -69,7 +75,7 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
     check_instance("read_image", "mode", mode, ImageReadMode)
     image_module = pillow("read_image")
     try:
-        with image_module.open(check_str("read_image", "filename", filename)) as image:
+        with image_module.open(_path("read_image", filename)) as image:
             # A palette is no pixel value, so those images become RGB.
             mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
             pixels = np.array(image.convert(mode_read) if mode_read else image)
@@ -88,7 +94,9 @@ def encode_jpeg(image: Any, quality: int = 75) -> Array:
         image: (H, W), (H, W, 1) or (H, W, 3) of uint8.
         quality: in [1, 100].
     """
-    return np.frombuffer(_encoded("encode_jpeg", image, "JPEG", quality=_quality("encode_jpeg", quality)), np.uint8)
+    return np.frombuffer(
+        _encoded("encode_jpeg", image, "JPEG", quality=_setting("EncodeJpeg", "quality", quality, 1, 100)), np.uint8
+    )
 
 
 def encode_png(image: Any, compression_level: int = 6) -> Array:
@@ -98,18 +106,22 @@ def encode_png(image: Any, compression_level: int = 6) -> Array:
         image: (H, W), (H, W, 1) or (H, W, 3) of uint8.
         compression_level: in [0, 9].
     """
-    level = check_int("encode_png", "compression_level", compression_level, 0, 9)
+    level = _setting("EncodePng", "compression_level", compression_level, 0, 9)
     return np.frombuffer(_encoded("encode_png", image, "PNG", compress_level=level), np.uint8)
 
 
 def write_jpeg(filename: str, image: Any, quality: int = 75) -> None:
     """Write an image as a JPEG file; see `encode_jpeg`."""
-    _write("write_jpeg", filename, _encoded("write_jpeg", image, "JPEG", quality=_quality("write_jpeg", quality)))
+    _write(
+        "write_jpeg",
+        filename,
+        _encoded("write_jpeg", image, "JPEG", quality=_setting("WriteJpeg", "quality", quality, 1, 100)),
+    )
 
 
 def write_png(filename: str, image: Any, compression_level: int = 6) -> None:
     """Write an image as a PNG file; see `encode_png`."""
-    level = check_int("write_png", "compression_level", compression_level, 0, 9)
+    level = _setting("WritePng", "compression_level", compression_level, 0, 9)
     _write("write_png", filename, _encoded("write_png", image, "PNG", compress_level=level))
 
 
@@ -139,11 +151,18 @@ def _image(where: str, image: Any) -> Array:
     return value
 
 
+def _path(where: str, filename: object) -> Path:
+    if not isinstance(filename, str):
+        words = f"Input filename is not of type {str}, but got: {type(filename)}."
+        raise in_words(SporaxTypeError, where, words)
+    return Path(filename)
+
+
 def _checked(where: str, name: str, value: object, dims: tuple[int, ...]) -> Array:
     if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
         raise type_error(where, name, "a numpy array or a Tensor", value)
     array = as_value(value)
-    if array.dtype != np.uint8 or array.ndim not in dims or not array.size:
+    if array.dtype != np.uint8 or array.ndim not in dims or not (array.size or dims == (1,)):
         raise SporaxRuntimeError(
             f"For '{where}', '{name}' must be uint8 of {' or '.join(map(str, dims))} dimensions and not empty, but got "
             f"{array.shape} {array.dtype}."
@@ -151,8 +170,12 @@ def _checked(where: str, name: str, value: object, dims: tuple[int, ...]) -> Arr
     return array
 
 
-def _quality(where: str, quality: int) -> int:
-    return check_int(where, "quality", quality, 1, 100)
+def _setting(where: str, name: str, value: Any, low: int, high: int) -> int:
+    number = check_int(where, name, value)
+    if not low <= number <= high:
+        words = f"{where}: Invalid {name} {number}, should be in range of [{low}, {high}]."
+        raise in_words(SporaxRuntimeError, where, words)
+    return number
 
 
 def _encoded(where: str, image: Any, file_format: str, **options: int) -> bytes:
@@ -166,7 +189,7 @@ def _encoded(where: str, image: Any, file_format: str, **options: int) -> bytes:
 
 
 def _write(where: str, filename: str, content: bytes) -> None:
-    path = Path(check_str(where, "filename", filename))
+    path = _path(where, filename)
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -234,7 +257,7 @@ class Decode(OneToOne):
         # A file's bytes may also be one value of numpy's type for them.
         if value.dtype.kind != "S" and (value.ndim != 1 or value.dtype.kind in "UO"):
             raise SporaxRuntimeError(
-                f"For 'Decode', the input must be 1-D numbers, but got {value.shape} {value.dtype}."
+                f"For 'Decode', Decode: invalid input shape, only support 1D input, got rank: {value.ndim} of {value.dtype}."
             )
         return decode(value.tobytes(), "Decode", row)
 

@@ -13,16 +13,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_instance, check_int, check_probability
+from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_probability, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
     ByPillow,
     check_fill,
-    check_interval,
     check_padding,
     check_pixels,
+    check_shares,
     check_size,
     height_axis,
     pillow,
@@ -152,13 +152,11 @@ class Crop(OneToOne):
     """
 
     def __init__(self, coordinates: tuple[int, int], size: Any) -> None:
-        if not isinstance(coordinates, (list, tuple)) or len(coordinates) != 2:
-            raise SporaxTypeError(
-                f"For 'Crop', Coordinates should be a list/tuple (y, x) of length 2. Got {coordinates!r}."
-            )
-        self._top, self._left = (
-            check_int("Crop", f"coordinates[{i}]", n, 0, INT32_MAX) for i, n in enumerate(coordinates)
-        )
+        check_instance("Crop", "coordinates", coordinates, list, tuple)
+        if len(coordinates) != 2:
+            words = "Coordinates should be a list/tuple (y, x) of length 2."
+            raise in_words(SporaxTypeError, "Crop", words, coordinates)
+        self._top, self._left = (check_int("Crop", f"coordinates[{i}]", n, 0) for i, n in enumerate(coordinates))
         self._size = check_size("Crop", size)
 
     def _one(self, value: Array) -> Array:
@@ -238,8 +236,8 @@ class RandomCrop(RandomTransform):
         self._size = check_size("RandomCrop", size)
         self._padding = (0, 0, 0, 0) if padding is None else check_padding("RandomCrop", padding)
         self._pad_if_needed = check_bool("RandomCrop", "pad_if_needed", pad_if_needed)
-        self._fill = check_fill("RandomCrop", fill_value)
-        self._mode = check_border("RandomCrop", padding_mode)
+        self._fill = check_fill("RandomCrop", 0 if fill_value is None else fill_value)
+        self._mode = check_border("RandomCrop", Border.CONSTANT if padding_mode is None else padding_mode)
 
     _has_many = True
 
@@ -332,16 +330,18 @@ class RandomResizedCrop(ByPillow, RandomTransform):
     """
 
     def __init__(
-        self, size: Any, scale: tuple[float, float] = (0.08, 1.0),
-        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0), interpolation: Inter = Inter.BILINEAR,
-        max_attempts: int = 10,
+        self, size: Any, scale: tuple[float, float] | None = (0.08, 1.0),
+        ratio: tuple[float, float] | None = (3.0 / 4.0, 4.0 / 3.0), interpolation: Inter | None = Inter.BILINEAR,
+        max_attempts: int | None = 10,
     ) -> None:  # fmt: skip
-        where = "RandomResizedCrop"
+        where = self.name
         self._size = check_size(where, size)
-        self._scale = check_interval(where, "scale", scale, 0)
-        self._ratio = check_interval(where, "ratio", ratio, 1e-12)
-        self._interpolation = check_interpolation(where, interpolation)
-        self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, INT32_MAX)
+        # None means the default, as in MindSpore.
+        scale = (0.08, 1.0) if scale is None else scale
+        ratio = (3.0 / 4.0, 4.0 / 3.0) if ratio is None else ratio
+        self._scale, self._ratio = check_shares(where, scale, ratio, erases=False)
+        self._interpolation = check_interpolation(where, Inter.BILINEAR if interpolation is None else interpolation)
+        self._max_attempts = 10 if max_attempts is None else check_int(where, "max_attempts", max_attempts, 1)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels(self.name, value)
@@ -397,15 +397,17 @@ class Resize(ByPillow, OneToOne):
 
     Args:
         size: (height, width), or one int for the smaller side, keeping the aspect ratio.
-        interpolation: NEAREST, LINEAR, CUBIC or AREA; of Pillow images NEAREST, LINEAR, CUBIC or ANTIALIAS.
+        interpolation: NEAREST, LINEAR, CUBIC, AREA or, for bytes (H, W, 3), PILCUBIC (Pillow's CUBIC, and needs it); of Pillow
+            images NEAREST, LINEAR, CUBIC or ANTIALIAS.
 
     Raises:
-        SporaxNotImplementedError: for PILCUBIC.
-        SporaxTypeError: (when applied) for ANTIALIAS of an array, and AREA of a Pillow image.
+        SporaxTypeError: (when applied) for ANTIALIAS of an array, and AREA or PILCUBIC of a Pillow image.
     """
 
     def __init__(self, size: Any, interpolation: Inter = Inter.LINEAR) -> None:
-        self._size = check_size("Resize", size)
+        if interpolation is None:
+            raise in_words(SporaxKeyError, "Resize", "Interpolation should not be None")
+        self._size = check_size("Resize", size, resizes=True)
         self._keep_aspect = isinstance(size, int)
         self._interpolation = check_interpolation("Resize", interpolation)
         self.only_pillow = self._interpolation is Inter.ANTIALIAS
@@ -426,12 +428,8 @@ class Resize(ByPillow, OneToOne):
 
 
 def check_interpolation(where: str, interpolation: Any) -> Inter:
-    """A supported Inter."""
+    """An Inter."""
     check_instance(where, "interpolation", interpolation, Inter)
-    if interpolation is Inter.PILCUBIC:
-        raise SporaxNotImplementedError(
-            f"For '{where}', 'interpolation' must be NEAREST, LINEAR, CUBIC, AREA or ANTIALIAS, but got PILCUBIC."
-        )
     return interpolation
 
 
@@ -439,17 +437,21 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
     """The image resized to (height, width).
 
     Raises:
-        SporaxTypeError: ANTIALIAS of an array, or AREA of a Pillow image.
+        SporaxTypeError: ANTIALIAS of an array, or AREA or PILCUBIC of a Pillow image.
     """
-    # Each library has a kind that the other one lacks.
-    if interpolation is (Inter.AREA if by_pillow else Inter.ANTIALIAS):
+    # Each library has kinds that the other one lacks.
+    if interpolation in ((Inter.AREA, Inter.PILCUBIC) if by_pillow else (Inter.ANTIALIAS,)):
         fault = f"img should be PIL image. Got {np.ndarray}"
         fault = "Current Interpolation is not supported with PIL input" if by_pillow else fault
         raise SporaxTypeError(f"For 'Resize', {fault}. 'interpolation' is {interpolation.name}.")
-    if by_pillow:
+    if interpolation is Inter.PILCUBIC and (value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8):
+        fault = "Interpolation mode PILCUBIC only supports image with 3 channels"
+        raise SporaxRuntimeError(f"For 'Resize', {fault} of bytes, but got: {value.shape} {value.dtype}.")
+    if by_pillow or interpolation is Inter.PILCUBIC:
         image = pillow("Resize").fromarray(value)
         # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
-        return np.array(image.resize((size[1], size[0]), int(interpolation)))
+        kind = Inter.CUBIC if interpolation is Inter.PILCUBIC else interpolation
+        return np.array(image.resize((size[1], size[0]), int(kind)))
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
     fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
@@ -458,9 +460,8 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
     if sides(value) == size:
         return value.copy()
     image = value[..., None] if value.ndim == 2 else value
-    return _resampled(image, size, interpolation).reshape(
-        (*value.shape[:-2], *size) if value.ndim == 2 else (*value.shape[:-3], *size, value.shape[-1])
-    )
+    shape = (*value.shape[:-2], *size) if value.ndim == 2 else (*value.shape[:-3], *size, value.shape[-1])
+    return np.ascontiguousarray(_resampled(image, size, interpolation).reshape(shape))
 
 
 def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Array:

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import copy
 import importlib
+import numbers
 from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_int, check_number, check_probability, type_error
+from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
+    check_instance,
+    check_int,
+    check_number,
+    check_positive,
+    check_probability,
+    in_words,
+)
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._rows import Array
 
 # Pixels; OpenCV's limit, by which MindSpore checks sizes.
-MAX_SIDE = 16777216
+MAX_SIDE = FLOAT32_MAX
 
 
 def check_image(where: str, value: Array, dims: tuple[int, ...] = (2, 3)) -> None:
@@ -72,48 +81,43 @@ def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
     return value[rows, columns] if value.ndim == 2 else value[..., rows, columns, :]
 
 
-def check_size(where: str, size: object) -> tuple[int, int]:
-    """(height, width) from one int (a square) or two."""
-    if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
-        raise SporaxTypeError(
-            f"For '{where}', Size should be a single integer or a list/tuple (h, w) of length 2. Argument size with value {size} "
-            f"is not of type {[int, list, tuple]}, but got {type(size)}."
-        )
+def check_size(where: str, size: object, *, resizes: bool = False) -> tuple[int, int]:
+    """(height, width) from one int (a square) or two; MindSpore has other words where a whole image is resized."""
+    if not resizes:
+        check_instance(where, "size", size, int, list, tuple)
     if isinstance(size, int):
-        side = check_int(where, "size", size, 1, MAX_SIDE)
+        side = check_int(where, "size", size, 1, MAX_SIDE, ranged="")
         return side, side
-    if len(size) != 2:
-        raise SporaxTypeError(
-            f"For '{where}', Size should be a single integer or a list/tuple (h, w) of length 2. Got {size!r}."
-        )
-    return check_int(where, "size at dim 0", size[0], 1, MAX_SIDE), check_int(
-        where, "size at dim 1", size[1], 1, MAX_SIDE
-    )
+    if not isinstance(size, (list, tuple)) or len(size) != 2:
+        words = "Size should be a single integer or a list/tuple (h, w) of length 2."
+        raise in_words(SporaxTypeError, where, words, size)
+    if resizes:
+        return check_int(where, "size at dim 0", size[0], 1), check_int(where, "size at dim 1", size[1], 1)
+    height, width = (check_int(where, f"size[{i}]", side, 1, MAX_SIDE, ranged="") for i, side in enumerate(size))
+    return height, width
 
 
 def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one int, (left-and-right, top-and-bottom), or all four."""
-    if isinstance(padding, bool) or not isinstance(padding, (int, list, tuple)):
-        raise type_error(where, "padding", "an int or a list of 2 or 4", padding)
-    if isinstance(padding, int):
-        padding = [padding] * 4
-    numbers = [check_int(where, "padding", n, 0, INT32_MAX) for n in padding]
-    if len(numbers) not in (2, 4):
-        raise SporaxValueError(
-            f"For '{where}', The size of the padding list or tuple should be 2 or 4. Got {len(numbers)}."
-        )
+    check_instance(where, "padding", padding, tuple, list, numbers.Number)
+    if not isinstance(padding, (tuple, list)):
+        return (check_int(where, "padding", padding, 0),) * 4
+    if len(padding) not in (2, 4):
+        words = "The size of the padding list or tuple should be 2 or 4."
+        raise in_words(SporaxValueError, where, words, padding)
     # Two numbers: left-and-right, top-and-bottom.
-    left, top, *rest = numbers
+    left, top, *rest = (check_int(where, f"padding[{i}]", n, 0, ranged="pad_value") for i, n in enumerate(padding))
     right, bottom = rest or (left, top)
     return left, top, right, bottom
 
 
 def check_fill(where: str, fill_value: object) -> tuple[int, ...]:
     """One fill value, or one per channel of an RGB image."""
-    values = fill_value if isinstance(fill_value, (list, tuple)) else [fill_value]
-    if len(values) not in (1, 3):
-        raise SporaxTypeError(f"For '{where}', fill_value should be a single integer or a 3-tuple. Got {fill_value!r}.")
-    return tuple(check_int(where, "fill_value", value, 0, 255) for value in values)
+    if isinstance(fill_value, (list, tuple)) and len(fill_value) == 3:
+        return tuple(check_int(where, f"fill_value[{i}]", value, 0, 255) for i, value in enumerate(fill_value))
+    if not isinstance(fill_value, (int, np.integer)):
+        raise in_words(SporaxTypeError, where, "fill_value should be a single integer or a 3-tuple.", fill_value)
+    return (check_int(where, "fill_value", fill_value, 0, 255),)
 
 
 def pillow(where: str) -> Any:
@@ -160,8 +164,8 @@ def check_rgb(where: str, value: Array) -> None:
     check_pixels(where, value)
     if value.ndim < 3 or value.shape[-1] != 3:
         raise SporaxRuntimeError(
-            f"For '{where}', {where}: the channel of image tensor does not match the requirement of operator: RGB (…, H, W, 3), "
-            f"but got the shape {value.shape}."
+            f"For '{where}', {where}: the channel of image tensor does not match the requirement of operator. Expecting "
+            f"tensor in channel of (3), but got the shape {value.shape}."
         )
 
 
@@ -189,23 +193,47 @@ class Sometimes(RandomTransform):
 
 def check_degrees(where: str, degrees: object) -> tuple[float, float]:
     """(smallest, largest) of two numbers >= 0."""
-    if not isinstance(degrees, (list, tuple)) or len(degrees) != 2:
-        raise SporaxTypeError(
-            f"For '{where}', degrees must be either a tuple or a list. It has 2 numbers (min, max), but got {degrees!r}."
-        )
-    low, high = (check_number(where, "degrees", degree, 0) for degree in degrees)
-    if low > high:
-        raise SporaxValueError(f"For '{where}', degrees should be in (min,max) format. Got (max,min): {degrees!r}.")
-    return low, high
+    degrees = (0.1, 1.9) if degrees is None else degrees
+    if not isinstance(degrees, (list, tuple)):
+        raise in_words(SporaxTypeError, where, "degrees must be either a tuple or a list.", degrees)
+    if len(degrees) != 2:
+        raise in_words(SporaxValueError, where, "degrees must be a sequence with length 2.", degrees)
+    return check_ordered(where, "degrees", degrees, low=0)
 
 
-def check_interval(where: str, name: str, value: object, low: float) -> tuple[float, float]:
-    """Two increasing numbers >= low."""
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise type_error(where, name, f"{tuple}, {list}", value)
-    first, last = (check_number(where, f"{name}[{i}]", number, low) for i, number in enumerate(value))
-    if first > last or last <= 0:
-        raise SporaxValueError(
-            f"For '{where}', {name} should be in (min,max) format. Got (max,min). It was {value!r}, which must be positive."
-        )
+def check_ordered(
+    where: str, name: str, pair: Any, low: float = -FLOAT32_MAX, ranged: str = "", types: Any = (int, float)
+) -> tuple[float, float]:
+    """(smallest, largest) of two numbers >= low; see `check_number` for `ranged` and `types`."""
+    for i, number in enumerate(pair):
+        check_number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=types)
+    if pair[0] > pair[1]:
+        raise in_words(SporaxValueError, where, f"{name} should be in (min,max) format. Got (max,min).", pair)
+    first, last = (check_number(where, name, number, low, ranged=ranged) for number in pair)
     return first, last
+
+
+def check_turn(where: str, degrees: Any) -> tuple[float, float]:
+    """(smallest, largest) angle, from one number d >= 0 for [-d, d] or two."""
+    check_instance(where, "degrees", degrees, int, float, list, tuple)
+    if not isinstance(degrees, (list, tuple)):
+        most = check_number(where, "degrees", degrees, 0)
+        return -most, most
+    if len(degrees) != 2:
+        raise in_words(SporaxTypeError, where, "If degrees is a sequence, the length must be 2.", degrees)
+    return check_ordered(where, "degrees", degrees, ranged="degrees")
+
+
+def check_shares(where: str, scale: Any, ratio: Any, erases: bool) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Ranges of the area and of the shape of a part; MindSpore has other words where it is erased."""
+    kinds, words = ((list, tuple), "list or tuple") if erases else ((tuple, list), "list/tuple")
+    types = (float, int)
+    for name, value in (("scale", scale), ("ratio", ratio)):
+        check_instance(where, name, value, *kinds)
+        if len(value) != 2:
+            raise in_words(SporaxTypeError, where, f"{name} should be a {words} of length 2.", value)
+    area = check_ordered(where, "scale", scale, low=0, types=types)
+    check_positive(where, "scale[1]", scale[1])
+    for i, number in enumerate(ratio):
+        check_number(where, f"ratio[{i}]", number, 0, open_low=True, ranged="" if erases else None)
+    return area, check_ordered(where, "ratio", ratio, types=types)

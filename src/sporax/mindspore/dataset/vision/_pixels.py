@@ -5,18 +5,19 @@ Transforms that take the image for numbers in a row: with a padding channel, or 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     check_bool,
-    check_choice,
     check_instance,
     check_int,
     check_number,
+    in_words,
     numpy_dtype,
 )
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
@@ -36,8 +37,8 @@ class Rescale(Elementwise):
     """
 
     def __init__(self, rescale: float, shift: float) -> None:
-        self._factor = _F(check_number("Rescale", "rescale", rescale))
-        self._shift = _F(check_number("Rescale", "shift", shift))
+        self._factor = _F(check_number("Rescale", "rescale", rescale, types=(numbers.Number,)))
+        self._shift = _F(check_number("Rescale", "shift", shift, types=(numbers.Number,)))
         # There are only 256 answers for bytes.
         self._of_byte = self._fused(np.arange(256, dtype=np.float32))
 
@@ -74,11 +75,12 @@ class Normalize(OneToOne):
         for name, value in (("mean", mean), ("std", std)):
             check_instance("Normalize", name, value, list, tuple)
         if len(mean) != len(std) or not mean:
-            raise SporaxValueError(
-                f"For 'Normalize', Length of mean and std must be equal and not 0, but got {len(mean)} and {len(std)}."
-            )
-        means = [check_number("Normalize", f"mean[{i}]", m, 0, 255) for i, m in enumerate(mean)]
-        stds = [check_number("Normalize", f"std[{i}]", s, 0, 255, open_low=True) for i, s in enumerate(std)]
+            raise in_words(SporaxValueError, "Normalize", "Length of mean and std must be equal.", (mean, std))
+        types = (int, float)
+        means = [check_number("Normalize", f"mean[{i}]", m, 0, 255, types=types) for i, m in enumerate(mean)]
+        stds = [
+            check_number("Normalize", f"std[{i}]", s, 0, 255, open_low=True, types=types) for i, s in enumerate(std)
+        ]
         self._mean, self._std = np.array(means, np.float32), np.array(stds, np.float32)
         self._is_hwc = check_bool("Normalize", "is_hwc", is_hwc)
 
@@ -258,7 +260,11 @@ class NormalizePad(OneToOne):
     ) -> None:
         self._normalize = Normalize(mean, std, is_hwc)
         self._channels = len(mean)
-        self._dtype = check_choice("NormalizePad", "dtype", dtype, ("float32", "float16"))
+        if not isinstance(dtype, str):
+            raise in_words(SporaxTypeError, "NormalizePad", "dtype should be string.", dtype)
+        if dtype not in ("float32", "float16"):
+            raise in_words(SporaxValueError, "NormalizePad", "dtype only supports float32 or float16.", dtype)
+        self._dtype = dtype
         # One channel of zeros behind the colors makes four, which Ascend's convolutions want.
         self._axis = 2 if is_hwc else 0
 
@@ -289,12 +295,14 @@ class LinearTransformation(OneToOne):
             if not isinstance(value, np.ndarray) or value.ndim != dims:
                 check_instance("LinearTransformation", name, value, np.ndarray)
                 raise SporaxValueError.must("LinearTransformation", name, f"have {dims} dimensions", value.shape)
-        size = len(mean_vector)
-        if transformation_matrix.shape != (size, size):
-            raise SporaxValueError(
-                "For 'LinearTransformation', transformation_matrix should be a square matrix, and its size should match that of "
-                f"mean_vector, but got {transformation_matrix.shape} and {mean_vector.shape}."
-            )
+        size, shape = len(mean_vector), transformation_matrix.shape
+        words = (
+            f"mean_vector length {size} should match either one dimension of the squaretransformation_matrix {shape}."
+        )
+        if shape[0] != shape[1]:
+            words = f"transformation_matrix should be a square matrix. Got shape {shape} instead."
+        if shape != (size, size):
+            raise in_words(SporaxValueError, "LinearTransformation", words)
         self._matrix, self._mean = transformation_matrix, mean_vector
 
     def _one(self, value: Array) -> Array:

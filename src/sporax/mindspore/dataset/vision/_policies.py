@@ -16,15 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_instance, check_int, check_probability, type_error
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
+    check_instance,
+    check_int,
+    check_number,
+    check_positive,
+    in_words,
+    range_error,
+)
 from sporax.mindspore.dataset._operations import (
     Operation,
     RandomTransform,
     Transform,
     Values,
-    as_operation,
-    as_operations,
+    as_transform,
 )
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import (
@@ -188,6 +195,9 @@ class _Policy(RandomTransform):
         self._how = check_warp(self.name, interpolation, "interpolation"), check_fill(self.name, fill_value)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
+        if value.ndim != 3:
+            fault = "the dimension of image tensor does not match the requirement of operator"
+            raise SporaxRuntimeError(f"For '{self.name}', {self.name}: {fault}: (H, W, 3), but got {value.shape}.")
         check_rgb(self.name, value)
         # Strengths are tuned on bytes.
         check_bytes(self.name, value)
@@ -251,9 +261,11 @@ class RandAugment(_Policy):
         interpolation: Inter = Inter.NEAREST, fill_value: Any = 0,
     ) -> None:  # fmt: skip
         super().__init__(interpolation, fill_value)
-        self._count = check_int("RandAugment", "num_ops", num_ops, 0, INT32_MAX)
-        self._bins = check_int("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, INT32_MAX)
-        self._magnitude = check_int("RandAugment", "magnitude", magnitude, 0, self._bins - 1)
+        self._count = check_int("RandAugment", "num_ops", num_ops, 0, FLOAT32_MAX)
+        self._bins = check_int("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
+        self._magnitude = check_int("RandAugment", "magnitude", magnitude)
+        if not 0 <= self._magnitude < self._bins:
+            raise range_error("RandAugment", "magnitude", f"[0, {self._bins})", magnitude)
 
     def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
         height, width = size
@@ -273,7 +285,7 @@ class TrivialAugmentWide(_Policy):
 
     def __init__(self, num_magnitude_bins: int = 31, interpolation: Inter = Inter.NEAREST, fill_value: Any = 0) -> None:
         super().__init__(interpolation, fill_value)
-        bins = check_int("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, INT32_MAX)
+        bins = check_int("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
         self._bins = bins
         self._space = _space(bins, 0.99, (32.0, 32.0), 135.0, 0.99, 6) | {"Identity": _NOTHING}
 
@@ -294,15 +306,13 @@ class UniformAugment(Transform):
     draws = True
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
-        check_instance("UniformAugment", "transforms", transforms, list, tuple)
-        self.operations = as_operations("UniformAugment", transforms)
-        self._count = check_int("UniformAugment", "num_ops", num_ops)
-        if self._count < 1:
-            raise SporaxValueError(f"For 'UniformAugment', Input num_ops must be greater than 0, but got {num_ops}.")
-        if self._count > len(self.operations):
-            raise SporaxValueError(
-                f"For 'UniformAugment', num_ops is greater than transforms list size: {num_ops} > {len(self.operations)}."
-            )
+        where = "UniformAugment"
+        check_instance(where, "num_ops", num_ops, int)
+        self._count = int(check_positive(where, "num_ops", num_ops))
+        if self._count > len(transforms):
+            raise in_words(SporaxValueError, where, "num_ops is greater than transforms list size.", num_ops)
+        check_instance(where, "transforms list", transforms, list, tuple)
+        self.operations = tuple(as_transform(where, f"transforms[{i}]", item) for i, item in enumerate(transforms))
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         for index in rng.choice(len(self.operations), self._count, replace=False):
@@ -322,12 +332,12 @@ class RandomSelectSubpolicy(Transform):
     draws = True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
-        if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
-            raise type_error("RandomSelectSubpolicy", "policy", "a list of lists of (transform, probability)", policy)
+        check_instance(self.name, "policy", policy, list)
         for name, entries in (("policy", policy), *((f"policy[{i}]", entries) for i, entries in enumerate(policy))):
+            check_instance(self.name, name.replace("[", "[[").replace("]", "]]"), entries, list)
             if not entries:
-                raise SporaxValueError(f"For 'RandomSelectSubpolicy', {name} can not be empty.")
-        self._policy = [[_entry(operation) for operation in sub_policy] for sub_policy in policy]
+                raise in_words(SporaxValueError, self.name, f"{name} can not be empty.")
+        self._policy = [[_entry(f"[{i}][{k}]", op) for k, op in enumerate(ops)] for i, ops in enumerate(policy)]
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -337,8 +347,9 @@ class RandomSelectSubpolicy(Transform):
         return values
 
 
-def _entry(entry: Any) -> tuple[Operation, float]:
+def _entry(place: str, entry: Any) -> tuple[Operation, float]:
     where = "RandomSelectSubpolicy"
     if not isinstance(entry, tuple) or len(entry) != 2:
-        raise SporaxTypeError(f"For '{where}', 'policy' must hold pairs (transform, probability), but got {entry!r}.")
-    return as_operation(where, entry[0]), check_probability(where, "prob", entry[1])
+        raise in_words(SporaxValueError, where, f"Value policy{place} needs to be a 2-tuple.", entry)
+    operation = as_transform(where, f"op of (op, prob) in policy{place}", entry[0])
+    return operation, check_number(where, f"prob of (op, prob) policy{place}", entry[1], 0, 1)

@@ -5,18 +5,30 @@ comes from.
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_number, check_probability, type_error
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import (
+    FLOAT32_MAX,
+    INT32_MAX,
+    check_bool,
+    check_instance,
+    check_int,
+    check_number,
+    check_positive,
+    check_probability,
+    in_words,
+    range_error,
+)
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
-from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, pillow, sides
+from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, check_turn, pillow, sides
 from sporax.mindspore.dataset.vision.enums import Inter
 
 Matrix = NDArray[np.float64]
@@ -115,6 +127,9 @@ def rotated(
     fill: tuple[int, ...],
 ) -> Array:  # fmt: skip
     """An image turned counter-clockwise about its centre, or about `center` (x, y)."""
+    if value.ndim > 3:
+        frames = [rotated(frame, degrees, interpolation, expand, center, fill) for frame in value]
+        return np.stack(frames)
     check_image("Rotate", value)
     height, width = sides(value)
     # The middle of pixels, not of the image's area.
@@ -138,16 +153,19 @@ def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
     """NEAREST, LINEAR, BICUBIC or AREA."""
     check_instance(where, name, interpolation, Inter)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.BICUBIC, Inter.AREA):
-        raise SporaxNotImplementedError.must(where, name, "be NEAREST, LINEAR, BICUBIC or AREA", interpolation.name)
+        fault = "Current Interpolation is not supported with PIL input."
+        raise in_words(SporaxTypeError, where, fault, interpolation.name)
     return interpolation
 
 
 def _check_center(where: str, center: Any) -> tuple[float, float] | None:
     if center is None:
         return None
-    if not isinstance(center, (list, tuple)) or len(center) != 2:
-        raise SporaxTypeError(f"For '{where}', Value center needs to be a 2-tuple, but got {center!r}.")
-    return check_number(where, "center[0]", center[0]), check_number(where, "center[1]", center[1])
+    if not isinstance(center, tuple) or len(center) != 2:
+        raise in_words(SporaxValueError, where, "Value center needs to be a 2-tuple.", center)
+    low, high, types = -INT32_MAX - 1, INT32_MAX, (int, float)
+    x, y = (check_number(where, "center", number, low, high, types=types) for number in center)
+    return x, y
 
 
 class Rotate(OneToOne):
@@ -193,15 +211,7 @@ class RandomRotation(RandomTransform):
         fill_value: Any = 0,
     ) -> None:  # fmt: skip
         where = "RandomRotation"
-        if isinstance(degrees, (list, tuple)):
-            if len(degrees) != 2:
-                raise SporaxTypeError(f"For '{where}', If degrees is a sequence, the length must be 2: {degrees!r}.")
-            self._low, self._high = (check_number(where, "degrees", number) for number in degrees)
-        else:
-            self._high = check_number(where, "degrees", degrees, 0)
-            self._low = -self._high
-        if self._low > self._high:
-            raise SporaxValueError(f"For '{where}', degrees should be in (min,max) format. Got (max,min): {degrees!r}.")
+        self._low, self._high = check_turn(where, degrees)
         self._how = (
             check_warp(where, resample),
             check_bool(where, "expand", expand),
@@ -269,17 +279,24 @@ class Affine(OneToOne):
         self, degrees: float, translate: Sequence[float], scale: float, shear: Any, resample: Inter = Inter.NEAREST,
         fill_value: Any = 0,
     ) -> None:  # fmt: skip
-        self._degrees = check_number("Affine", "degrees", degrees)
-        if not isinstance(translate, (list, tuple)) or len(translate) != 2:
-            raise SporaxTypeError(f"For 'Affine', The length of translate should be 2, but got {translate!r}.")
-        self._shift = [check_number("Affine", "translate", share, -1, 1) for share in translate]
-        self._scale = check_number("Affine", "scale", scale, 0, open_low=True)
+        where, types = "Affine", (int, float)
+        self._degrees = check_number(where, "degrees", degrees, -180, 180, types=types)
+        check_instance(where, "translate", translate, list, tuple)
+        check_instance(where, "shear", shear, numbers.Number, tuple, list)
         shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
-        if len(shears) != 2:
-            raise SporaxTypeError(f"For 'Affine', The length of shear should be 2, but got {shear!r}.")
-        along, down = (check_number("Affine", "shear", angle) for angle in shears)
+        for name, pair in (("translate", translate), ("shear", shears)):
+            if len(pair) != 2:
+                raise in_words(SporaxTypeError, where, f"The length of {name} should be 2.", pair)
+        self._shift = [
+            check_number(where, f"translate[{i}]", share, -1.0, 1.0, types=types) for i, share in enumerate(translate)
+        ]
+        self._scale = check_positive(where, "scale", scale)
+        names = ("shear[0]", "shear[1]") if shears is shear else ("shear", "shear")
+        along, down = (
+            check_number(where, name, angle, -180, 180, types=types) for name, angle in zip(names, shears, strict=True)
+        )
         self._shear = (along, down)
-        self._how = check_warp("Affine", resample), check_fill("Affine", fill_value)
+        self._how = check_warp(where, resample), check_fill(where, fill_value)
 
     def _one(self, value: Array) -> Array:
         check_image("Affine", value)
@@ -304,14 +321,23 @@ class RandomAffine(RandomTransform):
         self, degrees: Any, translate: Sequence[float] | None = None, scale: Sequence[float] | None = None,
         shear: Any = None, resample: Inter = Inter.NEAREST, fill_value: Any = 0,
     ) -> None:  # fmt: skip
-        self._degrees = _ranges("degrees", degrees, (2,))[0]
+        where = "RandomAffine"
+        self._degrees = check_turn(where, degrees)
         shifts = (0, 0, 0, 0) if translate is None else translate
-        self._shift = _ranges("translate", shifts, (2, 4), -1, 1)
-        self._scale = _ranges("scale", (1, 1) if scale is None else scale, (2,), 0)[0]
-        if self._scale[1] <= 0:
-            raise SporaxValueError(f"For 'RandomAffine', Input scale[1] must be greater than 0, but got {scale!r}.")
-        self._shear = _ranges("shear", (0, 0) if shear is None else shear, (2, 4))
-        self._how = check_warp("RandomAffine", resample), check_fill("RandomAffine", fill_value)
+        self._shift = _ranges("translate", shifts, (2, 4), "translate should be a list or tuple of length 2 or 4.")
+        for i, share in enumerate(shifts):
+            check_number(where, f"translate at {i}", share, -1.0, 1.0)
+        scales = (1, 1) if scale is None else scale
+        self._scale = _ranges("scale", scales, (2,), "scale should be a list or tuple of length 2.")[0]
+        if not 0 <= self._scale[0] <= self._scale[1] <= FLOAT32_MAX:
+            raise range_error(where, "", f"[0, {FLOAT32_MAX}]", scale)
+        check_positive(where, "scale[1]", scales[1])
+        shears = (0, 0) if shear is None else shear
+        check_instance(where, "shear", shears, numbers.Number, tuple, list)
+        if not isinstance(shears, (tuple, list)):
+            shears = (-check_positive(where, "shear", shears), shears)
+        self._shear = _ranges("shear", shears, (2, 4), "shear must be of length 2 or 4.")
+        self._how = check_warp(where, resample), check_fill(where, 0 if fill_value is None else fill_value)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[float, list[float], float, list[float]]:
         # Drawn in a fixed order, so that equal seeds give equal images.
@@ -327,19 +353,22 @@ class RandomAffine(RandomTransform):
         return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
 
 
-def _ranges(
-    name: str, value: Any, counts: tuple[int, ...], low: float = -np.inf, high: float = np.inf
-) -> list[tuple[float, float]]:
-    """Two ranges (the second is (0, 0) unless given) from one number, two or four."""
-    if not isinstance(value, (list, tuple)):
-        width = check_number("RandomAffine", name, value, 0)
-        value = (-width, width)
+def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[tuple[float, float]]:
+    """Two ranges (the second is (0, 0) unless given) from two numbers or four; `words` say that they are not as many."""
+    where = "RandomAffine"
+    check_instance(where, name, value, *((list, tuple) if name == "translate" else (tuple, list)))
+    for i, number in enumerate(value):
+        check_number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=(int, float))
     if len(value) not in counts:
-        raise SporaxTypeError.must("RandomAffine", name, f"have {' or '.join(map(str, counts))} numbers", repr(value))
-    ends = [check_number("RandomAffine", name, number, low, high) for number in value]
-    pairs = [(ends[i], ends[i + 1]) for i in range(0, len(ends), 2)]
-    if any(first > last for first, last in pairs):
-        raise SporaxValueError(f"For 'RandomAffine', '{name}' must be increasing, but got {value!r}.")
+        raise in_words(SporaxTypeError, where, words, value)
+    pairs = [(value[i], value[i + 1]) for i in range(0, len(value), 2)]
+    if any(first > last for first, last in pairs) and name != "translate":
+        words = f"Input {name}[1] must be equal to or greater than {name}[0]"
+        if len(pairs) > 1:
+            words += f" and {name}[3] must be equal to or greater than {name}[2]"
+        # One of three lacks its full stop in MindSpore.
+        end = "" if name == "shear" and len(pairs) == 1 else "."
+        raise in_words(SporaxValueError, where, words + end, value)
     # The second range is zero where only x is given.
     return [*pairs, (0.0, 0.0)][:2]
 
@@ -390,11 +419,16 @@ class Perspective(OneToOne):
 
 
 def _points(name: str, points: Any) -> Array:
-    if not isinstance(points, (list, tuple)) or len(points) != 4:
-        raise type_error("Perspective", name, "four points (x, y)", points)
-    if any(not isinstance(point, (list, tuple)) or len(point) != 2 for point in points):
-        raise type_error("Perspective", name, "four points (x, y)", points)
-    return np.array([[check_number("Perspective", name, number) for number in point] for point in points], np.float64)
+    where = "Perspective"
+    check_instance(where, name, points, list, tuple)
+    for i, point in enumerate(points):
+        check_instance(where, f"{name}[{i}]", point, list, tuple)
+    sized = [(name, points, 4), *((f"{name}[{i}]", point, 2) for i, point in enumerate(points))]
+    for what, items, count in sized:
+        if len(items) != count:
+            raise in_words(SporaxTypeError, where, f"{what} should be a list or tuple of length {count}.", items)
+    rows = [[check_int(where, f"{name}[{i}][{k}]", n) for k, n in enumerate(point)] for i, point in enumerate(points)]
+    return np.array(rows, np.float64)
 
 
 class RandomPerspective(RandomTransform):

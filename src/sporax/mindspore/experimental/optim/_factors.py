@@ -176,8 +176,7 @@ class PolynomialLR(ClosedSchedule):
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         exactly_float("PolynomialLR", "power", power)
-        if power < 0:
-            raise SporaxValueError(f"For 'PolynomialLR', 'power' must be >= 0, but got {power}.")
+        SporaxValueError.raise_if(power < 0, "PolynomialLR", "power", "be >= 0", power)
         check_integer("PolynomialLR", "total_iters", total_iters)
         self.total_iters = total_iters
         self.power = power
@@ -376,8 +375,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def _restart_before(self, epoch: float) -> None:
         """Set how long the last restart before `epoch` is ago, and how long it is until the next."""
-        if epoch < 0:
-            raise SporaxValueError(f"For 'CosineAnnealingWarmRestarts', 'epoch' must be >= 0, but got {epoch}.")
+        SporaxValueError.raise_if(epoch < 0, "CosineAnnealingWarmRestarts", "epoch", "be >= 0", epoch)
         length = float(self.T_0.item())
         if self.T_mult == 1:
             epoch %= length

@@ -74,8 +74,7 @@ def _positive(name: str, what: str, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.item()
     not_negative(name, what, value)
-    if value == 0:
-        raise SporaxValueError(f"For '{name}', '{what}' must be > 0, but got {value}.")
+    SporaxValueError.raise_if(value == 0, name, what, "be > 0", value)
 
 
 class Adagrad(CountingOptimizer):
@@ -141,8 +140,7 @@ class Adadelta(LimitedOptimizer):
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
-        if settings["rho"] > 1:
-            raise SporaxValueError(f"For 'Adadelta', 'rho' must be in [0, 1], but got {settings['rho']}.")
+        SporaxValueError.raise_if(settings["rho"] > 1, "Adadelta", "rho", "be in [0, 1]", settings["rho"])
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         squares, changes = slots
@@ -271,8 +269,7 @@ class Rprop(CountingOptimizer):
         if not 0 < shrink < 1 < grow:
             raise SporaxValueError(f"For 'Rprop', 'etas' must be in (0, 1) and above 1, but got {settings['etas']}.")
         # The sign alone counts, in which a decay would be lost.
-        if settings["weight_decay"]:
-            raise SporaxValueError(f"For 'Rprop', 'weight_decay' must be 0, but got {settings['weight_decay']}.")
+        SporaxValueError.raise_if(settings["weight_decay"], "Rprop", "weight_decay", "be 0", settings["weight_decay"])
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         before, length = slots

@@ -39,8 +39,7 @@ class LRScheduler:
         name = type(self).__name__
         check_optimizer(name, optimizer)
         check_integer(name, "last_epoch", last_epoch)
-        if last_epoch < -1:
-            raise SporaxValueError(f"For '{name}', 'last_epoch' must be >= -1, but got {last_epoch}.")
+        SporaxValueError.raise_if(last_epoch < -1, name, "last_epoch", "be >= -1", last_epoch)
         for index, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 # Several schedules of one optimizer share the first rate.
@@ -138,8 +137,7 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
     count = len(optimizer.param_groups)
     if not isinstance(value, list | tuple):
         return [value] * count
-    if len(value) != count:
-        raise SporaxValueError(f"For '{name}', '{what}' must have one entry per group ({count}), but got {len(value)}.")
+    SporaxValueError.raise_if(len(value) != count, name, what, f"have one entry per group ({count})", len(value))
     return list(value)
 
 
@@ -249,12 +247,9 @@ class ReduceLROnPlateau:
     ) -> None:  # fmt: skip
         name = "ReduceLROnPlateau"
         check_optimizer(name, optimizer)
-        if factor >= 1.0:
-            raise SporaxValueError(f"For '{name}', 'factor' must be < 1, but got {factor}.")
-        if mode not in ("min", "max"):
-            raise SporaxValueError(f"For '{name}', 'mode' must be 'min' or 'max', but got {mode!r}.")
-        if threshold_mode not in ("rel", "abs"):
-            raise SporaxValueError.must(name, "threshold_mode", "be 'rel' or 'abs'", repr(threshold_mode))
+        SporaxValueError.raise_if(factor >= 1.0, name, "factor", "be < 1", factor)
+        SporaxValueError.raise_if(mode not in ("min", "max"), name, "mode", "be 'min' or 'max'", mode, show=repr)
+        SporaxValueError.raise_unless_in(name, "threshold_mode", threshold_mode, ("rel", "abs"))
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor

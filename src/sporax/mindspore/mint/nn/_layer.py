@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError
+from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -18,7 +18,7 @@ from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.operator import Operator
-from sporax.mindspore.ops._core.parameters import with_signature
+from sporax.mindspore.ops._core.parameters import with_parameters
 
 
 class FunctionLayer(Cell):
@@ -64,38 +64,47 @@ class PairLayer(FunctionLayer):
         return self.compute(input, target)
 
 
-REQUIRED = inspect.Parameter.empty
-"""The default of a setting that has to be given."""
-
-
-def layer(name: str, function: Callable[..., Any], doc: str, base: type = FunctionLayer, **settings: Any) -> type[Cell]:
+def layer(
+    name: str,
+    function: Callable[..., Any],
+    doc: str,
+    base: type[FunctionLayer] = FunctionLayer,
+    takes: str | None = None,
+    **defaults: Any,
+) -> type[Cell]:
     """A layer around `function`.
 
     Args:
         name: of the class.
         function: takes the tensors by position and the settings by name.
         doc: what the layer does.
-        base: says which tensors there are.
-        settings: names and defaults (or `REQUIRED`) of what the constructor takes, in order.
+        base: its `construct` says which tensors there are.
+        takes: names of the settings that the constructor takes, in order; by default all that are behind the tensors.
+        defaults: of settings, where the layer has others than the function.
     """
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(parameter, kind, default=default) for parameter, default in settings.items()]
 
-    @functools.wraps(FunctionLayer.__init__)
-    def construct_it(self: FunctionLayer, *args: Any, **kwargs: Any) -> None:
-        FunctionLayer.__init__(self, *args, **kwargs)
+    def made() -> dict[str, Any]:
+        settings = dict(inspect.signature(function).parameters)
+        names = (
+            list(settings)[len(inspect.signature(base.construct).parameters) - 1 :] if takes is None else takes.split()
+        )
+        parameters = [
+            inspect.Parameter(each, _KIND, default=defaults.get(each, settings[each].default)) for each in names
+        ]
+        # Users see the settings in `help`.
+        return {"parameters": inspect.Signature(parameters), "__init__": with_parameters(base.__init__, parameters)}
 
-    own = inspect.Parameter("self", kind)
     body = {
         # A plain function must not be bound to the layer.
         "function": function if isinstance(function, Operator) else staticmethod(function),
-        "parameters": inspect.Signature(parameters),
-        # Users see the settings in `help`.
-        "__init__": with_signature(construct_it, inspect.Signature([own, *parameters])),
+        **{member: LazyMembers(made) for member in ("parameters", "__init__")},
         "__doc__": doc,
         "__module__": "sporax.mindspore.mint.nn",
     }
     return type(name, (base,), body)
+
+
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _frozen(value: Any) -> Any:
@@ -103,32 +112,25 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-ReLU = layer("ReLU", F.relu, "The input where it is positive, zero elsewhere.")
-ReLU6 = layer("ReLU6", F.relu6, "The input limited to [0, 6].", inplace=False)
-ELU = layer("ELU", F.elu, "The input where positive, ``alpha * (exp(x) - 1)`` elsewhere.", alpha=1.0, inplace=False)
+ReLU = layer("ReLU", F.relu, "The input where it is positive, zero elsewhere.", takes="")
+ReLU6 = layer("ReLU6", F.relu6, "The input limited to [0, 6].")
+ELU = layer("ELU", F.elu, "The input where positive, ``alpha * (exp(x) - 1)`` elsewhere.")
 SELU = layer("SELU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).")
-GELU = layer("GELU", F.gelu, 'Gaussian error linear unit, exact or (``"tanh"``) approximate.', approximate="none")
-GLU = layer("GLU", F.glu, "The first half along `dim` times the sigmoid of the second.", dim=-1)
-SiLU = layer("SiLU", F.silu, "x · sigmoid(x).", inplace=False)
+GELU = layer("GELU", F.gelu, 'Gaussian error linear unit, exact or (``"tanh"``) approximate.')
+GLU = layer("GLU", F.glu, "The first half along `dim` times the sigmoid of the second.")
+SiLU = layer("SiLU", F.silu, "x · sigmoid(x).")
 Mish = layer("Mish", F.mish, "x · tanh(softplus(x)) (Misra 2019).")
 Sigmoid = layer("Sigmoid", F.sigmoid, "1 / (1 + exp(-x)).")
 LogSigmoid = layer("LogSigmoid", F.logsigmoid, "Logarithm of sigmoid, without overflow.")
 Tanh = layer("Tanh", F.tanh, "Hyperbolic tangent.")
-Hardtanh = layer("Hardtanh", F.hardtanh, "The input limited to a range.", min_val=-1.0, max_val=1.0, inplace=False)
+Hardtanh = layer("Hardtanh", F.hardtanh, "The input limited to a range.")
 Hardsigmoid = layer("Hardsigmoid", F.hardsigmoid, "(x + 3) / 6 limited to [0, 1].")
 Hardswish = layer("Hardswish", F.hardswish, "x · relu6(x + 3) / 6.")
-Hardshrink = layer("Hardshrink", F.hardshrink, "Zero where \\|x\\| <= lambd, the input elsewhere.", lambd=0.5)
-Softshrink = layer("Softshrink", F.softshrink, "The input moved by lambd towards zero.", lambd=0.5)
-Softmax = layer("Softmax", F.softmax, "Exponentials divided by their sum along `dim`.", dim=None)
-LogSoftmax = layer("LogSoftmax", F.log_softmax, "Logarithm of softmax along `dim`, without overflow.", dim=None)
-Threshold = layer(
-    "Threshold",
-    F.threshold,
-    "The input where it exceeds `threshold`, `value` elsewhere.",
-    threshold=REQUIRED,
-    value=REQUIRED,
-    inplace=False,
-)
+Hardshrink = layer("Hardshrink", F.hardshrink, "Zero where \\|x\\| <= lambd, the input elsewhere.")
+Softshrink = layer("Softshrink", F.softshrink, "The input moved by lambd towards zero.")
+Softmax = layer("Softmax", F.softmax, "Exponentials divided by their sum along `dim`.", takes="dim")
+LogSoftmax = layer("LogSoftmax", F.log_softmax, "Logarithm of softmax along `dim`, without overflow.", takes="dim")
+Threshold = layer("Threshold", F.threshold, "The input where it exceeds `threshold`, `value` elsewhere.")
 
 
 class PReLU(Cell):
@@ -140,6 +142,8 @@ class PReLU(Cell):
         dtype: its element type; float32 by default.
     """
 
+    _shown = "num_parameters"
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
         super().__init__()
         self.num_parameters = argument.positive_int("PReLU", "num_parameters", num_parameters)
@@ -150,71 +154,48 @@ class PReLU(Cell):
         """`input` of any shape; (n, num_parameters, …) when there are several."""
         return F.prelu(input, *argument.cast_like(self, input, self.weight))
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_parameters={self.num_parameters}"
 
-
-L1Loss = layer("L1Loss", F.l1_loss, "Mean (or sum) of absolute differences.", PairLayer, reduction="mean")
-MSELoss = layer("MSELoss", F.mse_loss, "Mean (or sum) of squared differences.", PairLayer, reduction="mean")
+L1Loss = layer("L1Loss", F.l1_loss, "Mean (or sum) of absolute differences.", PairLayer)
+MSELoss = layer("MSELoss", F.mse_loss, "Mean (or sum) of squared differences.", PairLayer)
 SmoothL1Loss = layer(
     "SmoothL1Loss",
     F.smooth_l1_loss,
     "Squared differences below `beta`, absolute ones above (Girshick 2015).",
     PairLayer,
-    reduction="mean",
-    beta=1.0,
 )
 CrossEntropyLoss = layer(
     "CrossEntropyLoss",
     F.cross_entropy,
     "Negative log-likelihood of classes under softmax of the logits; settings as `nn.functional.cross_entropy`.",
     PairLayer,
-    weight=None,
-    ignore_index=-100,
-    reduction="mean",
-    label_smoothing=0.0,
 )
 NLLLoss = layer(
     "NLLLoss",
     F.nll_loss,
     "Negative log-likelihood of classes, given log-probabilities; settings as `nn.functional.nll_loss`.",
     PairLayer,
-    weight=None,
-    ignore_index=-100,
-    reduction="mean",
+    takes="weight ignore_index reduction",
 )
 BCELoss = layer(
     "BCELoss",
     F.binary_cross_entropy,
     "Cross entropy of probabilities with probabilities, each element times `weight`.",
     PairLayer,
-    weight=None,
-    reduction="mean",
 )
 BCEWithLogitsLoss = layer(
     "BCEWithLogitsLoss",
     F.binary_cross_entropy_with_logits,
     "Cross entropy of sigmoid of the logits with probabilities; `pos_weight` counts for the positive part.",
     PairLayer,
-    weight=None,
-    reduction="mean",
-    pos_weight=None,
 )
 KLDivLoss = layer(
     "KLDivLoss",
     F.kl_div,
     "Divergence of the target from the distribution whose logarithm is the input (Kullback & Leibler 1951).",
     PairLayer,
-    reduction="mean",
-    log_target=False,
 )
 SoftMarginLoss = layer(
-    "SoftMarginLoss",
-    F.soft_margin_loss,
-    "log(1 + exp(-target · input)) for targets 1 and -1.",
-    PairLayer,
-    reduction="mean",
+    "SoftMarginLoss", F.soft_margin_loss, "log(1 + exp(-target · input)) for targets 1 and -1.", PairLayer
 )
 
 
@@ -229,6 +210,4 @@ CosineEmbeddingLoss = layer(
     F.cosine_embedding_loss,
     "1 - cosine of pairs with target 1; what the cosine of the others exceeds `margin` by.",
     _Embeddings,
-    margin=0.0,
-    reduction="mean",
 )

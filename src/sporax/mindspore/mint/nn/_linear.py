@@ -77,6 +77,8 @@ class Embedding(Cell):
         SporaxNotImplementedError: `sparse` is requested.
     """
 
+    _shown = "num_embeddings embedding_dim padding_idx"
+
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
@@ -118,9 +120,3 @@ class Embedding(Cell):
     def construct(self, input: Tensor) -> Tensor:
         """`input`: integers of any shape; gives that shape with embedding_dim added."""
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
-
-    def extend_repr(self) -> str:
-        """Sizes."""
-        return (
-            f"num_embeddings={self.num_embeddings}, embedding_dim={self.embedding_dim}, padding_idx={self.padding_idx}"
-        )

@@ -32,6 +32,8 @@ class LayerNorm(Cell):
         SporaxTypeError, SporaxValueError: no such shape.
     """
 
+    _shown = "normalized_shape eps elementwise_affine"
+
     def __init__(
         self,
         normalized_shape: int | tuple[int, ...] | list[int],
@@ -57,10 +59,6 @@ class LayerNorm(Cell):
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"normalized_shape={self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-
 
 class GroupNorm(Cell):
     """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
@@ -75,6 +73,8 @@ class GroupNorm(Cell):
     Raises:
         SporaxTypeError, SporaxValueError: no such numbers, or the groups do not divide the channels.
     """
+
+    _shown = "num_groups num_channels eps affine"
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DType | None = None
@@ -96,10 +96,6 @@ class GroupNorm(Cell):
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         return F.group_norm(input, self.num_groups, weight, bias, self.eps)
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}, affine={self.affine}"
-
 
 class _BatchNorm(Cell):
     """Normalises each channel: by the batch while training, by the running statistics otherwise (Ioffe & Szegedy 2015).
@@ -116,6 +112,7 @@ class _BatchNorm(Cell):
         SporaxTypeError, SporaxValueError: no such numbers, or input of another rank or channel count.
     """
 
+    _shown = "num_features eps momentum affine track_running_stats"
     ranks: tuple[int, ...] = ()
     # None where `affine` or `track_running_stats` is False.
     weight: Any
@@ -183,13 +180,6 @@ class _BatchNorm(Cell):
             self.weight.set_data(ops.ones_like(self.weight))
             self.bias.set_data(ops.zeros_like(self.bias))
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
-
 
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of (n, num_features) or (n, num_features, length)."""
@@ -228,8 +218,7 @@ class SyncBatchNorm(_BatchNorm):
         track_running_stats: bool = True, process_group: str | None = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
-        self.process_group = process_group
+        self.process_group = check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return normalized_by_batch(input, weight, bias, 1, self.eps, groups.find(self.process_group))

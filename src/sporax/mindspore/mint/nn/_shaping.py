@@ -10,63 +10,35 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
-from sporax.mindspore.mint.nn._layer import REQUIRED, layer
+from sporax.mindspore.mint.nn._layer import layer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.padding import _Around
 
-Flatten = layer("Flatten", F.flatten, "Dimensions `start_dim` to `end_dim` made into one.", start_dim=1, end_dim=-1)
-PixelShuffle = layer(
-    "PixelShuffle", F.pixel_shuffle, "Channels laid out as finer pixels (Shi et al. 2016).", upscale_factor=REQUIRED
-)
-Unfold = layer(
-    "Unfold",
-    F.unfold,
-    "Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places).",
-    kernel_size=REQUIRED,
-    dilation=1,
-    padding=0,
-    stride=1,
-)
-Fold = layer(
-    "Fold",
-    F.fold,
-    "Patches added up to images of `output_size`: the transpose of `Unfold`.",
-    output_size=REQUIRED,
-    kernel_size=REQUIRED,
-    dilation=1,
-    padding=0,
-    stride=1,
-)
+Flatten = layer("Flatten", F.flatten, "Dimensions `start_dim` to `end_dim` made into one.", start_dim=1)
+PixelShuffle = layer("PixelShuffle", F.pixel_shuffle, "Channels laid out as finer pixels (Shi et al. 2016).")
+Unfold = layer("Unfold", F.unfold, "Patches of images as columns: (n, c, h, w) gives (n, c · kernel cells, places).")
+Fold = layer("Fold", F.fold, "Patches added up to images of `output_size`: the transpose of `Unfold`.")
 Upsample = layer(
     "Upsample",
     F.interpolate,
     "Tensors (n, c, …) resized in their spatial dims; settings as `nn.functional.interpolate`.",
-    size=None,
-    scale_factor=None,
-    mode="nearest",
-    align_corners=None,
-    recompute_scale_factor=None,
 )
 
 
-def _nearest(input: Tensor, size: Any, scale_factor: Any) -> Tensor:
+def _nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     return F.interpolate(input, size, scale_factor, "nearest")
 
 
-def _bilinear(input: Tensor, size: Any, scale_factor: Any) -> Tensor:
+def _bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     return F.interpolate(input, size, scale_factor, "bilinear", True)
 
 
-UpsamplingNearest2d = layer(
-    "UpsamplingNearest2d", _nearest, "Images resized by taking the nearest pixel.", size=None, scale_factor=None
-)
+UpsamplingNearest2d = layer("UpsamplingNearest2d", _nearest, "Images resized by taking the nearest pixel.")
 UpsamplingBilinear2d = layer(
     "UpsamplingBilinear2d",
     _bilinear,
     "Images resized by bilinear interpolation; the centres of the corner pixels coincide.",
-    size=None,
-    scale_factor=None,
 )
 
 
@@ -92,6 +64,7 @@ class Dropout(Cell):
         SporaxTypeError, SporaxValueError: no such probability or switch.
     """
 
+    _shown = "p inplace"
     _drop = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -102,10 +75,6 @@ class Dropout(Cell):
     def construct(self, input: Tensor) -> Tensor:
         """`input` of any shape."""
         return self._drop(input, self.p, self.training, self.inplace)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout2d(Dropout):
@@ -130,10 +99,8 @@ class _Padding(_Around):
         sides = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * count
         if any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or {count} ints, but got {padding!r}.")
-        if len(sides) != count:
-            raise SporaxValueError(f"For '{name}', 'padding' must be one int or {count}, but got {padding}.")
-        if self.mode != "constant" and min(sides) < 0:
-            raise SporaxValueError(f"For '{name}', 'padding' must be >= 0, but got {padding}.")
+        SporaxValueError.raise_if(len(sides) != count, name, "padding", f"be one int or {count}", padding)
+        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
         return sides
 
     def construct(self, input: Tensor) -> Tensor:
@@ -149,18 +116,15 @@ class _ConstantPadding(_Padding):
         value: what they hold.
     """
 
+    _shown = "padding value"
+
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
-        check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
-        self.value = value
+        self.value = check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` with as many trailing dimensions as the layer pads."""
         return F.pad(input, self.padding, mode=self.mode, value=self.value)
-
-    def extend_repr(self) -> str:
-        """Cells."""
-        return f"padding={self.padding}, value={self.value}"
 
 
 def _layer(name: str, base: type[_Padding], dims: int, what: str, mode: str = "constant") -> Any:

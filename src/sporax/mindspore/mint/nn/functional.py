@@ -122,24 +122,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     # The size is a shape, so the largest integer must be known.
     if num_classes == -1 and tensor.size:
         num_classes = int(ops.reduce_max(tensor).item()) + 1
-    if num_classes < 1:
-        raise SporaxValueError(
-            f"For 'one_hot', 'num_classes' must be positive (or -1 where 'tensor' is not empty), but got {num_classes}."
-        )
+    SporaxValueError.raise_if(
+        num_classes < 1, "one_hot", "num_classes", "be positive (or -1 where 'tensor' is not empty)", num_classes
+    )
     return ops.one_hot(tensor, num_classes)
-
-
-def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """Normalisation of each channel; arguments as `ops.batch_norm`."""
-    return ops.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     relu, relu6, silu, elu, hardtanh, threshold, relu_, elu_, hardtanh_, threshold_, sigmoid_, dropout, dropout2d, one_hot,
-    batch_norm,
 )  # fmt: skip
 offer(*_FUNCTIONS, place="nn.functional.")
 

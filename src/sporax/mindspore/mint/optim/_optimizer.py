@@ -243,8 +243,7 @@ class Optimizer(StepOptimizer):
     @property
     def learning_rate(self) -> Parameter:
         """The learning rate of the first group."""
-        rate: Parameter = self.param_groups[0]["lr"]
-        return rate
+        return self.param_groups[0]["lr"]
 
     def get_lr(self) -> Any:
         """The learning rate; a tuple with one per Parameter when there are several groups."""
@@ -299,8 +298,7 @@ def _rate(name: str, value: Any, index: int) -> Parameter:
 
 def _checked_rate(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        if value.ndim:
-            raise SporaxValueError.must(name, "lr", "be a number or a scalar Tensor", f"shape {value.shape}")
+        SporaxValueError.raise_if(value.ndim, name, "lr", "be a number or a scalar Tensor", f"shape {value.shape}")
         return value.astype(dtypes.float32)
     not_negative(name, "lr", value)
     return Tensor(float(value), dtypes.float32)
@@ -309,8 +307,7 @@ def _checked_rate(name: str, value: Any) -> Tensor:
 def not_negative(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a number >= 0."""
     check_type(name, what, value, "a number", int | float, takes_bool=False)
-    if not 0 <= value < math.inf:
-        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0 and finite, but got {value}.")
+    SporaxValueError.raise_if(not 0 <= value < math.inf, name, what, "be >= 0 and finite", value)
 
 
 def check_betas(name: str, betas: Any, kinds: Any = float) -> None:

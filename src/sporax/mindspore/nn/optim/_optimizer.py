@@ -189,8 +189,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def target(self, value: str) -> None:
         name = type(self).__name__
         check_type(name, "target", value, "a string", str)
-        if value not in ("CPU", "Ascend", "GPU"):
-            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
+        SporaxValueError.raise_unless_in(name, "target", value, ("CPU", "Ascend", "GPU"))
         if value != "CPU" and value != self.target:
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self.target}', but got '{value}'.")
         self._target = value
@@ -474,8 +473,7 @@ def _groups(name: str, parameters: Any) -> list[Any]:
 
 def _is_parameter_group(name: str, group: dict[str, Any]) -> bool:
     unknown = [key for key in group if key not in GROUP_KEYS]
-    if unknown:
-        raise SporaxKeyError(f"For '{name}', the keys of a parameter group must be in {GROUP_KEYS}, but got {unknown}.")
+    SporaxKeyError.raise_if(unknown, name, "the keys of a parameter group", f"be in {GROUP_KEYS}", unknown)
     if "order_params" in group:
         if len(group) > 1:
             raise SporaxValueError(
@@ -511,8 +509,7 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
 
 def _positive(name: str, what: str, value: Any) -> float:
     check_type(name, what, value, "a number", int | float, takes_bool=False)
-    if not 0 < value < math.inf:
-        raise SporaxValueError(f"For '{name}', '{what}' must be positive and finite, but got {value}.")
+    SporaxValueError.raise_if(not 0 < value < math.inf, name, what, "be positive and finite", value)
     return float(value)
 
 
@@ -520,8 +517,7 @@ def _decay(name: str, value: Any) -> Any:
     if isinstance(value, Cell):
         return value
     check_type(name, "weight_decay", value, "a number or a Cell", int | float, takes_bool=False)
-    if not 0 <= value < math.inf:
-        raise SporaxValueError(f"For '{name}', 'weight_decay' must be >= 0 and finite, but got {value}.")
+    SporaxValueError.raise_if(not 0 <= value < math.inf, name, "weight_decay", "be >= 0 and finite", value)
     return float(value)
 
 
@@ -535,21 +531,18 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
             f"For '{name}', the 'learning_rate' must be a number, list, 1-D Tensor or schedule, but got {type(value).__name__}."
         )
     array = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), np.float32)
-    if array.ndim > 1:
-        raise SporaxValueError.must(name, "the 'learning_rate'", "have at most 1 dimension", array.ndim)
+    SporaxValueError.raise_if(array.ndim > 1, name, "the 'learning_rate'", "have at most 1 dimension", array.ndim)
     if array.size == 0 or float(array.min()) < 0:
         raise SporaxValueError.must(
             name, "the 'learning rate'", "be float and must >= 0", f"'{value}' with type '{type(value).__name__}'"
         )
-    if not np.isfinite(array).all():
-        raise SporaxValueError(f"For '{name}', the 'learning rate' must be finite, but got '{value}'.")
+    SporaxValueError.raise_if(not np.isfinite(array).all(), name, "the 'learning rate'", "be finite", f"'{value}'")
     return array
 
 
 def _rate_at(rate: Any, step: jax.Array) -> jax.Array:
     """The learning rate at a step (0 for the first)."""
-    result: jax.Array = (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
-    return result
+    return (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
 
 
 def _decay_at(decay: Any, step: jax.Array) -> Any:

@@ -47,8 +47,7 @@ class SGD(Optimizer):
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         share = _momentum("SGD", momentum)
         self.dampening = argument.number("SGD", "dampening", dampening)
-        if self.dampening < 0:
-            raise SporaxValueError(f"For 'SGD', 'dampening' must be >= 0, but got {dampening}.")
+        SporaxValueError.raise_if(self.dampening < 0, "SGD", "dampening", "be >= 0", dampening)
         self.nesterov = argument.boolean("SGD", "nesterov", nesterov)
         if nesterov and (share <= 0 or self.dampening != 0):
             raise SporaxValueError(
@@ -130,8 +129,7 @@ class Momentum(Optimizer):
 
 
 def _momentum(name: str, value: Any) -> float:
-    if argument.number(name, "momentum", value) < 0:
-        raise SporaxValueError(f"For '{name}', 'momentum' must be >= 0, but got {value}.")
+    SporaxValueError.raise_if(argument.number(name, "momentum", value) < 0, name, "momentum", "be >= 0", value)
     return float(value)
 
 
@@ -213,8 +211,7 @@ class Rprop(Optimizer):
         super().__init__(learning_rate, params, weight_decay)
         for what, value in (("etas", etas), ("step_sizes", step_sizes)):
             check_type("Rprop", what, value, "a tuple", tuple)
-            if len(value) != 2:
-                raise SporaxValueError(f"For 'Rprop', '{what}' must have two elements, but got {len(value)}.")
+            SporaxValueError.raise_if(len(value) != 2, "Rprop", what, "have two elements", len(value))
         if step_sizes[0] > step_sizes[1]:
             raise SporaxValueError(f"For 'Rprop', 'step_sizes' must be in ascending order, but got {step_sizes}.")
         self.shrink = argument.exactly_float("Rprop", "etas[0]", etas[0], 0.0, 1.0, "()")

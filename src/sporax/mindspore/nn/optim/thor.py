@@ -258,14 +258,11 @@ class ThorGpu(Optimizer):
 def _check(learning_rate: Any, damping: Any, momentum: Any, frequency: Any) -> None:
     for name, value in (("learning_rate", learning_rate), ("damping", damping)):
         check_type("thor", name, value, "a Tensor", Tensor)
-    if damping.ndim != 1:
-        raise SporaxValueError(f"For 'thor', 'damping' must have 1 dimension, but got shape {damping.shape}.")
+    SporaxValueError.raise_if(damping.ndim != 1, "thor", "damping", "have 1 dimension", f"shape {damping.shape}")
     check_type("thor", "momentum", momentum, "a float", float)
-    if momentum < 0:
-        raise SporaxValueError(f"For 'thor', the argument 'momentum' must be at least 0.0, but got {momentum}.")
+    SporaxValueError.raise_if(momentum < 0, "thor", "the argument 'momentum'", "be at least 0.0", momentum)
     check_type("thor", "frequency", frequency, "an int", int, takes_bool=False)
-    if frequency < 2:
-        raise SporaxValueError(f"For 'thor', the argument 'frequency' must be at least 2, but got {frequency}.")
+    SporaxValueError.raise_if(frequency < 2, "thor", "the argument 'frequency'", "be at least 2", frequency)
 
 
 def _group_ends(count: int, split_indices: list[int] | None) -> list[int]:

@@ -24,7 +24,7 @@ _FUNCTIONS = ("forward", "inverse", "forward_log_jacobian", "inverse_log_jacobia
 
 
 def parameter(attribute: str, doc: str) -> Any:
-    """The property that gives a parameter of a bijector or a distribution, where `attribute` holds it."""
+    """The property that gives what an attribute of a bijector or a distribution holds, a parameter for example."""
     return property(attrgetter(attribute), doc=doc)
 
 
@@ -62,40 +62,13 @@ class Bijector(Cell):
             isinstance(value, int | float) for value in parameters.values()
         )
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
-
-    @property
-    def dtype(self) -> DType | None:
-        """The dtype that values must have; None for any floating one."""
-        return self._dtype
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What it was made of."""
-        return self._parameters
-
-    @property
-    def is_constant_jacobian(self) -> bool:
-        """Whether the function is affine."""
-        return self._is_constant_jacobian
-
-    @property
-    def is_injective(self) -> bool:
-        """Whether it is one to one."""
-        return self._is_injective
-
-    @property
-    def batch_shape(self) -> tuple[int, ...] | None:
-        """Shape of the parameters together; None where there are none."""
-        return self._batch_shape
-
-    @property
-    def is_scalar_batch(self) -> bool:
-        """Whether all parameters are Python numbers."""
-        return self._is_scalar_batch
+    name = parameter("_name", "Its name.")
+    dtype = parameter("_dtype", "The dtype that values must have; None for any floating one.")
+    parameters = parameter("_parameters", "What it was made of.")
+    is_constant_jacobian = parameter("_is_constant_jacobian", "Whether the function is affine.")
+    is_injective = parameter("_is_injective", "Whether it is one to one.")
+    batch_shape = parameter("_batch_shape", "Shape of the parameters together; None where there are none.")
+    is_scalar_batch = parameter("_is_scalar_batch", "Whether all parameters are Python numbers.")
 
     def _add_parameter(self, value: Any, name: str) -> Tensor:
         """A parameter as a Tensor.
@@ -114,8 +87,7 @@ class Bijector(Cell):
         return parameter
 
     def _checked(self, value: Any) -> Tensor:
-        if not isinstance(value, Tensor):
-            raise SporaxTypeError(f"For '{self.name}', the value must be a Tensor, but got {type(value).__name__}.")
+        check_type(self.name, "the value", value, "a Tensor", Tensor)
         fits = value.dtype in dtypes.float_type if self.dtype is None else value.dtype == self.dtype
         if not fits:
             expected = "floating" if self.dtype is None else self.dtype
@@ -123,8 +95,7 @@ class Bijector(Cell):
         return value
 
     def _run_formula(self, function: str, value: Any, args: tuple[Any, ...]) -> Tensor:
-        result: Tensor = getattr(self, f"_{function}")(self._checked(value), *args)
-        return result
+        return getattr(self, f"_{function}")(self._checked(value), *args)
 
     def forward(self, value: Any, *args: Any) -> Tensor:
         """The function."""
@@ -155,10 +126,8 @@ class Bijector(Cell):
         Raises:
             SporaxValueError: there is none of that name.
         """
-        if name not in _FUNCTIONS:
-            raise SporaxValueError(f"For '{self.name}', 'name' must be one of {_FUNCTIONS}, but got {name!r}.")
-        result: Tensor = getattr(self, name)(*args, **kwargs)
-        return result
+        SporaxValueError.raise_if(name not in _FUNCTIONS, self.name, "name", f"be one of {_FUNCTIONS}", name, show=repr)
+        return getattr(self, name)(*args, **kwargs)
 
 
 class PowerTransform(Bijector):
@@ -330,10 +299,7 @@ class Invert(Bijector):
         self._bijector = bijector
         self._batch_shape, self._is_scalar_batch = bijector.batch_shape, bijector.is_scalar_batch
 
-    @property
-    def bijector(self) -> Bijector:
-        """The other one."""
-        return self._bijector
+    bijector = parameter("_bijector", "The other one.")
 
     def _forward(self, x: Tensor) -> Tensor:
         return self._bijector.inverse(x)

@@ -36,8 +36,7 @@ def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
     """
     # The values are needed now: they are shapes of the program.
     numbers = np.ravel(value.asnumpy() if isinstance(value, Tensor) else value)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        raise SporaxTypeError(f"For '{name}', '{what}' must be ints, but got {value!r}.")
+    SporaxTypeError.raise_if(numbers.size and numbers.dtype.kind not in "iu", name, what, "be ints", value, show=repr)
     return tuple(numbers.astype(int).tolist())
 
 

@@ -14,6 +14,10 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.ir.marks import RankSumMark
+from sporax.lowering import marks as trace_marks
+from sporax.lowering.passes import pass_tags
+from sporax.mindspore import context
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, tell_unread
@@ -21,6 +25,7 @@ from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.ranks import groups
 from sporax.runtime.ranks.groups import Group
+from sporax.runtime.state import frames
 
 WORLD = groups.WORLD_GROUPS[0]
 _RUNS_AS_WRITTEN = "communication operators run where and as they are written"
@@ -117,21 +122,12 @@ class CommunicationPrimitive(Primitive):
 
 
 def check_list(name: str, what: str, value: Any) -> Sequence[Any]:
-    """Check that an argument is a tuple or list.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "a tuple or list", tuple | list)
-    return value
+    """`value`, a tuple or list, else SporaxTypeError."""
+    return check_type(name, what, value, "a tuple or list", tuple | list)
 
 
 def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
-    """Check that an argument is a tuple or list of ints.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
+    """`value`, a tuple or list of ints, else SporaxTypeError."""
     for place, element in enumerate(check_list(name, what, value)):
         if not isinstance(element, np.integer):
             check_int(name, f"{what}[{place}]", element)
@@ -139,31 +135,17 @@ def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
 
 
 def check_int(name: str, what: str, value: Any) -> int:
-    """Check that an argument is an int.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "an int", int, takes_bool=False)
-    return value
+    """`value`, an int, else SporaxTypeError."""
+    return check_type(name, what, value, "an int", int, takes_bool=False)
 
 
 def check_tensor(name: str, value: Any, what: str = "input") -> Tensor:
-    """Check that an argument is a Tensor.
-
-    Raises:
-        SporaxTypeError: it is not.
-    """
-    check_type(name, what, value, "a Tensor", Tensor)
-    return value
+    """`value`, a Tensor, else SporaxTypeError."""
+    return check_type(name, what, value, "a Tensor", Tensor)
 
 
 def check_member(name: str, group: Group, rank: int) -> int:
-    """Check that a world rank belongs to a group.
-
-    Raises:
-        SporaxValueError: it does not.
-    """
+    """`rank`, a world rank of a member of the group, else SporaxValueError."""
     if rank not in group.ranks:
         raise SporaxValueError(
             f"For '{name}', rank {rank} must be a member of group '{group.name}', which has the ranks {list(group.ranks)}."
@@ -172,22 +154,13 @@ def check_member(name: str, group: Group, rank: int) -> int:
 
 
 def check_reduction(name: str, op: str) -> str:
-    """Check the name of a reduction.
-
-    Raises:
-        SporaxRuntimeError: there is no such reduction.
-    """
-    if op not in between_ranks.collectives.REDUCTIONS:
-        raise SporaxRuntimeError.must(name, "op", f"be one of {between_ranks.collectives.REDUCTIONS}", f"'{op}'")
+    """`op`, the name of a reduction, else SporaxRuntimeError."""
+    SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
     return op
 
 
 def at_least_1d(name: str, tensor: Tensor) -> Tensor:
-    """Check that a tensor has a dim 0.
-
-    Raises:
-        SporaxValueError: it has not.
-    """
+    """`tensor`, which has a dim 0, else SporaxValueError."""
     if not tensor.ndim:
         raise SporaxValueError(f"For '{name}', the input must have at least one dimension, but its shape is ().")
     return tensor
@@ -204,13 +177,14 @@ class AllReduce(CommunicationPrimitive):
     attribute_names = ("op", "group")
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Any shape, the same on all members."""
+        """Any shape, the same on all members; one number in a step that a plan shards."""
         check_tensor(self.name, x)
-        return wrap(
-            between_ranks.collectives.run(
-                between_ranks.collectives.AllReduce(self.members, check_reduction(self.name, self.op)), x.array
-            )
-        )
+        op = check_reduction(self.name, self.op)
+        if frames.planning() and not context.plans_only():
+            ranks = groups.find_planned(self.group, self.name)
+            frames.note_tag(pass_tags.RANK_SUMS)
+            return wrap(trace_marks.apply_mark([x.array], RankSumMark(op, tuple(rank - ranks[0] for rank in ranks)))[0])
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllReduce(self.members, op), x.array))
 
 
 class Reduce(CommunicationPrimitive):

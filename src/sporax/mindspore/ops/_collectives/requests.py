@@ -52,8 +52,7 @@ class P2POp:
     ) -> None:
         # MindSpore takes the functions `isend` and `irecv` themselves.
         name = op if isinstance(op, str) else getattr(op, "__name__", "")
-        if name not in ("isend", "irecv"):
-            raise SporaxTypeError(f"For 'P2POp', 'op' must be 'isend' or 'irecv', but got {op!r}.")
+        SporaxTypeError.raise_if(name not in ("isend", "irecv"), "P2POp", "op", "be 'isend' or 'irecv'", op, show=repr)
         members = groups.find(group, name)
         self.op = name
         self.peer = check_member(name, members, check_int(name, "peer", peer))

@@ -85,8 +85,7 @@ def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:
         raise SporaxTypeError(f"For '{operator}', '{name}' must be an int, but got {type(value).__name__}: {value!r}.")
     # MindSpore treats a scalar like a tensor of one dimension here.
     limit = max(ndim, 1)
-    if not -limit <= value < limit:
-        raise SporaxValueError(f"For '{operator}', '{name}' must be in range [{-limit}, {limit}), but got {value}.")
+    SporaxValueError.raise_if(not -limit <= value < limit, operator, name, f"be in range [{-limit}, {limit})", value)
     return int(value) % limit
 
 
@@ -147,8 +146,7 @@ def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
 
 def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None:
     """Raise SporaxValueError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise SporaxValueError(f"For '{operator}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+    SporaxValueError.raise_unless_in(operator, name, value, allowed)
 
 
 def only(operator: str, **settings: tuple[Any, Any]) -> None:

@@ -38,9 +38,9 @@ def stated(dims: Stated) -> OperatorDims:
 
 
 def along(call: Call, attribute: str, default: Hashable, rank: int) -> set[int]:
-    """The dimensions that an attribute names, counted from the left."""
+    """The dimensions that an attribute names, counted from the left; None names all."""
     value = call.get(attribute, default)
-    axes = value if isinstance(value, tuple) else (value,)
+    axes = range(rank) if value is None else value if isinstance(value, tuple) else (value,)
     # Modulo, because axes may be counted from the right.
     return {axis % rank for axis in axes if isinstance(axis, int) and rank}
 
@@ -61,7 +61,7 @@ class Along:
     """All inputs have the same dimensions; those that the attribute names are never sharded."""
 
     attribute: str
-    default: int
+    default: Hashable
 
     def __call__(self, call: Call, shapes: Shapes) -> Dims:
         """The names of this call."""

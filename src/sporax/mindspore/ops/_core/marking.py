@@ -38,8 +38,7 @@ def _flag(operator: str, mark: str, value: Any) -> None:
 
 def _natural(operator: str, mark: str, value: Any) -> None:
     check_type(operator, mark, value, "an int", int, takes_bool=False)
-    if value < 0:
-        raise SporaxValueError(f"For '{operator}', '{mark}' must be >= 0, but got {value}.")
+    SporaxValueError.raise_if(value < 0, operator, mark, "be >= 0", value)
 
 
 def _target(operator: str, mark: str, value: Any) -> None:
@@ -55,8 +54,7 @@ def _strategy(operator: str, mark: str, value: Any) -> None:
 
 
 def _generation(operator: str, mark: str, value: Any) -> None:
-    if value != "data_parallel":
-        raise SporaxValueError(f"For '{operator}', '{mark}' must be 'data_parallel', but got {value!r}.")
+    SporaxValueError.raise_if(value != "data_parallel", operator, mark, "be 'data_parallel'", value, show=repr)
 
 
 def _of_lookup(operator: str, mark: str, value: Any) -> None:

@@ -26,6 +26,8 @@ own functions; inside a step it marks the operator's boundary in the jaxpr, wher
 body, checks included, runs once per combination of shapes, dtypes and attributes, so checks cost nothing after the first
 call.
 
+A form that takes the same parameters in another order, or with other defaults, is a line: `other_form`.
+
 What a plan has to know of the operator stands here too: ``dims=`` names the dimensions of its tensors.
 """
 
@@ -54,6 +56,7 @@ from sporax.mindspore.ops._core.parameters import (
     ClassForm,
     Operand,
     Parameters,
+    Restated,
     add_method,
     known_ints,
     renamed,
@@ -180,8 +183,7 @@ class Operator(Generic[Result]):
         Raises:
             SporaxTypeError, SporaxValueError: the arguments do not fit; the message says which and why.
         """
-        result: Result = self.run(args, kwargs)
-        return result
+        return self.run(args, kwargs)
 
     def run(
         self,
@@ -527,6 +529,42 @@ def operator(
     return register
 
 
+def other_form(
+    target: Operator[Any],
+    primitive: str | None = None,
+    parameters: str = "",
+    *,
+    function: str = "",
+    method: str | None = None,
+    mint: str | None = None,
+    dims: Stated = None,
+    classes: dict[str, type[Any]] | None = None,
+    **defaults: Any,
+) -> Operator[Any]:
+    """Make another operator of the kernel of one, for a form that takes its parameters otherwise.
+
+    Args:
+        target: the operator.
+        primitive, function, method, mint, dims, classes: of the new one, as for `operator`; no function by default.
+        parameters: as for `Restated`, ``"prediction=input target reduction"``; those of the operator by default.
+        defaults: of its parameters, where they differ.
+    """
+    of_namespace = (
+        f"_mint_{_parse(mint.split(';')[0])[0].rpartition('.')[2]}" if mint else f"_{_parse(method or '')[0]}_method"
+    )
+    name = _parse(primitive or "")[0] or function or of_namespace
+    make = operator(
+        primitive,
+        function=function,
+        method=method,
+        mint=mint,
+        composed=target.composed,
+        dims=dims,
+        classes=classes,
+    )
+    return make(Restated(target, name, parameters, defaults))
+
+
 def _parse(form: str) -> tuple[str, tuple[str, ...] | None]:
     if not form:
         return "", None
@@ -552,7 +590,7 @@ def class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[
             "defaults": {
                 attribute: parameters[attribute].default
                 for attribute in attributes
-                if parameters[attribute].default is not _NOTHING
+                if parameters[attribute].default is not REQUIRED
             },
             # For `inspect` and `help`: all classes share one `__init__`, whose own signature says nothing.
             "__init__": with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
@@ -565,7 +603,8 @@ def class_form(name: str, constructor: tuple[str, ...] | None, target: Operator[
     return type(name, (Primitive,), body)
 
 
-_NOTHING = inspect.Parameter.empty
+REQUIRED = inspect.Parameter.empty
+"""The default of a parameter that has to be given."""
 
 
 def export(*functions: Callable[..., Any], mint: str = "", method: bool = False) -> None:

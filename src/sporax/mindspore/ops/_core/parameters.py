@@ -10,13 +10,14 @@ The two forms of an operator as the modules around them see them: a function, an
 state what it needs without importing the others.
 
 The same function with other parameters, as a method, with other names or with those of one primitive: each form tells `inspect`
-and `help` what it really takes.
+and `help` what it really takes. `Restated` is a kernel with its parameters in another order, or with other defaults.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import add_later
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common.dtype import DType
@@ -247,6 +248,7 @@ def _kinds(value: tuple[Any, ...]) -> tuple[Any, ...]:
 class FunctionalForm(Protocol):
     """An `operator.Operator`."""
 
+    kernel: Callable[..., Any]
     name: str
     composed: bool
     parameters: Parameters
@@ -328,7 +330,7 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         return target(self, *args, **kwargs)
 
-    method.__name__, method.__doc__ = name, function.__doc__
+    method.__name__, method.__doc__ = name, target.__doc__
     # The first parameter becomes `self`.
     signature = inspect.signature(target)
     _, *others = signature.parameters.values()
@@ -345,10 +347,63 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
         return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     call.__name__ = getattr(function, "__name__", "call")
-    call.__doc__ = function.__doc__
-    signature = inspect.signature(function)
     new = {old: name for name, old in names.items()}
+    call.__doc__ = _with_names(function.__doc__, new)
+    signature = inspect.signature(function)
     parameters = [
         parameter.replace(name=new.get(parameter.name, parameter.name)) for parameter in signature.parameters.values()
     ]
     return with_signature(call, signature.replace(parameters=parameters))
+
+
+def _with_names(doc: str | None, new: Mapping[str, str]) -> str:
+    """A docstring in which parameters have new names, by their old ones."""
+    return re.sub(
+        r"(?m)(`|^ +)(\w+)(`|: )", lambda found: f"{found[1]}{new.get(found[2], found[2])}{found[3]}", doc or ""
+    )
+
+
+class Restated:
+    """The kernel of an operator with parameters in another order, with other names or other defaults.
+
+    Args:
+        target: the operator.
+        name: of this form, for messages; those of names that begin with an underscore name the operator.
+        parameters: names in their order, separated by spaces, ``new=old`` where they differ, behind ``*`` those that
+            are given by name alone; "" for those of the operator.
+        defaults: by new name, where they differ; and values of parameters of the operator that are left out.
+    """
+
+    def __init__(self, target: FunctionalForm, name: str, parameters: str, defaults: Mapping[str, Any]) -> None:
+        self.__wrapped__ = kernel = target.kernel
+        self.__name__, self.__module__, self.__globals__ = name, kernel.__module__, kernel.__globals__
+        self._target, self._parameters, self._defaults = target, parameters, defaults
+        new = {old: new for new, _, old in (part.partition("=") for part in parameters.split()) if old}
+        self.__doc__ = _with_names(kernel.__doc__, new)
+
+    @cached_property
+    def _old_names(self) -> dict[str, str]:
+        names = self._parameters.split() or list(self._target.__signature__.parameters)
+        return {new: old or new for new, _, old in (name.partition("=") for name in names if name != "*")}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        signature = self._target.__signature__
+        by_name = len(self._parameters.partition("*")[0].split())
+        parameters = []
+        for place, (new, name) in enumerate(self._old_names.items()):
+            old = signature.parameters[name]
+            kind = old.KEYWORD_ONLY if place >= by_name else old.POSITIONAL_OR_KEYWORD
+            default = self._defaults.get(new, old.default)
+            parameters.append(old.replace(name=new, default=default, kind=kind if self._parameters else old.kind))
+        return signature.replace(parameters=parameters)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = self.__signature__.bind(*args, **kwargs)
+        arguments = {**self._defaults, **bound.arguments}
+        try:
+            return self.__wrapped__(**{self._old_names.get(name, name): value for name, value in arguments.items()})
+        except SporaxError as error:
+            if not self.__name__.startswith("_"):
+                error.rename(self._target.name, self.__name__)
+            raise

@@ -44,6 +44,21 @@ def common_dtype(operator: str, left: Any, right: Any) -> np.dtype[Any]:
     return _between(operator, left.dtype, right.dtype)
 
 
+def written(operator: str, name: str, target: jax.Array, value: Any) -> jax.Array:
+    """`value` in the dtype of `target`, the argument `name`, which it is written to.
+
+    Raises:
+        SporaxTypeError: both have another dtype in common.
+    """
+    if (common := common_dtype(operator, target, value)) != target.dtype:
+        raise SporaxTypeError(
+            f"For '{operator}', Data type conversion is not supported for a 'Parameter', nor for the input tensor of an in-place "
+            f"operator, the argument[{name}]'s data type of primitive[{operator}] is {from_numpy(target.dtype)}, which cannot be "
+            f"converted to data type {from_numpy(common)} automatically. Convert the value."
+        )
+    return jnp.asarray(value, target.dtype)
+
+
 def together(operator: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """All `arrays` in the one dtype they are converted to, pair by pair; see `pair`."""
     dtype = arrays[0].dtype

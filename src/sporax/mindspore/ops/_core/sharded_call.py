@@ -74,8 +74,7 @@ def check_options(where: str, device: Any, level: Any) -> None:
     Raises:
         SporaxTypeError: neither of those that there are.
     """
-    if device not in ("Ascend", "GPU", "CPU"):
-        raise SporaxTypeError(f"For '{where}', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
+    SporaxTypeError.raise_unless_in(where, "device", device, ("Ascend", "GPU", "CPU"))
     if level not in (0, 1, 2) or isinstance(level, bool):
         raise SporaxTypeError(f"For '{where}', 'level' must be 0, 1 or 2, but got {level!r}.")
     if level:
@@ -196,8 +195,7 @@ def shard(
     Example:
         >>> matmul = shard(mint.matmul, in_strategy=((2, 4), (4, 1)))
     """
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'shard', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), "shard", "fn", "be a function or a Cell", type(fn).__name__)
     if hasattr(fn, "cells_and_names"):  # a Cell; operators know nothing of Cells
         cast("Any", fn).shard(in_strategy, out_strategy, parameter_plan, device, level)
         return fn

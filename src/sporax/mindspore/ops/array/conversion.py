@@ -17,19 +17,12 @@ from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import FOLLOWS, position_by_position
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator, other_form
 
 _NUMBERS = (bool, int, float)
 
 
 # ---------------------------------------------------------------------------------------------- numbers, shapes, tensors
-
-
-# Not offered as a function under this name: the function has another first parameter.
-@operator("ScalarToTensor()", function="", composed=True)
-def _scalar_to_tensor_class(x: Any, dtype: DType = dtypes.float32) -> Any:
-    """A number as a tensor without dimensions."""
-    return scalar_to_tensor(x, dtype)
 
 
 @operator(function="scalar_to_tensor", composed=True)
@@ -38,6 +31,9 @@ def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     if not isinstance(input_x, _NUMBERS):
         raise SporaxTypeError.must("ScalarToTensor", "input_x", "be a number", f"{type(input_x).__name__}: {input_x!r}")
     return Tensor(input_x, dtype)
+
+
+other_form(scalar_to_tensor, "ScalarToTensor()", "x=input_x dtype")
 
 
 @operator("ScalarToArray()", function="scalar_to_array", composed=True)
@@ -240,8 +236,7 @@ for _method in ("astype", "to"):
 def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
     # Composed: the result is a Python value that no compiled program can give.
     def kernel(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            raise SporaxTypeError(f"For '{name}', the input must be a Tensor, but got {type(x).__name__}.")
+        check_type(name, "the input", x, "a Tensor", Tensor)
         return compute(x)
 
     kernel.__name__, kernel.__doc__ = f"_{name.lower()}", doc

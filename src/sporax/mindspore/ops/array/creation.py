@@ -17,7 +17,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
 from sporax.runtime.state.trace_constants import derive, note
 
 
@@ -43,8 +43,7 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
 def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
     sizes = check.shape(name, size, "size")
     # Before JAX, whose message does not name the operator.
-    if min(sizes, default=0) < 0:
-        raise SporaxValueError(f"For '{name}', the sizes in 'size' must be >= 0, but got {sizes}.")
+    SporaxValueError.raise_if(min(sizes, default=0) < 0, name, "the sizes in 'size'", "be >= 0", sizes)
     return _of_value(sizes, Tensor(value, dtype))
 
 
@@ -114,8 +113,7 @@ def _lin_space(start: Array, stop: Array, num: int) -> Array:
     """`num` numbers at equal distances from `start` to `stop`, both included; both of one dtype."""
     check.floating("LinSpace", start=start, stop=stop)
     check.same_dtype("LinSpace", start=start, stop=stop)
-    if num < 1:
-        raise SporaxValueError(f"For 'LinSpace', 'num' must be >= 1, but got {num}.")
+    SporaxValueError.raise_if(num < 1, "LinSpace", "num", "be >= 1", num)
     return jnp.linspace(start, stop, num, dtype=start.dtype)
 
 
@@ -125,12 +123,6 @@ def logspace(start: Operand, end: Operand, steps: int, base: int = 10, *, dtype:
     # In float64, since exponents are rounded before the power.
     exponents = jnp.linspace(jnp.asarray(start, jnp.float64), jnp.asarray(end, jnp.float64), steps)
     return jnp.power(float(base), exponents).astype(dtype.np_dtype)
-
-
-@operator("Fill()", function="", composed=True)
-def _fill_primitive(dtype: DType, dims: Any, x: Any) -> Tensor:
-    """A tensor of the shape `dims` and dtype `dtype` that holds one value `x`."""
-    return fill(dtype, dims, x)
 
 
 @operator(function="fill", composed=True)
@@ -191,14 +183,10 @@ def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
         # numpy makes the positions, which depend on sizes alone.
         return _constant(lambda: jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
 
-    def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
-        return kernel(row, col, offset, dtype=dtype)
-
-    for form in (kernel, primitive):
-        form.__name__ = own
-        form.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
-    operator(function=own, composed=True)(kernel)
-    operator(f"{name}(row, col, offset, dtype)", function="", composed=True)(primitive)
+    kernel.__name__ = own
+    kernel.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
+    target = operator(function=own, composed=True)(kernel)
+    other_form(target, f"{name}(row, col, offset, dtype)", "row col offset dtype", dtype=dtypes.int32)
 
 
 _triangle("TrilIndices", "tril_indices", np.tril_indices)
@@ -243,21 +231,7 @@ def _mask_rows(lengths: Array, size: int) -> Array:
 @operator("LogSpace(steps, base, dtype)", function="")
 def _log_space(start: Array, end: Array, steps: int = 10, base: int = 10, dtype: DType = dtypes.float32) -> Array:
     """`steps` numbers from base^start to base^end, whose logarithms are at equal distances."""
-    result: Array = logspace.kernel(start, end, steps, base, dtype=dtype)
-    return result
-
-
-def _hot(name: str, indices: Array, depth: int, on_value: Any, off_value: Any, axis: int) -> Array:
-    check.integral(name, indices=indices)
-    where = check.axis(name, axis, indices.ndim + 1)
-    if depth < 0:
-        raise SporaxValueError(f"For '{name}', 'depth' must be >= 0, but got {depth}.")
-    # Ones and zeros of different dtypes meet as operands of any operator.
-    on, off = promote.pair(name, on_value, off_value)
-    classes = jnp.arange(depth, dtype=indices.dtype)
-    # One dim of size `depth`, all others 1, for the comparison by broadcasting.
-    spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
-    return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
+    return logspace.kernel(start, end, steps, base, dtype=dtype)
 
 
 def _by_result(call: Call, shapes: Shapes) -> Dims | None:
@@ -281,10 +255,17 @@ def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, 
 
     A position outside [0, depth) gives `off_value` everywhere.
     """
-    return _hot("OneHot", indices, depth, on_value, off_value, axis)
+    check.integral("OneHot", indices=indices)
+    where = check.axis("OneHot", axis, indices.ndim + 1)
+    SporaxValueError.raise_if(depth < 0, "OneHot", "depth", "be >= 0", depth)
+    # Ones and zeros of different dtypes meet as operands of any operator.
+    on, off = promote.pair("OneHot", on_value, off_value)
+    classes = jnp.arange(depth, dtype=indices.dtype)
+    # One dim of size `depth`, all others 1, for the comparison by broadcasting.
+    spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
+    return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
 
 
-@operator(function="one_hot")
-def one_hot(indices: Array, depth: int, on_value: Operand = 1, off_value: Operand = 0, axis: int = -1) -> Array:
-    """As `OneHot`, with ones and zeros in int64 by default."""
-    return _hot("one_hot", indices, depth, on_value, off_value, axis)
+other_form(fill, "Fill()", "dtype=type dims=shape x=value")
+# Ones and zeros in int64 by default.
+one_hot = other_form(_one_hot, function="one_hot", on_value=1, off_value=0)

@@ -23,7 +23,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import elements_along
-from sporax.mindspore.ops._core.operator import Array, Operator, operator
+from sporax.mindspore.ops._core.operator import Array, Operator, operator, other_form
 from sporax.mindspore.ops.array.join_split import _split_along
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 
@@ -136,25 +136,13 @@ INDICES_FIRST = OperatorDims(_indices_first, _indices_first_limits, table=1, tak
 # ----------------------------------------------------------------------------------------------------------- by index
 
 
-def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
-    check.tensor(name, x=x)
-    check.integral(name, index=index)
-    where = check.axis(name, dim, x.ndim, "dim")
-    if x.ndim != index.ndim:
-        raise SporaxValueError(
-            f"For '{name}', 'x' and 'index' must have as many dims as each other, but got {x.shape} and {index.shape}."
-        )
-    for position in range(x.ndim):
-        if position != where and index.shape[position] > x.shape[position]:
-            raise SporaxValueError(
-                f"For '{name}', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
-            )
-    # `take_along_axis` broadcasts; MindSpore takes the head of each other dim.
-    own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
-    return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
+def _picked_dims(call: Call, shapes: Shapes) -> Dims:
+    """As `elements_along`, but the tensor may be sharded along the dimension that is pointed into."""
+    _, indices = elements_along(call, shapes).inputs
+    return Dims((numbered(len(shapes[0])), indices), leader=1)
 
 
-@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=elements_along)
+@operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=_picked_dims)
 def gather_d(x: Array, dim: int, index: Array) -> Array:
     """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
 
@@ -163,13 +151,29 @@ def gather_d(x: Array, dim: int, index: Array) -> Array:
         dim: the dimension.
         index: integers; as many dims as `x`, not larger than it in the others.
     """
-    return _gather_along("GatherD", x, dim, index)
+    check.tensor("GatherD", x=x)
+    check.integral("GatherD", index=index)
+    where = check.axis("GatherD", dim, x.ndim, "dim")
+    SporaxValueError.raise_if(
+        x.ndim != index.ndim,
+        "GatherD",
+        "'x' and 'index'",
+        "have as many dims as each other",
+        f"{x.shape} and {index.shape}",
+    )
+    for position in range(x.ndim):
+        if position != where and index.shape[position] > x.shape[position]:
+            raise SporaxValueError(
+                f"For 'GatherD', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
+            )
+    # `take_along_axis` broadcasts; MindSpore takes the head of each other dim.
+    own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
+    return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
 
 
-@operator(function="gather_elements", method="gather_elements", dims=elements_along)
-def gather_elements(input: Array, dim: int, index: Array) -> Array:
-    """Same as `gather_d`."""
-    return _gather_along("gather_elements", input, dim, index)
+gather_elements = other_form(
+    gather_d, None, "input=x dim index", function="gather_elements", method="gather_elements", dims=_picked_dims
+)
 
 
 def _nd_dims(call: Call, shapes: Shapes) -> Dims:
@@ -405,8 +409,7 @@ def strided_slice(
     Bit i of a mask is about position i: begin, end: ignore that bound; ellipsis: the position stands for all dims left
     over; new axis: a dimension of size 1; shrink axis: take the one element at `begin` and drop the dim.
     """
-    if 0 in strides:
-        raise SporaxValueError(f"For 'StridedSlice', the numbers in 'strides' must not be 0, but got {strides}.")
+    SporaxValueError.raise_if(0 in strides, "StridedSlice", "the numbers in 'strides'", "not be 0", strides)
     if not len(begin) == len(end) == len(strides):
         raise SporaxValueError(
             f"For 'StridedSlice', 'begin', 'end' and 'strides' must have one length, but got {begin}, {end}, {strides}."
@@ -454,7 +457,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
 # ------------------------------------------------------------------------------------------------------- picking, counting
 
 
-@operator("Gather(batch_dims)", function="gather", form=TableLookup, dims=TABLE_FIRST)
+@operator("Gather(batch_dims)", function="gather", method="gather", form=TableLookup, dims=TABLE_FIRST)
 def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
 

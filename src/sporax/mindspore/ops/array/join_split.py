@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, position_by_position
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 # ------------------------------------------------------------------------------------------------------------- pieces
 
@@ -35,7 +35,7 @@ def narrow(input: Array, axis: int, start: int, length: int) -> Array:
     return jax.lax.slice_in_dim(input, first, first + length, axis=where)
 
 
-@operator(function="chunk", method="chunk", mint="chunk(dim=axis)")
+@operator(function="chunk", method="chunk", mint="chunk(dim=axis)", dims=Along("axis", 0))
 def chunk(input: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
     """At most `chunks` pieces along `axis`, all of one size but the last, which may be smaller."""
     if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
@@ -57,8 +57,7 @@ def tensor_split(input: Array, indices_or_sections: int | tuple[int, ...], axis:
 
 def _split_along(name: str, axis: int) -> None:
     def kernel(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
-        if input.ndim <= axis:
-            raise SporaxValueError(f"For '{name}', 'input' must have more than {axis} dims, but got {input.shape}.")
+        SporaxValueError.raise_if(input.ndim <= axis, name, "input", f"have more than {axis} dims", input.shape)
         # Vectors have dim 0 only, along which numpy's functions work as well.
         return tensor_split.kernel(input, indices_or_sections, axis if input.ndim > 1 else 0)
 
@@ -102,14 +101,6 @@ def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
                 )
 
 
-def _joined(tensors: tuple[Array, ...], axis: int) -> Array:
-    _check_filled("Concat", tensors)
-    where = check.axis("Concat", axis, tensors[0].ndim)
-    _check_joined("Concat", tensors, where)
-    # Promoted pair by pair in order, as MindSpore does.
-    return jnp.concatenate(promote.together("Concat", tensors), where)
-
-
 @operator("Concat", function="concat", mint="concat(dim=axis)", dims=Along("axis", 0))
 def concat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     """Tensors joined along an existing dimension, in the dtype they have in common.
@@ -122,13 +113,14 @@ def concat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
         SporaxValueError: there are none, or their shapes do not fit together.
         SporaxTypeError: no common dtype.
     """
-    return _joined(tensors, axis)
+    _check_filled("Concat", tensors)
+    where = check.axis("Concat", axis, tensors[0].ndim)
+    _check_joined("Concat", tensors, where)
+    # Promoted pair by pair in order, as MindSpore does.
+    return jnp.concatenate(promote.together("Concat", tensors), where)
 
 
-@operator(function="cat", mint="cat(dim=axis)")
-def cat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
-    """Same as `concat`."""
-    return _joined(tensors, axis)
+cat = other_form(concat, function="cat", mint="cat(dim=axis)")
 
 
 @operator("Stack", function="stack", mint="stack(dim=axis)", dims=position_by_position)
@@ -161,7 +153,7 @@ def _split(input_x: Array, axis: int = 0, output_num: int = 1) -> tuple[Array, .
     return tuple(jnp.split(input_x, output_num, where))
 
 
-@operator(function="split", method="split", mint="split(dim=axis)")
+@operator(function="split", method="split", mint="split(dim=axis)", dims=Along("axis", 0))
 def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: int = 0) -> tuple[Array, ...]:
     """Parts of a given size (the last may be smaller), or of the sizes in a tuple, along `axis`."""
     where = check.axis("split", axis, tensor.ndim)

@@ -15,7 +15,7 @@ from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEn
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import FOLLOWS
-from sporax.mindspore.ops._core.operator import Array, export, operator
+from sporax.mindspore.ops._core.operator import Array, export, operator, other_form
 from sporax.mindspore.ops.array.conversion import rank, shape, size
 
 # ------------------------------------------------------------------------------------------------------------ shape
@@ -56,23 +56,11 @@ def transpose(input: Array, dims: tuple[int, ...]) -> Array:
     return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
 
-@operator(function="permute", mint="permute(dims=axis)")
-def permute(input: Array, axis: tuple[int, ...]) -> Array:
-    """Same as `transpose`."""
-    return transpose.kernel(input, axis)
-
-
-@operator(function="swapaxes", method="swapaxes")
+@operator(function="swapaxes", method="swapaxes", mint="swapaxes")
 def swapaxes(input: Array, axis0: int, axis1: int) -> Array:
     """Two dimensions exchanged."""
     one, other = (check.axis("swapaxes", axis, input.ndim) for axis in (axis0, axis1))
     return jnp.swapaxes(input, one, other)
-
-
-@operator(function="", mint="transpose")
-def _mint_transpose(input: Array, dim0: int, dim1: int) -> Array:
-    """Two dimensions exchanged."""
-    return swapaxes.kernel(input, dim0, dim1)
 
 
 @operator("ExpandDims()", function="expand_dims", method="expand_dims")
@@ -88,14 +76,6 @@ def unsqueeze(input: Array, dim: int) -> Array:
     return jnp.expand_dims(input, check.axis("unsqueeze", dim, input.ndim + 1, "dim"))
 
 
-def _squeezed(input: Array, axis: int | tuple[int, ...] | None) -> Array:
-    where = check.axes("Squeeze", axis, input.ndim)
-    for dim in where or ():
-        if input.shape[dim] != 1:
-            raise SporaxValueError(f"For 'Squeeze', dim {dim} must be of size 1, but the shape is {input.shape}.")
-    return jnp.squeeze(input, where)
-
-
 @operator("Squeeze", function="")
 def _squeeze(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
     """Without the dimensions of size 1: those of `axis`, or all of them when it is empty.
@@ -103,7 +83,7 @@ def _squeeze(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
     Raises:
         SporaxValueError: a dimension of `axis` is not of size 1.
     """
-    return _squeezed(input, axis)
+    return squeeze.kernel(input, axis)
 
 
 @operator(function="squeeze", method="squeeze", mint="squeeze(dim=axis)")
@@ -113,7 +93,11 @@ def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     Raises:
         SporaxValueError: a dimension of `axis` is not of size 1.
     """
-    return _squeezed(input, axis)
+    where = check.axes("Squeeze", axis, input.ndim)
+    for dim in where or ():
+        if input.shape[dim] != 1:
+            raise SporaxValueError(f"For 'Squeeze', dim {dim} must be of size 1, but the shape is {input.shape}.")
+    return jnp.squeeze(input, where)
 
 
 @operator("Flatten", function="", dims=FOLLOWS)
@@ -129,26 +113,15 @@ def _flatten(input_x: Array) -> Array:
     return jnp.reshape(input_x, (input_x.shape[0], math.prod(input_x.shape[1:])))
 
 
-def _merged(input: Array, order: str, start_dim: int, end_dim: int) -> Array:
-    # A vector has no dim 1, which is the default start.
-    first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
-    last = check.axis("flatten", end_dim, input.ndim, "end_dim")
-    if last < first:
-        raise SporaxValueError.must("flatten", "start_dim", "not be after 'end_dim'", f"{start_dim}, {end_dim}")
-    size = math.prod(input.shape[first : last + 1])
-    return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
-
-
 @operator(function="flatten", dims=FOLLOWS)
 def flatten(input: Array, order: Literal["C", "F"] = "C", *, start_dim: int = 1, end_dim: int = -1) -> Array:
     """Dimensions `start_dim` to `end_dim` made into one, in row-major (C) or column-major (F) order."""
-    return _merged(input, order, start_dim, end_dim)
-
-
-@operator(function="", mint="flatten; nn.functional.flatten")
-def _mint_flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """Dimensions `start_dim` to `end_dim` made into one: all of them, by default."""
-    return _merged(input, "C", start_dim, end_dim)
+    # A vector has no dim 1, which is the default start.
+    first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
+    last = check.axis("flatten", end_dim, input.ndim, "end_dim")
+    SporaxValueError.raise_if(last < first, "flatten", "start_dim", "not be after 'end_dim'", f"{start_dim}, {end_dim}")
+    size = math.prod(input.shape[first : last + 1])
+    return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
 
 
 def _by_copies(call: Call, shapes: Shapes) -> Dims | None:
@@ -175,8 +148,7 @@ def tile(input: Array, dims: tuple[int, ...]) -> Array:
     Raises:
         SporaxValueError: a number of repetitions is negative.
     """
-    if min(dims, default=0) < 0:
-        raise SporaxValueError(f"For 'Tile', the numbers in 'dims' must be >= 0, but got {dims}.")
+    SporaxValueError.raise_if(min(dims, default=0) < 0, "Tile", "the numbers in 'dims'", "be >= 0", dims)
     return jnp.tile(input, dims)
 
 
@@ -225,3 +197,10 @@ export(shape, rank, size)
 
 for _name, _method in (("view", _view), ("reshape", _view), ("transpose", _transposed), ("permute", _permuted)):
     setattr(Tensor, _name, _method)
+
+
+permute = other_form(transpose, None, "input axis=dims", function="permute", mint="permute(dims=axis)")
+other_form(swapaxes, mint="transpose", parameters="input dim0=axis0 dim1=axis1")
+# All dimensions by default.
+other_form(flatten, method="flatten", start_dim=0)
+other_form(flatten, mint="flatten; nn.functional.flatten", parameters="input start_dim end_dim", start_dim=0)

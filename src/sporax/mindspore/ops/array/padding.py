@@ -16,7 +16,7 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import with_constants
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -117,12 +117,6 @@ def _pad_v3(
     return _pad(x, flat, "replicate" if mode == "edge" else mode, value)
 
 
-@operator("MirrorPad(mode)", function="", composed=True)
-def _mirror_pad_primitive(input_x: Any, paddings: Any, mode: str = "REFLECT") -> Any:
-    """Mirror images added at the ends; see `ops.mirror_pad`."""
-    return mirror_pad(input_x, paddings, mode)
-
-
 @operator(function="mirror_pad", composed=True)
 def mirror_pad(input_x: Any, paddings: Any, mode: str) -> Any:
     """Mirror images added at the ends: ``"REFLECT"`` without the edge, ``"SYMMETRIC"`` with it.
@@ -133,6 +127,9 @@ def mirror_pad(input_x: Any, paddings: Any, mode: str) -> Any:
     # Rows of a tensor must be known: they decide the shape.
     rows = paddings.asnumpy().tolist() if isinstance(paddings, Tensor) else paddings
     return _mirrored(input_x, tuple(map(tuple, rows)), mode.lower())
+
+
+other_form(mirror_pad, "MirrorPad(mode)", mode="REFLECT")
 
 
 @operator(function="")

@@ -12,7 +12,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import pair
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 from sporax.mindspore.ops.array.padding import _ints, _padded
 
 # ------------------------------------------------------------------------------------------------ space, depth, batch
@@ -67,12 +67,6 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     return blocks.transpose(0, 1, 3, 5, 2, 4).reshape(*lead, c * downscale_factor**2, rows, columns)
 
 
-@operator("ChannelShuffle(group)", function="")
-def _channel_shuffle_primitive(x: Array, group: int) -> Array:
-    """Channels dealt to `group` groups in turn."""
-    return channel_shuffle.kernel(x, group)
-
-
 @operator(function="channel_shuffle")
 def channel_shuffle(x: Array, groups: int) -> Array:
     """Channels (dim 1) dealt to `groups` groups in turn: their number is (groups, per group) transposed."""
@@ -118,14 +112,6 @@ def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
     joined = split.transpose(order).reshape(batch, *x.shape[1:lead], *grown)
     # Negative padding removes the crops.
     return _padded(joined, (*[(0, 0)] * lead, *((-low, -high) for low, high in edges)), "constant")
-
-
-@operator("SpaceToBatchND(block_shape, paddings)", function="")
-def _space_to_batch_primitive(
-    input_x: Array, block_shape: int | tuple[int, ...], paddings: tuple[tuple[int, ...], ...]
-) -> Array:
-    """The last dims, padded with zeros, divided into blocks whose cells become samples."""
-    return _space_to_batch("SpaceToBatchND", input_x, block_shape, paddings)
 
 
 @operator(function="space_to_batch_nd")
@@ -232,14 +218,6 @@ def _batch_to_space_class(input_x: Array, block_size: int, crops: tuple[tuple[in
 Setting = int | tuple[int, ...]
 
 
-@operator("Col2Im(kernel_size, dilation, padding, stride)", function="", composed=True)
-def _col2im_class(
-    x: Any, output_size: Any, kernel_size: Setting, dilation: Setting = 1, padding: Setting = 0, stride: Setting = 1
-) -> Any:
-    """Patches added up to images; see `ops.col2im`."""
-    return col2im(x, output_size, kernel_size, dilation, padding, stride)
-
-
 @operator(function="col2im", method="col2im", composed=True)
 def col2im(
     input_x: Any, output_size: Any, kernel_size: Setting, dilation: Setting, padding_value: Setting, stride: Setting
@@ -343,8 +321,7 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     # Only now: the new dims count in the result's number of dims.
     first = check.axis("diag_embed", dim1, input.ndim + 1, "dim1")
     second = check.axis("diag_embed", dim2, input.ndim + 1, "dim2")
-    if first == second:
-        raise SporaxValueError(f"For 'diag_embed', 'dim1' and 'dim2' must differ, but got {dim1} and {dim2}.")
+    SporaxValueError.raise_if(first == second, "diag_embed", "'dim1' and 'dim2'", "differ", f"{dim1} and {dim2}")
     # The matrices are made in the last two dims and moved.
     return jnp.moveaxis(matrices, (-2, -1), (first, second))
 
@@ -377,3 +354,15 @@ def tril(input: Array, diagonal: int = 0) -> Array:
 def triu(input: Array, diagonal: int = 0) -> Array:
     """The upper triangle of the last two dimensions; zeros below `diagonal`."""
     return jnp.triu(input, diagonal)
+
+
+other_form(channel_shuffle, "ChannelShuffle(group)", "x group=groups")
+other_form(space_to_batch_nd, "SpaceToBatchND(block_shape, paddings)", "input_x block_shape=block_size paddings")
+other_form(
+    col2im,
+    "Col2Im(kernel_size, dilation, padding, stride)",
+    "x=input_x output_size kernel_size dilation padding=padding_value stride",
+    dilation=1,
+    padding=0,
+    stride=1,
+)

@@ -19,7 +19,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Along, along, with_constants
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 # ------------------------------------------------------------------------------------------------------------ joining
 
@@ -96,8 +96,7 @@ def reverse(x: Array, axis: int | tuple[int, ...]) -> Array:
 
 def _flip_at(name: str, dim: int) -> None:
     def kernel(input: Array) -> Array:
-        if input.ndim <= dim:
-            raise SporaxValueError(f"For '{name}', 'input' must have more than {dim} dims, but got {input.shape}.")
+        SporaxValueError.raise_if(input.ndim <= dim, name, "input", f"have more than {dim} dims", input.shape)
         return jnp.flip(input, dim)
 
     kernel.__name__, kernel.__doc__ = name, f"The order of the elements along dim {dim} reversed."
@@ -129,12 +128,6 @@ def rot90(input: Array, k: int, dims: tuple[int, ...]) -> Array:
     return jnp.rot90(input, k, planes)
 
 
-@operator(function="", method="reverse_sequence")
-def _reverse_sequence_method(x: Array, seq_lengths: Array, seq_dim: int = 0, batch_dim: int = 0) -> Array:
-    """As `ops.reverse_sequence`."""
-    return reverse_sequence.kernel(x, seq_lengths, seq_dim, batch_dim)
-
-
 @operator("ReverseSequence", function="reverse_sequence")
 def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int = 0) -> Array:
     """The first `seq_lengths` elements along `seq_dim` of each sample (along `batch_dim`) reversed."""
@@ -151,6 +144,9 @@ def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int 
     lengths = seq_lengths.astype(jnp.int64).reshape(spread)
     # Positions behind the length stay.
     return jnp.take_along_axis(x, jnp.where(position < lengths, lengths - 1 - position, position), along)
+
+
+other_form(reverse_sequence, method="reverse_sequence", seq_dim=0)
 
 
 @operator(function="repeat_elements")
@@ -181,9 +177,9 @@ def repeat_interleave(input: Any, repeats: Any, axis: int | None = None) -> Any:
 
 def _repeated_dims(call: Call, shapes: Shapes) -> Dims:
     """The dim whose slices are repeated is never sharded; without one, none is."""
-    rank, axis, repeats = len(shapes[0]), call.get("axis"), call.get("repeats")
-    names = numbered(rank, range(rank) if axis is None else along(call, "axis", axis, rank))
-    return with_constants(names, shapes[0], *(((len(repeats),),) if isinstance(repeats, tuple) else ()))
+    rank, counts = len(shapes[0]), call.get("repeats")
+    names = numbered(rank, along(call, "axis", None, rank))
+    return with_constants(names, shapes[0], *(((len(counts),),) if isinstance(counts, tuple) else ()))
 
 
 @operator(function="", dims=_repeated_dims)

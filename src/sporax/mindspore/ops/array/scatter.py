@@ -21,9 +21,10 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Stated, elements_along
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator, other_form
 from sporax.mindspore.ops.array.scatter_extremes import extreme_at
 
 Index = tuple[Any, ...]
@@ -162,7 +163,8 @@ def _in_place(name: str, own: str, how: str, update: Any, dims: Stated, extra: b
 
     @operator(function="", dims=dims)
     def compute(input_x: Array, indices: Array, updates: Array) -> Array:
-        return update(name, input_x, indices, updates, how)
+        target = "input_x" if name == "ScatterNdUpdate" else "x"  # as MindSpore calls it
+        return update(name, input_x, indices, promote.written(name, target, input_x, updates), how)
 
     # MindSpore's name in messages, though the operator has none of its own.
     compute.name = name
@@ -423,16 +425,13 @@ def _inplace_update_v2(x: Any, indices: Any, v: Any) -> Any:
     return FUNCTIONS["inplace_update"](x, v, rows)
 
 
-@operator("InplaceIndexAdd(axis)", function="", composed=True)
-def _inplace_index_add_class(var: Any, indices: Any, updates: Any, axis: int) -> Any:
-    """Adds slices to those of a Parameter; see `ops.inplace_index_add`."""
-    return inplace_index_add(var, indices, updates, axis)
-
-
 @operator(function="inplace_index_add", composed=True)
 def inplace_index_add(var: Any, indices: Any, updates: Any, axis: int) -> Any:
     """Adds the slices of `updates` to those of a Parameter at `indices` (int32) along `axis`; returns the new value."""
     return written("InplaceIndexAdd", var, _with_added(var, indices, updates, axis))
+
+
+other_form(inplace_index_add, "InplaceIndexAdd(axis)")
 
 
 @operator(function="")
@@ -443,8 +442,7 @@ def _with_added(var: Array, indices: Array, updates: Array, axis: int) -> Array:
     check.same_dtype(name, var=var, updates=updates)
     where = check.axis(name, axis, var.ndim)
     expected = (*var.shape[:where], indices.size, *var.shape[where + 1 :])
-    if updates.shape != expected:
-        raise SporaxValueError(f"For '{name}', 'updates' must have shape {expected}, but got {updates.shape}.")
+    SporaxValueError.raise_if(updates.shape != expected, name, "updates", f"have shape {expected}", updates.shape)
     return var.at[(slice(None),) * where + (indices,)].add(updates, mode="drop")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
@@ -39,11 +39,9 @@ def _segments(name: str, x: Array, segment_ids: Array, num_segments: int, how: s
 def _count(name: str, num_segments: Any) -> int:
     if isinstance(num_segments, Tensor):
         num_segments = known(name, "num_segments", num_segments).item()
-    if isinstance(num_segments, bool) or not isinstance(num_segments, int):
-        # Attributes of operators are checked by annotations, but this one may be a tensor.
-        raise SporaxTypeError(f"For '{name}', 'num_segments' must be an int, but got {type(num_segments).__name__}.")
-    if num_segments < 1:
-        raise SporaxValueError(f"For '{name}', 'num_segments' must be >= 1, but got {num_segments}.")
+    # Attributes of operators are checked by annotations, but this one may be a tensor.
+    check_type(name, "num_segments", num_segments, "an int", int, takes_bool=False)
+    SporaxValueError.raise_if(num_segments < 1, name, "num_segments", "be >= 1", num_segments)
     return num_segments
 
 

@@ -20,7 +20,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 # ------------------------------------------------------------------------------------------------------------ sorting
 
@@ -44,7 +44,7 @@ def sort(input_x: Array, axis: int = -1, descending: bool = False) -> tuple[Arra
     return _sorted("Sort", input_x, axis, descending, jnp.int32)
 
 
-@operator(function="", mint="sort")
+@operator(function="", mint="sort", dims=Along("dim", -1))
 def _mint_sort(input: Array, *, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Array, Array]:
     """As `ops.sort`, with positions in int64. The order of equal elements is always kept."""
     return _sorted("sort", input, dim, descending, jnp.int64)
@@ -76,8 +76,7 @@ def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any)
     where = check.axis(name, dim, x.ndim, "dim")
     check_type(name, "k", k, "an int", int | np.integer, takes_bool=False)
     size = x.shape[where] if x.ndim else 1
-    if not 0 <= k <= size:
-        raise SporaxValueError(f"For '{name}', 'k' must be in [0, {size}], the size of dim {dim}, but got {k}.")
+    SporaxValueError.raise_if(not 0 <= k <= size, name, "k", f"be in [0, {size}], the size of dim {dim}", k)
     rows = jnp.moveaxis(jnp.atleast_1d(x), where, -1)
     # XLA's `top_k` knows the largest only; the smallest come by sorting, since negation would overflow for the least
     # integer.
@@ -94,12 +93,6 @@ def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any)
 
 @operator("TopK(sorted)", function="", dims=LAST)
 def _top_k_primitive(input_x: Array, k: int, sorted: bool = True) -> tuple[Array, Array]:
-    """The `k` largest elements of the last dim in descending order (whatever `sorted` says), and positions (int32)."""
-    return _top("TopK", input_x, k, -1, True, jnp.int32)
-
-
-@operator(function="top_k", method="top_k")
-def top_k(input_x: Array, k: int, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest elements of the last dim in descending order (whatever `sorted` says), and positions (int32)."""
     return _top("TopK", input_x, k, -1, True, jnp.int32)
 
@@ -131,8 +124,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     """The `k`-th smallest element along `dim` (k counts from 1), and its position (int64)."""
     where = check.axis("kthvalue", dim, input.ndim, "dim")
     size = input.shape[where] if input.ndim else 1
-    if not 1 <= k <= size:
-        raise SporaxValueError(f"For 'kthvalue', 'k' must be in [1, {size}], but got {k}.")
+    SporaxValueError.raise_if(not 1 <= k <= size, "kthvalue", "k", f"be in [1, {size}]", k)
     values, index = _sorted("kthvalue", jnp.atleast_1d(input), where, False, jnp.int64)
     picked = [jax.lax.slice_in_dim(array, k - 1, k, axis=where) for array in (values, index)]
     if keepdim and input.ndim:
@@ -215,12 +207,6 @@ def _searchsorted_method(input: Array, v: Array, side: str = "left", sorter: Arr
     """Where the elements of `v` would have to be put into this sorted vector; see `ops.searchsorted`."""
     check.one_of("searchsorted", side, ("left", "right"), "side")
     return searchsorted.kernel(input, v, right=side == "right", sorter=sorter)
-
-
-@operator("Bucketize(boundaries)", function="")
-def _bucketize_primitive(input: Array, boundaries: tuple[float, ...]) -> Array:
-    """The number (int32) of the interval each element falls into: ``boundaries[i - 1] <= x < boundaries[i]``."""
-    return bucketize.kernel(input, boundaries, right=True)
 
 
 @operator(function="bucketize")
@@ -309,3 +295,8 @@ def unique_consecutive(
         result.append(np.diff(np.flatnonzero(np.append(starts, True))).astype(np.int64))
     tensors = tuple(map(wrap_numpy, result))
     return tensors if len(tensors) > 1 else tensors[0]
+
+
+top_k = other_form(_top_k_primitive, function="top_k", method="top_k")
+# Intervals with their left ends, without their right ones.
+other_form(bucketize, "Bucketize(boundaries)", "input boundaries", right=True)

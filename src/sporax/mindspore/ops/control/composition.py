@@ -22,7 +22,7 @@ from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTenso
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.dims import FOLLOWS
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, export, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops.control.float_status import is_tensor, remember
 
 _NUMBER = (bool, int, float)
@@ -77,8 +77,7 @@ class MultitypeFuncGraph:
     """
 
     def __init__(self, name: str, read_value: bool = False) -> None:
-        check_type("MultitypeFuncGraph", "name", name, "a str", str)
-        self.name = name
+        self.name = check_type("MultitypeFuncGraph", "name", name, "a str", str)
         # In the order of registration: the first of several equally exact ones is taken.
         self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
 
@@ -189,7 +188,7 @@ class Map(HyperMap):
     nested = False
 
 
-class Partial:
+class Partial(Primitive):
     """Fixes the first arguments of a function: ``ops.Partial()(fn, a)(b)`` is ``fn(a, b)``."""
 
     def __call__(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -198,8 +197,7 @@ class Partial:
         Raises:
             SporaxTypeError: `func` is not callable.
         """
-        if not callable(func):
-            raise SporaxTypeError(f"For 'Partial', 'func' must be callable, but got {type(func).__name__}.")
+        SporaxTypeError.raise_if(not callable(func), "Partial", "func", "be callable", type(func).__name__)
         return functools.partial(func, *args, **kwargs)
 
 
@@ -250,8 +248,7 @@ def constexpr(
     """
     if fn is None:
         return constexpr
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'constexpr', 'fn' must be callable, but got {type(fn).__name__}.")
+    SporaxTypeError.raise_if(not callable(fn), "constexpr", "fn", "be callable", type(fn).__name__)
     return fn
 
 
@@ -305,8 +302,7 @@ def derivative(fn: Callable[..., Any], primals: Any, order: int) -> tuple[Any, A
         order: of the derivative, at least 1.
     """
     check_type("derivative", "order", order, "an int", int, takes_bool=False)
-    if order < 1:
-        raise SporaxValueError(f"For 'derivative', 'order' must be >= 1, but got {order}.")
+    SporaxValueError.raise_if(order < 1, "derivative", "order", "be >= 1", order)
     points = _as_tuple("derivative", "primals", primals)
     speeds = tuple(FUNCTIONS["ones_like"](point).expand_dims(0) for point in points)
     values = _along(fn, points, speeds, order)

@@ -65,8 +65,7 @@ class Custom(PrimitiveWithInfer):
         bprop: Callable[..., Any] | None = None,
         reg_info: Any = None,
     ) -> None:
-        if func_type not in _KINDS:
-            raise SporaxValueError(f"For 'Custom', 'func_type' must be one of {list(_KINDS)}, but got {func_type!r}.")
+        SporaxValueError.raise_unless_in("Custom", "func_type", func_type, _KINDS)
         if func_type != "pyfunc":
             raise SporaxNotImplementedError(
                 f"For 'Custom', 'func_type' must be 'pyfunc' (a Python function of numpy arrays), but got {func_type!r}, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.marking import check_mark
-from sporax.mindspore.ops._core.operator import PRIMITIVES, export, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive, export, operator
 from sporax.mindspore.ops.control import debug
 
 
-class Print:
+class Print(Primitive):
     """Prints tensors and strings to standard output, one per line, when the program runs, compiled or not."""
 
     def __call__(self, *args: Any) -> None:
@@ -51,7 +50,7 @@ PRIMITIVES["Print"] = Print
 export(print_)
 
 
-class TensorDump:
+class TensorDump(Primitive):
     """Saves a Tensor as `file`_`dtype`_`number`.npy when the program runs, compiled or not, whole where a plan shards it.
 
     Args:
@@ -62,14 +61,10 @@ class TensorDump:
     _numbers = itertools.count()
 
     def __init__(self, input_output: str = "out") -> None:
+        super().__init__()
         if input_output not in ("in", "out"):
             raise SporaxValueError.must("TensorDump", "input_output", "be 'in' or 'out'", repr(input_output))
         self._mark = "in_" if input_output == "in" else ""
-
-    def add_prim_attr(self, name: str, value: Any) -> TensorDump:
-        """A note, which a line says that nothing reads: the call runs where it stands, also without ``side_effect_io``."""
-        check_mark("TensorDump", name, value)
-        return self
 
     def __call__(self, file: str, input_x: Tensor) -> None:
         """Save `input_x`, bfloat16 as float32; numbers go on through the process.
@@ -135,7 +130,7 @@ def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
         raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {printed}.")
 
 
-class HookBackward:
+class HookBackward(Primitive):
     """Gives its inputs back; in the backward pass ``hook_fn(gradients)``, a tuple, runs and may replace them.
 
     Args:
@@ -149,6 +144,7 @@ class HookBackward:
     def __init__(self, hook_fn: Callable[[tuple[Tensor, ...]], Any], cell_id: str = "") -> None:
         if not callable(hook_fn):
             raise SporaxTypeError.must("HookBackward", "hook_fn", "be a function", type(hook_fn).__name__)
+        super().__init__()
         self.hook_fn = hook_fn
         self.cell_id = cell_id
 
@@ -166,7 +162,7 @@ class HookBackward:
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-class InsertGradientOf:
+class InsertGradientOf(Primitive):
     """Gives its input back; in the backward pass its gradient is ``f(gradient)``.
 
     Raises:
@@ -174,27 +170,39 @@ class InsertGradientOf:
     """
 
     def __init__(self, f: Callable[[Tensor], Tensor]) -> None:
-        if not callable(f):
-            raise SporaxTypeError(f"For 'InsertGradientOf', 'f' must be a function, but got {type(f).__name__}.")
+        SporaxTypeError.raise_if(not callable(f), "InsertGradientOf", "f", "be a function", type(f).__name__)
+        super().__init__()
         self.f = f
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x`."""
         # A tuple, as hooks of several inputs give.
-        output: Tensor = watched(x, lambda gradients: (self.f(gradients[0]),))
-        return output
+        return watched(x, lambda gradients: (self.f(gradients[0]),))
 
 
-for _class in (HookBackward, InsertGradientOf):
+class DumpGradient(Primitive):
+    """Gives its input back; in the backward pass its gradient is saved as by `TensorDump`."""
+
+    def __call__(self, path: str, x: Tensor, input_output: str) -> Tensor:
+        """`x`, whose gradient goes to `path`; `input_output` as for `TensorDump`."""
+        dump = TensorDump(input_output)
+
+        def save(gradient: Tensor) -> Tensor:
+            dump(path, gradient)
+            return gradient
+
+        return InsertGradientOf(save)(x)
+
+
+for _class in (HookBackward, InsertGradientOf, DumpGradient):
     PRIMITIVES[_class.__name__] = _class
 
 
-class _Summary:
+class _Summary(Primitive):
     """Puts `value` aside under `name`."""
 
-    plugin = ""
-    dims: tuple[int, ...] | None = None
-    least_dims = 0
+    dims: Container[int] = ()
+    fits = ""
 
     def __call__(self, name: str, value: Any) -> None:
         """Put a value aside.
@@ -208,52 +216,30 @@ class _Summary:
             SporaxValueError: `name` is empty, or the number of dimensions does not fit.
         """
         kind = type(self).__name__
+        plugin = kind.removesuffix("Summary").lower()
         check_type(kind, "name", name, "a string", str)
-        if not name:
-            raise SporaxValueError(f"For '{kind}', 'name' must not be empty, but got ''.")
+        SporaxValueError.raise_if(not name, kind, "name", "not be empty", repr(name))
         # Numbers and arrays of numpy are refused, as in MindSpore.
         check_type(kind, "value", value, "a Tensor", Tensor)
-        self._check_dims(kind, value.array)
+        wrong = value.ndim not in self.dims or (plugin == "scalar" and value.size != 1)
+        SporaxValueError.raise_if(wrong, kind, "value", f"have {self.fits}", f"shape {value.shape}")
         # No gradient flows through: looking must not change what is computed.
-        jax.debug.callback(functools.partial(debug.keep, self.plugin, name), jax.lax.stop_gradient(value.array))
-
-    def _check_dims(self, kind: str, array: jax.Array) -> None:
-        fits = array.ndim >= self.least_dims and (self.dims is None or array.ndim in self.dims)
-        if not fits or (self.plugin == "scalar" and array.size != 1):
-            expected = {"scalar": "one element", "image": "4 dimensions"}.get(self.plugin, "at least 1 dimension")
-            raise SporaxValueError(f"For '{kind}', 'value' must have {expected}, but got shape {array.shape}.")
+        jax.debug.callback(functools.partial(debug.keep, plugin, name), jax.lax.stop_gradient(value.array))
 
 
-class ScalarSummary(_Summary):
-    """Puts a number aside; `SummaryRecord` writes it as a point of a curve."""
-
-    plugin = "scalar"
-    dims = (0, 1)
-
-
-class ImageSummary(_Summary):
-    """Puts images [N, C, H, W] aside."""
-
-    plugin = "image"
-    dims = (4,)
-
-
-class TensorSummary(_Summary):
-    """Puts a tensor aside, which TensorBoard shows as a distribution."""
-
-    plugin = "tensor"
-    least_dims = 1
-
-
-class HistogramSummary(_Summary):
-    """Puts a tensor aside, which TensorBoard shows as a distribution."""
-
-    plugin = "histogram"
-    least_dims = 1
-
-
-for _kind in (ScalarSummary, ImageSummary, TensorSummary, HistogramSummary):
-    PRIMITIVES[_kind.__name__] = _kind
+# Class: numbers of dimensions, these in words, and what it puts aside
+_SUMMARIES: dict[str, tuple[Container[int], str, str]] = {
+    "ScalarSummary": ((0, 1), "one element", "a number; `SummaryRecord` writes it as a point of a curve"),
+    "ImageSummary": ((4,), "4 dimensions", "images [N, C, H, W]"),
+    "TensorSummary": (range(1, 64), "at least 1 dimension", "a tensor, which TensorBoard shows as a distribution"),
+    "HistogramSummary": (range(1, 64), "at least 1 dimension", "a tensor, which TensorBoard shows as a distribution"),
+}
+for _kind, (_dims, _fits, _what) in _SUMMARIES.items():
+    PRIMITIVES[_kind] = type(
+        _kind,
+        (_Summary,),
+        {"__doc__": f"Puts aside {_what}.", "__module__": "sporax.mindspore.ops", "dims": _dims, "fits": _fits},
+    )
 
 
 _stored: dict[tuple[str, str], np.ndarray[Any, Any]] = {}

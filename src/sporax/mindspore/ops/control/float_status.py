@@ -21,9 +21,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, operator
 
 REGISTER_SIZE = 8
 """Elements of the tensor that stands for the register; the first says whether there was an overflow."""
@@ -69,7 +69,7 @@ def float_status(x: Array) -> Array:
     return jnp.any(~jnp.isfinite(x)).astype(jnp.float32).reshape(1)
 
 
-class NPUAllocFloatStatus:
+class NPUAllocFloatStatus(Primitive):
     """Makes the tensor that stands for the register: zeros of shape (8,)."""
 
     def __call__(self) -> Tensor:
@@ -78,7 +78,7 @@ class NPUAllocFloatStatus:
         return Tensor([0.0] * REGISTER_SIZE)
 
 
-class NPUClearFloatStatus:
+class NPUClearFloatStatus(Primitive):
     """Forgets overflows so far."""
 
     def __call__(self, status: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class NPUClearFloatStatus:
         return _write("NPUClearFloatStatus", status, lambda: jnp.zeros_like(status.array))
 
 
-class NPUGetFloatStatus:
+class NPUGetFloatStatus(Primitive):
     """Reads whether what `status` depends on overflowed."""
 
     def __call__(self, status: Tensor) -> Tensor:
@@ -112,8 +112,7 @@ class NPUGetFloatStatus:
 
 
 def _write(name: str, status: Any, register: Callable[[], jax.Array]) -> Tensor:
-    if not isinstance(status, Tensor):
-        raise SporaxTypeError(f"For '{name}', the input must be a Tensor, but got {type(status).__name__}.")
+    check_type(name, "the input", status, "a Tensor", Tensor)
     if status.shape != (REGISTER_SIZE,):
         raise SporaxValueError(f"For '{name}', the input's shape must be ({REGISTER_SIZE},), but got {status.shape}.")
     values = register()

@@ -22,6 +22,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, export, operator
 from sporax.runtime.state import frames, trace_constants
 
@@ -227,8 +228,7 @@ def _next(name: str, before: Any, after: Any) -> Any:
     old: Any = jax.tree.structure(before)
     # By structure first: leaves could not be compared otherwise.
     new: Any = jax.tree.structure(after)
-    if old != new:
-        raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
+    SporaxTypeError.raise_if(old != new, name, "the value", "keep its structure", f"{new} after {old}")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
             raise SporaxTypeError.must(
@@ -279,8 +279,7 @@ def _is_tensor(value: object) -> bool:
 
 def _check_functions(name: str, **functions: object) -> None:
     for what, function in functions.items():
-        if not callable(function):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be a function, but got {type(function).__name__}.")
+        SporaxTypeError.raise_if(not callable(function), name, what, "be a function", type(function).__name__)
 
 
 def _first_line(error: Exception) -> str:
@@ -301,11 +300,11 @@ export(cond, while_loop, scan, fori_loop)
 @operator(function="")
 def _new_value(variable: Array, value: Operand, how: str) -> Array:
     """What a Parameter holds after an assignment."""
-    # MindSpore converts the value to the Parameter's dtype.
-    update = jnp.asarray(value, variable.dtype)
+    name = {"set": "Assign", "add": "AssignAdd", "sub": "AssignSub"}[how]
+    update = promote.written(name, "variable", variable, value)
     if update.shape not in ((), variable.shape):
         raise SporaxValueError(
-            f"For 'Assign', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
+            f"For '{name}', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
         )
     if how == "set":
         # A copy: the Parameter must not share a buffer with the value, since steps donate it.

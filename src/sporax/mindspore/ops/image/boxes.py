@@ -43,8 +43,7 @@ def _roi_align(
     check.rank("ROIAlign", 4, features=features)
     check.same_dtype("ROIAlign", features=features, rois=rois)
     check.one_of("ROIAlign", roi_end_mode, (0, 1), "roi_end_mode")
-    if rois.ndim != 2 or rois.shape[1] != 5:
-        raise SporaxValueError(f"For 'ROIAlign', 'rois' must have shape (n, 5), but got {rois.shape}.")
+    SporaxValueError.raise_if(rois.ndim != 2 or rois.shape[1] != 5, "ROIAlign", "rois", "have shape (n, 5)", rois.shape)
     if sample_num < 1:
         raise SporaxNotImplementedError(
             f"For 'ROIAlign', 'sample_num' must be >= 1, but got {sample_num}: a number of points that depends on the "
@@ -78,8 +77,7 @@ def _roi_align(
 def _corners(name: str, **boxes: Array) -> None:
     check.floating(name, **boxes)
     for label, array in boxes.items():
-        if array.ndim != 2 or array.shape[1] != 4:
-            raise SporaxValueError(f"For '{name}', '{label}' must have shape (n, 4), but got {array.shape}.")
+        SporaxValueError.raise_if(array.ndim != 2 or array.shape[1] != 4, name, label, "have shape (n, 4)", array.shape)
 
 
 def _overlaps(name: str, anchor_boxes: Array, gt_boxes: Array, mode: str) -> Array:
@@ -144,8 +142,7 @@ def bounding_box_decode(
     `max_shape` is the image's height and width; sides grow or shrink at most by ``1 / wh_ratio_clip``.
     """
     _corners("BoundingBoxDecode", anchor_box=anchor_box, deltas=deltas)
-    if len(max_shape) < 2:
-        raise SporaxTypeError(f"For 'BoundingBoxDecode', 'max_shape' must be height and width, but got {max_shape}.")
+    SporaxTypeError.raise_if(len(max_shape) < 2, "BoundingBoxDecode", "max_shape", "be height and width", max_shape)
     plain = deltas * jnp.asarray(stds, deltas.dtype) + jnp.asarray(means, deltas.dtype)
     # Limits how much a side may grow, in logarithms.
     limit = abs(math.log(wh_ratio_clip))

@@ -15,7 +15,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 Sizes = int | tuple[int, ...]
 
@@ -234,17 +234,7 @@ def interpolate(
     return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
 
 
-@operator(function="upsample")
-def upsample(
-    input: Array,
-    size: Sizes | None = None,
-    scale_factor: float | tuple[float, ...] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-) -> Array:
-    """Same as `interpolate`."""
-    return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+upsample = other_form(interpolate, function="upsample")
 
 
 @operator(function="", mint="nn.functional.interpolate")

@@ -15,7 +15,7 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 from sporax.mindspore.ops.image.resize import checked_size, interpolate
 
 
@@ -138,17 +138,7 @@ def affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool = False
     return jnp.einsum("...k,njk->n...j", points, theta)
 
 
-@operator("CropAndResize(method, extrapolation_value)", function="", dims="n h! w! c, b four!, b")
-def _crop_and_resize_primitive(
-    x: Array,
-    boxes: Array,
-    box_index: Array,
-    crop_size: tuple[int, ...],
-    method: str = "bilinear",
-    extrapolation_value: float = 0.0,
-) -> Array:
-    """Boxes cropped out of images and resized; see `ops.crop_and_resize`."""
-    return crop_and_resize.kernel(x, boxes, box_index, crop_size, method, extrapolation_value)
+other_form(affine_grid, "AffineGrid(align_corners)", "theta output_size=size align_corners")
 
 
 @operator(function="crop_and_resize")
@@ -211,6 +201,14 @@ def crop_and_resize(
     return jax.vmap(crop)(box_indices, rows, columns)
 
 
+other_form(
+    crop_and_resize,
+    "CropAndResize(method, extrapolation_value)",
+    "x=image boxes box_index=box_indices crop_size method extrapolation_value",
+    dims="n h! w! c, b four!, b",
+)
+
+
 def between(image: Array, y: Array, x: Array) -> Array:
     """Pixels (c, …) of one image (c, h, w) at points inside, interpolated."""
     top, left = jnp.floor(y), jnp.floor(x)
@@ -220,14 +218,6 @@ def between(image: Array, y: Array, x: Array) -> Array:
     upper = picked(image, [top, left]) * (1 - across) + picked(image, [top, right]) * across
     lower = picked(image, [bottom, left]) * (1 - across) + picked(image, [bottom, right]) * across
     return upper * (1 - down) + lower * down
-
-
-@operator("AffineGrid(align_corners)", function="")
-def _affine_grid_class(theta: Array, output_size: tuple[int, ...], align_corners: bool = False) -> Array:
-    """The grid that samples an affine image of the output; see `ops.affine_grid`."""
-    result: Array = affine_grid.kernel(theta, output_size, align_corners)
-    # An assignment for the type checker: kernels are untyped.
-    return result
 
 
 @operator("UpsampleNearest3D()", function="", composed=True)
@@ -300,8 +290,7 @@ def _adjust_hue(image: Array, delta: Operand) -> Array:
     hsv = _rgb_to_hsv.kernel(image)
     # A turn more is the same hue.
     turned = (hsv[..., 0] + jnp.asarray(delta, image.dtype)) % 1
-    result: Array = _hsv_to_rgb.kernel(jnp.stack([turned, hsv[..., 1], hsv[..., 2]], -1))
-    return result
+    return _hsv_to_rgb.kernel(jnp.stack([turned, hsv[..., 1], hsv[..., 2]], -1))
 
 
 @operator("AdjustSaturation()", function="")
@@ -310,5 +299,4 @@ def _adjust_saturation(image: Array, scale: Operand) -> Array:
     _pixels("AdjustSaturation", image=image)
     hsv = _rgb_to_hsv.kernel(image)
     scaled = jnp.clip(hsv[..., 1] * jnp.asarray(scale, image.dtype), 0, 1)
-    result: Array = _hsv_to_rgb.kernel(jnp.stack([hsv[..., 0], scaled, hsv[..., 2]], -1))
-    return result
+    return _hsv_to_rgb.kernel(jnp.stack([hsv[..., 0], scaled, hsv[..., 2]], -1))

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 
 Align = Literal["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"]
 
@@ -122,14 +122,6 @@ def _ints(name: str, what: str, value: Any) -> tuple[int, ...]:
     return check.shape(name, values, what)
 
 
-@operator("MatrixDiagV3(align)", function="", composed=True)
-def _matrix_diag_class(
-    x: Array, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padding_value: Any = 0, align: Align = "RIGHT_LEFT"
-) -> Any:
-    """Matrices of packed bands; see `ops.matrix_diag`."""
-    return matrix_diag(x, k, num_rows, num_cols, padding_value, align)
-
-
 @operator(function="matrix_diag", composed=True)
 def matrix_diag(
     x: Array, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padding_value: Any = 0, align: Align = "RIGHT_LEFT"
@@ -147,12 +139,6 @@ def matrix_diag(
     return _diag(x, padding_value, _ints("matrix_diag", "k", k), rows, columns, align)
 
 
-@operator("MatrixDiagPartV3(align)", function="", composed=True)
-def _matrix_diag_part_class(x: Array, k: Any, padding_value: Any, align: Align = "RIGHT_LEFT") -> Any:
-    """Packed bands of matrices; see `ops.matrix_diag_part`."""
-    return matrix_diag_part(x, k, padding_value, align)
-
-
 @operator(function="matrix_diag_part", composed=True)
 def matrix_diag_part(x: Array, k: Any, padding_value: Any, align: Align = "RIGHT_LEFT") -> Any:
     """The diagonals `k` of matrices (…, M, N), packed: (…, length) for one, (…, diagonals, length) for several.
@@ -162,13 +148,12 @@ def matrix_diag_part(x: Array, k: Any, padding_value: Any, align: Align = "RIGHT
     return _diag_part(x, padding_value, _ints("matrix_diag_part", "k", k), align)
 
 
-@operator("MatrixSetDiagV3(align)", function="", composed=True)
-def _matrix_set_diag_class(x: Array, diagonal: Array, k: Any = 0, align: Align = "RIGHT_LEFT") -> Any:
-    """Matrices with other values in a band; see `ops.matrix_set_diag`."""
-    return matrix_set_diag(x, diagonal, k, align)
-
-
 @operator(function="matrix_set_diag", composed=True)
 def matrix_set_diag(x: Array, diagonal: Array, k: Any = 0, align: Align = "RIGHT_LEFT") -> Any:
     """Matrices (…, M, N) with the values of `diagonal`, packed, on the diagonals `k`. Arguments as for `matrix_diag`."""
     return _set_diag(x, diagonal, _ints("matrix_set_diag", "k", k), align)
+
+
+other_form(matrix_diag, "MatrixDiagV3(align)")
+other_form(matrix_diag_part, "MatrixDiagPartV3(align)")
+other_form(matrix_set_diag, "MatrixSetDiagV3(align)")

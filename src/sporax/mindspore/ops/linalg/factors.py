@@ -137,10 +137,8 @@ def _lstsq(x: Array, a: Array, fast: bool = True, l2_regularizer: float = 0.0) -
         l2_regularizer: other values than 0 are not offered, as in MindSpore.
     """
     # MindSpore's own limit.
-    if l2_regularizer != 0.0:
-        raise SporaxTypeError(f"For 'Lstsq', 'l2_regularizer' must be 0.0, but got {l2_regularizer}.")
-    solution: Array = lstsq.kernel(x, a)
-    return solution
+    SporaxTypeError.raise_if(l2_regularizer != 0.0, "Lstsq", "l2_regularizer", "be 0.0", l2_regularizer)
+    return lstsq.kernel(x, a)
 
 
 @operator("Eig(compute_v)", function="")
@@ -160,8 +158,7 @@ def _nuclear_norm(x: Array, dim: tuple[int, ...] | None = None, keepdim: bool = 
     """The sum of the singular values of matrices that are in the two dims `dim` (None: a matrix)."""
     check.rank("NuclearNorm", 2 if dim is None else range(2, 9), x=x)
     axes = (0, 1) if dim is None else check.axes("NuclearNorm", dim, x.ndim, "dim")
-    if axes is None or len(axes) != 2:
-        raise SporaxValueError(f"For 'NuclearNorm', 'dim' must name two dims, but got {dim}.")
+    SporaxValueError.raise_if(axes is None or len(axes) != 2, "NuclearNorm", "dim", "name two dims", dim)
     return jnp.linalg.norm(x, "nuc", axes, keepdim)
 
 

@@ -181,8 +181,7 @@ def _apart(
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:
-    stacked: Tensor = FUNCTIONS["stack"](tuple(tensors))
-    return stacked
+    return FUNCTIONS["stack"](tuple(tensors))
 
 
 def _listed(name: str, what: str, tensors: Any) -> list[Tensor]:

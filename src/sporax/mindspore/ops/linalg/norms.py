@@ -19,7 +19,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 Axes = int | tuple[int, ...] | None
 
@@ -86,8 +86,7 @@ def norm(
 
 
 def _of_vectors(name: str, values: Array, ord: Any, axes: Axes, keepdim: bool) -> Array:
-    if isinstance(ord, str):
-        raise SporaxValueError(f"For '{name}', 'ord' must be a number for vectors, but got {ord!r}.")
+    SporaxValueError.raise_if(isinstance(ord, str), name, "ord", "be a number for vectors", ord, show=repr)
     return length(values, float(ord), axes, keepdim)
 
 
@@ -194,8 +193,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
 
 def _check_order(name: str, p: Any) -> None:
     check_type(name, "p", p, "a number", int | float, takes_bool=False)
-    if p < 0:
-        raise SporaxValueError(f"For '{name}', 'p' must be >= 0, but got {p}.")
+    SporaxValueError.raise_if(p < 0, name, "p", "be >= 0", p)
 
 
 @operator(function="", mint="cdist")
@@ -258,12 +256,6 @@ def normalize(input: Array, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12) -
     return input / extremes.larger(size, jnp.asarray(eps, size.dtype))
 
 
-@operator("Renorm(p, dim, maxnorm)", function="")
-def _renorm_primitive(input: Array, p: float, dim: int, maxnorm: float) -> Array:
-    """Slices along `dim` with a p-norm above `maxnorm` scaled down to it."""
-    return renorm.kernel(input, p, dim, maxnorm)
-
-
 @operator(function="renorm", method="renorm")
 def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     """Slices along `axis` with a p-norm above `maxnorm` scaled down to it."""
@@ -275,6 +267,9 @@ def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     size = length(input, p, tuple(dim for dim in range(input.ndim) if dim != own_axis), True)
     # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return input * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), jnp.ones((), size.dtype))
+
+
+other_form(renorm, "Renorm(p, dim, maxnorm)", "input p dim=axis maxnorm")
 
 
 @operator(function="")
@@ -325,11 +320,9 @@ def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: None = None) -
     Raises:
         SporaxValueError: `clip_norm` is not positive, or `use_norm` is not None.
     """
-    if use_norm is not None:
-        raise SporaxValueError(f"For 'clip_by_global_norm', 'use_norm' must be None, but got {use_norm!r}.")
+    SporaxValueError.raise_if(use_norm is not None, "clip_by_global_norm", "use_norm", "be None", use_norm, show=repr)
     check_type("clip_by_global_norm", "clip_norm", clip_norm, "a number", int | float, takes_bool=False)
-    if clip_norm <= 0:
-        raise SporaxValueError(f"For 'clip_by_global_norm', 'clip_norm' must be positive, but got {clip_norm}.")
+    SporaxValueError.raise_if(clip_norm <= 0, "clip_by_global_norm", "clip_norm", "be positive", clip_norm)
     tensors = _as_tensors("clip_by_global_norm", (x,) if isinstance(x, Tensor) else x)
     *scaled, _ = _scaled_to_norm(tensors, float(clip_norm), 2.0, "global")
     return scaled[0] if isinstance(x, Tensor) else tuple(scaled)

@@ -308,8 +308,7 @@ def _matmul_2d(input: Array, mat2: Array, transpose_a: bool = False, transpose_b
 def _batch_matmul(x: Array, y: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Products of matrices in the last two dimensions; the leading ones are broadcast. Errors as `MatMul`."""
     for name, array in (("x", x), ("y", y)):
-        if array.ndim < 2:
-            raise SporaxValueError.must("BatchMatMul", name, "have at least 2 dimensions", array.shape)
+        SporaxValueError.raise_if(array.ndim < 2, "BatchMatMul", name, "have at least 2 dimensions", array.shape)
     check.same_dtype("BatchMatMul", x=x, y=y)
     left, right = _turned(x, transpose_a), _turned(y, transpose_b)
     _check_contraction("BatchMatMul", left, right)

@@ -15,7 +15,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import position_by_position
-from sporax.mindspore.ops._core.operator import Array, Operand, export, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
 
 # ----------------------------------------------------------------------------------------- two operands, broadcast
 
@@ -322,6 +322,9 @@ def select(condition: Array, input: Operand, other: Operand) -> Array:
 def where(condition: Array, input: Operand, other: Operand) -> Array:
     """Elements of `input` where `condition`, of `other` elsewhere; all three are broadcast."""
     return _chosen("where", condition, input, other)
+
+
+other_form(where, method="where", parameters="input condition y=other")
 
 
 @operator("MaskedFill", method="masked_fill", mint="masked_fill(input=input_x)")

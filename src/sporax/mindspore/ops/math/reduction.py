@@ -84,27 +84,27 @@ def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DType |
     return jnp.sum(values, axis=check.axes("sum", dim, input.ndim, "dim"), keepdims=keepdim, dtype=values.dtype)
 
 
-@operator(function="prod", mint="prod(dim=axis, keepdim=keep_dims)")
+@operator(function="prod", method="prod", mint="prod(dim=axis, keepdim=keep_dims)")
 def prod(input: Array, axis: Axes = None, keep_dims: bool = False, dtype: DType | None = None) -> Array:
     """Product over `axis`; bools and integers are multiplied in int64 unless `dtype` says otherwise."""
     values = _wide(input, dtype)
     return jnp.prod(values, axis=check.axes("prod", axis, input.ndim), keepdims=keep_dims, dtype=values.dtype)
 
 
-@operator(function="mean", mint="mean(input=x, dim=axis, keepdim=keep_dims)")
+@operator(function="mean", method="mean", mint="mean(input=x, dim=axis, keepdim=keep_dims)")
 def mean(x: Array, axis: Axes = None, keep_dims: bool = False, *, dtype: DType | None = None) -> Array:
     """Mean over `axis` in the dtype of `x`, or in `dtype`; that of integers is truncated to a whole number."""
     values = x if dtype is None else x.astype(dtype.np_dtype)
     return _mean(values, axis=check.axes("mean", axis, x.ndim), keepdims=keep_dims)
 
 
-@operator(function="var")
+@operator(function="var", method="var")
 def var(input: Array, axis: Axes = None, ddof: int | bool = 0, keepdims: bool = False) -> Array:
     """Mean squared distance to the mean over `axis`; `ddof` is taken off the number of elements."""
     return jnp.var(promote.inexact(input), axis=check.axes("var", axis, input.ndim), ddof=int(ddof), keepdims=keepdims)
 
 
-@operator(function="std")
+@operator(function="std", method="std")
 def std(input: Array, axis: Axes = None, ddof: int | bool = 0, keepdims: bool = False) -> Array:
     """Square root of `var`."""
     return jnp.std(promote.inexact(input), axis=check.axes("std", axis, input.ndim), ddof=int(ddof), keepdims=keepdims)
@@ -137,16 +137,24 @@ def any(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
 # ---------------------------------------------------------------------------------------------------------- positions
 
 
+def picked_along(
+    name: str, index: Callable[..., Array], input: Array, axis: int, keep: bool, what: str = "axis"
+) -> tuple[Array, Array]:
+    """Position (int64) and value of the element that `index` finds along `axis`."""
+    check.tensor(name, input=input)
+    where = check.axis(name, axis, input.ndim, what)
+    check.filled(name, input, where)
+    if not input.ndim:
+        return jnp.zeros((), jnp.int64), input
+    positions = index(input, axis=where, keepdims=True).astype(jnp.int64)
+    # The value is picked, so that its gradient goes to this position alone.
+    values = jnp.take_along_axis(input, positions, where)
+    return (positions, values) if keep else (jnp.squeeze(positions, where), jnp.squeeze(values, where))
+
+
 def _with_index(name: str, index: Callable[..., Array], doc: str) -> Any:
     def kernel(input: Array, axis: int = 0, keep_dims: bool = False) -> tuple[Array, Array]:
-        where = check.axis(name, axis, input.ndim)
-        check.filled(name, input, where)
-        if not input.ndim:
-            return jnp.zeros((), jnp.int64), input
-        positions = index(input, axis=where, keepdims=True).astype(jnp.int64)
-        # The value is picked, so that its gradient goes to this position alone.
-        values = jnp.take_along_axis(input, positions, where)
-        return (positions, values) if keep_dims else (jnp.squeeze(positions, where), jnp.squeeze(values, where))
+        return picked_along(name, index, input, axis, keep_dims)
 
     kernel.__name__ = "_" + name.lower()
     kernel.__doc__ = doc
@@ -167,7 +175,7 @@ def _position(name: str, find: Callable[..., Array], x: Array, axis: int | None,
     return find(x, axis=where, keepdims=keep and axis is not None)
 
 
-@operator(function="argmax", mint="argmax")
+@operator(function="argmax", method="argmax(axis=dim, keepdims=keepdim)", mint="argmax")
 def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
     """Position (int64) of the first largest element along `dim`, or in the flattened tensor."""
     return _position("argmax", jnp.argmax, input, dim, keepdim, "dim").astype(jnp.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.elementwise_table import inexact, integral, pointwise, same
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import REQUIRED, Array, Operand, operator, other_form
 
 # ----------------------------------------------------------------------------------------------------- two operands
 
@@ -166,18 +166,6 @@ def _matching(name: str, input: Array, left: Array, right: Array, value: Any) ->
     return jnp.asarray(value, input.dtype)
 
 
-@operator("Addcdiv()", function="")
-def _addcdiv_primitive(input: Array, tensor1: Array, tensor2: Array, value: Operand) -> Array:
-    """``input + value * tensor1 / tensor2``."""
-    return addcdiv.kernel(input, tensor1, tensor2, value)
-
-
-@operator("Addcmul()", function="")
-def _addcmul_primitive(input: Array, tensor1: Array, tensor2: Array, value: Operand) -> Array:
-    """``input + value * tensor1 * tensor2``."""
-    return addcmul.kernel(input, tensor1, tensor2, value)
-
-
 @operator(function="addcdiv", method="addcdiv", mint="addcdiv")
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) -> Array:
     """``input + value * tensor1 / tensor2``."""
@@ -188,6 +176,11 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) ->
 def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) -> Array:
     """``input + value * tensor1 * tensor2``."""
     return input + _matching("Addcmul", input, tensor1, tensor2, value) * (tensor1 * tensor2)
+
+
+other_form(addcdiv, "Addcdiv()", value=REQUIRED)
+other_form(addcmul, "Addcmul()", value=REQUIRED)
+other_form(addcmul, mint="addcmul", parameters="input tensor1 tensor2 * value")
 
 
 # ---------------------------------------------------------------------------------------------------------- closeness

@@ -13,15 +13,14 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 
 
 def _special(name: str) -> Callable[..., Array]:
     """A function of `jax.scipy.special`, which JAX loads when it is first asked for."""
 
     def compute(*inputs: Array) -> Array:
-        result: Array = getattr(jax.scipy.special, name)(*inputs)
-        return result
+        return getattr(jax.scipy.special, name)(*inputs)
 
     compute.__name__ = name
     return compute
@@ -55,12 +54,6 @@ for _primitive, _compute, _names, _mint, _doc in (
     )
 
 
-@operator("Logit(eps)", function="")
-def _logit_primitive(input: Array, eps: float = -1.0) -> Array:
-    """log(x / (1 - x)), after limiting the input to [eps, 1 - eps] unless `eps` is negative."""
-    return logit.kernel(input, eps)
-
-
 @operator(function="logit", method="logit")
 def logit(input: Array, eps: float | None = None) -> Array:
     """log(x / (1 - x)), the inverse of the sigmoid.
@@ -72,6 +65,12 @@ def logit(input: Array, eps: float | None = None) -> Array:
     check.floating("Logit", input=input)
     values = input if eps is None or eps < 0 else jnp.clip(input, eps, 1 - eps)
     return jnp.log(values / (1 - values))
+
+
+@operator("Logit(eps)", function="")
+def _logit_primitive(input: Array, eps: float = -1.0) -> Array:
+    """log(x / (1 - x)), after limiting the input to [eps, 1 - eps] unless `eps` is negative."""
+    return logit.kernel(input, eps)
 
 
 @operator(function="mvlgamma", method="mvlgamma")
@@ -86,6 +85,9 @@ def mvlgamma(input: Array, p: int) -> Array:
     values = promote.inexact(input)
     steps = jnp.arange(p, dtype=values.dtype) / 2
     return p * (p - 1) / 4 * math.log(math.pi) + jnp.sum(jax.lax.lgamma(values[..., None] - steps), -1)
+
+
+other_form(mvlgamma, "Mvlgamma(p)", "x=input p")
 
 
 # ----------------------------------------------------------------------------------------------------- two operands
@@ -144,8 +146,7 @@ def polygamma(n: Array | int, input: Array) -> Array:
     """
     values = promote.inexact(input)
     if isinstance(n, int):
-        if n < 0:
-            raise SporaxValueError(f"For 'Polygamma', 'n' must be >= 0, but got {n}.")
+        SporaxValueError.raise_if(n < 0, "Polygamma", "n", "be >= 0", n)
         return jax.lax.digamma(values) if n == 0 else _higher_polygamma(jnp.asarray(n, jnp.int32), values)
     check.integral("Polygamma", n=n)
     if n.size != 1:
@@ -181,13 +182,6 @@ def float_power(input: Operand, exponent: Operand) -> Array:
     is_complex = any(jnp.iscomplexobj(operand) for operand in (input, exponent))
     dtype = jnp.complex128 if is_complex else jnp.float64
     return jnp.power(jnp.asarray(input, dtype), jnp.asarray(exponent, dtype))
-
-
-@operator("Mvlgamma(p)", function="")
-def _mvlgamma(x: Array, p: int) -> Array:
-    """Logarithm of the multivariate gamma function of dimension `p`."""
-    result: Array = mvlgamma.kernel(x, p)
-    return result
 
 
 @operator("Eps()", function="eps")

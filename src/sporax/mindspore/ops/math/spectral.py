@@ -7,7 +7,7 @@ one, ``"ortho"`` both, by square roots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, export, operator
 
 Norm = Literal["backward", "ortho", "forward"] | None
@@ -57,8 +58,7 @@ def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str | None) -
     if real_only and jnp.iscomplexobj(x):
         raise SporaxTypeError(f"For '{name}', 'input' must be real, but got {check.describe(x)}.")
     sizes = (sizes,) if isinstance(sizes, int) else sizes
-    if sizes is not None and min(sizes, default=1) < 1:
-        raise SporaxValueError(f"For '{name}', the sizes must be >= 1, but got {sizes}.")
+    SporaxValueError.raise_if(sizes is not None and min(sizes, default=1) < 1, name, "the sizes", "be >= 1", sizes)
     axes = check.axes(name, dims, x.ndim, "dim")
     if axes is None:
         # Sizes without dims mean the last dims, as in numpy.
@@ -78,15 +78,15 @@ def _register(name: str, doc: str) -> None:
     def many(input: Array, s: Sizes = None, dim: int | tuple[int, ...] | None = None, norm: Norm = None) -> Array:
         return _transformed(f"{name}n", input, s, dim, norm)
 
-    kernels: tuple[tuple[str, Callable[..., Array], str], ...] = (
-        ("", one, "along `dim`"),
-        ("2", two, "over two dims"),
-        ("n", many, "over `dim`"),
+    kernels: tuple[tuple[str, Callable[..., Array], str, Hashable], ...] = (
+        ("", one, "along `dim`", -1),
+        ("2", two, "over two dims", (-2, -1)),
+        ("n", many, "over `dim`", None),
     )
-    for suffix, kernel, where in kernels:
+    for suffix, kernel, where, default in kernels:
         kernel.__name__ = f"{name}{suffix}"
         kernel.__doc__ = f"{doc}, {where}. Sizes and `norm`: see the module."
-        operator()(kernel)
+        operator(dims=Along("dim", default))(kernel)
 
 
 for _name, (*_, _doc) in _TRANSFORMS.items():
@@ -134,7 +134,7 @@ def _shifted(name: str, compute: Callable[..., Array], doc: str) -> None:
         return compute(input, check.axes(name, dim, input.ndim, "dim"))
 
     kernel.__name__, kernel.__doc__ = name, doc
-    operator()(kernel)
+    operator(dims=Along("dim", None))(kernel)
 
 
 _shifted("fftshift", jnp.fft.fftshift, "The frequency 0 moved to the middle along `dim` (all dims by default).")
@@ -172,8 +172,7 @@ def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: C
     size = known(name, "window_length", length).item() if isinstance(length, Tensor) else length
     if isinstance(size, bool) or not isinstance(size, int):
         raise SporaxTypeError(f"For '{name}', 'window_length' must be an int, but got {type(size).__name__}: {size!r}.")
-    if size < 0:
-        raise SporaxValueError(f"For '{name}', 'window_length' must be >= 0, but got {size}.")
+    SporaxValueError.raise_if(size < 0, name, "window_length", "be >= 0", size)
     check_type(name, "periodic", periodic, "a bool", bool)
     # numpy's windows are symmetric: a periodic one is a part of the next longer one. Below 2 there is no shape.
     values = np.ones(size) if size < 2 else make(size + periodic)[:size]
@@ -339,8 +338,7 @@ def stft(
     onesided = not complex_input if onesided is None else onesided
     return_complex = complex_input if return_complex is None else return_complex
     settings = (n_fft, n_fft // 4 if hop_length is None else hop_length, win_length)
-    result: Tensor = _stft(x, window, *settings, normalized, onesided, return_complex)
-    return result
+    return _stft(x, window, *settings, normalized, onesided, return_complex)
 
 
 export(stft)

@@ -15,7 +15,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 
 Axes = int | tuple[int, ...] | None
 
@@ -190,16 +190,10 @@ def var_mean(input: Array, axis: Axes = None, ddof: int = 0, keepdims: bool = Fa
     return variance, jnp.mean(values, where, keepdims=keepdims)
 
 
-def _mint_moments(name: str, function: Any) -> None:
-    def kernel(input: Array, dim: Axes = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Array, Array]:
-        return function.kernel(input, dim, correction, keepdim)
-
-    kernel.__name__, kernel.__doc__ = name, f"As `ops.{name}`, with Bessel's correction by default."
-    operator(function="", mint=name)(kernel)
-
-
-_mint_moments("std_mean", std_mean)
-_mint_moments("var_mean", var_mean)
+# With Bessel's correction by default.
+_MINT_MOMENTS = "input dim=axis * correction=ddof keepdim=keepdims"
+other_form(std_mean, None, _MINT_MOMENTS, mint="std_mean", correction=1)
+other_form(var_mean, None, _MINT_MOMENTS, mint="var_mean", correction=1)
 
 
 @operator("ReduceStd(axis, unbiased, keep_dims)", function="")
@@ -269,12 +263,6 @@ def _weighed(input: Array, weights: Array, size: int) -> Array:
     return jnp.zeros((size,), weights.dtype).at[input].add(weights)
 
 
-@operator(function="", mint="histc")
-def _mint_histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
-    """As `ops.histc`."""
-    return histc.kernel(input, bins, min, max)
-
-
 @operator("Histogram(bins, min, max)", function="histc", method="histc")
 def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Array:
     """Number of elements in each of `bins` equal intervals of [min, max], or of the input's range when both are 0.
@@ -293,6 +281,9 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
+
+
+other_form(histc, mint="histc", min=0, max=0)
 
 
 # ------------------------------------------------------------------------------------------------------ running results

@@ -115,8 +115,7 @@ def _quantile(
     input: Array, q: Operand, dim: int | None = None, keep_dims: bool = False, ignore_nan: bool = False
 ) -> Array:
     """Quantiles along `dim` at the levels `q` in [0, 1], interpolated linearly; `ignore_nan` leaves NaN out."""
-    result: Array = (nanquantile if ignore_nan else quantile).kernel(input, q, dim, keep_dims)
-    return result
+    return (nanquantile if ignore_nan else quantile).kernel(input, q, dim, keep_dims)
 
 
 def _ints(name: str, what: str, value: Any) -> Any:

@@ -20,13 +20,12 @@ from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, channels
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import REQUIRED, Array, operator, other_form
 
 
 def not_in_place(name: str, inplace: bool) -> None:
     """Raise SporaxNotImplementedError when `inplace` is requested: a value may be shared, so it never changes."""
-    if inplace:
-        raise SporaxNotImplementedError.must(name, "inplace", "be False", "True; assign the result instead")
+    SporaxNotImplementedError.raise_if(inplace, name, "inplace", "be False", "True; assign the result instead")
 
 
 @operator("ReLU", function="", method="relu")
@@ -62,7 +61,7 @@ def _gelu_tanh(input: Array) -> Array:
     return jax.nn.gelu(input, approximate=True)
 
 
-@operator(function="gelu", mint="nn.functional.gelu")
+@operator(function="gelu", mint="nn.functional.gelu; npu_gelu")
 def gelu(input: Array, approximate: str = "none") -> Array:
     """Gaussian error linear unit; `approximate` is ``"none"`` (by the error function) or ``"tanh"``.
 
@@ -87,35 +86,23 @@ def silu(input: Array) -> Array:
     return jax.nn.silu(input)
 
 
-def _softmax_of(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
+@operator(function="softmax")
+def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | None = None) -> Array:
+    """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
     values = input if dtype is None else input.astype(dtype.np_dtype)
     check.floating("Softmax", input=values)
     # The empty tuple means all dims in MindSpore.
     return jax.nn.softmax(values, check.axes("Softmax", axis, input.ndim) or tuple(range(input.ndim)))
 
 
-@operator("Softmax", function="", dims=Along("axis", -1))
-def _softmax(input: Array, axis: int | tuple[int, ...] = -1) -> Array:
-    """Exponentials divided by their sum along `axis`."""
-    return _softmax_of(input, axis)
-
-
-@operator(function="softmax")
-def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | None = None) -> Array:
-    """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
-    return _softmax_of(input, axis, dtype)
-
-
-@operator(function="", method="softmax")
-def _softmax_method(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
-    """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
-    return _softmax_of(input, axis, dtype)
+other_form(softmax, "Softmax", "input axis", dims=Along("axis", -1))
+other_form(softmax, method="softmax", parameters="input axis dtype", axis=REQUIRED)
 
 
 @operator(function="", mint="softmax")
 def _mint_softmax_along(input: Array, dim: int, *, dtype: DType | None = None) -> Array:
     """Exponentials divided by their sum along `dim`, computed in `dtype` if given."""
-    return _softmax_of(input, dim, dtype)
+    return softmax.kernel(input, dim, dtype=dtype)
 
 
 def _guessed(dim: int | None, ndim: int) -> int:
@@ -126,7 +113,7 @@ def _guessed(dim: int | None, ndim: int) -> int:
 @operator(function="", mint="nn.functional.softmax")
 def _mint_softmax(input: Array, dim: int | None = None, dtype: DType | None = None) -> Array:
     """Exponentials divided by their sum along `dim`; None: dim 0 of 0, 1 or 3 dimensions, else 1."""
-    return _softmax_of(input, _guessed(dim, input.ndim), dtype)
+    return softmax.kernel(input, _guessed(dim, input.ndim), dtype=dtype)
 
 
 @operator("LogSoftmax", function="log_softmax", dims=Along("axis", -1))
@@ -390,6 +377,5 @@ def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int =
         hard: give one-hot vectors, with the gradient of the soft ones.
         dim: the dimension.
     """
-    if tau <= 0:
-        raise SporaxValueError(f"For 'gumbel_softmax', 'tau' must be positive, but got {tau}.")
+    SporaxValueError.raise_if(tau <= 0, "gumbel_softmax", "tau", "be positive", tau)
     return _gumbel(logits, wrap(seeds.operators.next_key()), float(tau), hard, dim)

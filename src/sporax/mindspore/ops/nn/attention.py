@@ -205,8 +205,7 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
         raise SporaxValueError(
             f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED_SHAPE} with sparse_mode {mode}, but got {mask.shape}."
         )
-    if mode == _FULL and mask is None:
-        raise SporaxValueError(f"For '{name}', 'attn_mask' must be given with sparse_mode 1, but got None.")
+    SporaxValueError.raise_if(mode == _FULL and mask is None, name, "attn_mask", "be given with sparse_mode 1", "None")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
         raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
 
@@ -304,8 +303,7 @@ def _flash_attention_score(
     ``actual_seq_kvlen``, and ``random_key``.
     """
     name, inputs = "FlashAttentionScore", dict(zip(present, others, strict=True))
-    if not 0 < keep_prob <= 1:
-        raise SporaxValueError(f"For '{name}', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
+    SporaxValueError.raise_if(not 0 < keep_prob <= 1, name, "keep_prob", "be in (0, 1]", keep_prob)
     ends = inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen")
     # Only this layout has several sequences in a row.
     if [end is not None for end in ends] != [input_layout == "TND"] * 2:
@@ -454,8 +452,7 @@ def flash_attention_score(
     settings = (keep_prob, scalar_value, pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode)
     attention = FlashAttentionScore(head_num, *settings)
     masks = (real_shift, drop_mask, padding_mask, attn_mask, prefix, actual_seq_qlen, actual_seq_kvlen)
-    result: Tensor = attention(query, key, value, *masks)[3]
-    return result
+    return attention(query, key, value, *masks)[3]
 
 
 def as_tensor(name: str, value: Any) -> Tensor | None:

@@ -22,8 +22,7 @@ def _padding(name: str, pad_mode: str, pad: Any) -> Any:
     sides = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
     if len(sides) == 2:
         sides = (sides[0], sides[0], sides[1], sides[1])
-    if len(sides) != 4 or min(sides) < 0:
-        raise SporaxValueError(f"For '{name}', 'pad' must be one, two or four ints >= 0, but got {pad}.")
+    SporaxValueError.raise_if(len(sides) != 4 or min(sides) < 0, name, "pad", "be one, two or four ints >= 0", pad)
     return (sides[0], sides[1]), (sides[2], sides[3])
 
 

@@ -12,25 +12,8 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 from sporax.mindspore.ops.nn.distance_loss import Reduction, reduced
-
-
-@operator("CTCLossV2(blank, reduction, zero_infinity)", function="")
-def _ctc_loss_v2(
-    log_probs: Array,
-    targets: Array,
-    input_lengths: Array,
-    target_lengths: Array,
-    blank: int = 0,
-    reduction: Reduction = "none",
-    zero_infinity: bool = False,
-) -> tuple[Array, Array]:
-    """As `ops.ctc_loss`; the reduction is ``"none"`` unless another is given."""
-    result: tuple[Array, Array] = ctc_loss.kernel(
-        log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
-    )
-    return result
 
 
 @operator("CTCLoss(preprocess_collapse_repeated, ctc_merge_repeated, ignore_longer_outputs_than_inputs)", function="")
@@ -81,8 +64,7 @@ def _ctc_loss(
         log_probs = jax.nn.log_softmax(logits, -1)
         # The last class is the blank here, not the first.
         settings = (blank, "none", ignore_longer_outputs_than_inputs)
-        loss: Array = ctc_loss.kernel(log_probs, targets, sequence_length, counts, *settings)[0]
-        return loss
+        return ctc_loss.kernel(log_probs, targets, sequence_length, counts, *settings)[0]
 
     # MindSpore's operator gives the gradient as a result.
     loss, pullback = jax.vjp(losses, x)
@@ -214,3 +196,6 @@ def ctc_loss(
     if reduction == "mean":
         loss = loss / jnp.maximum(target_lengths, 1)
     return reduced(loss, reduction), alphas
+
+
+other_form(ctc_loss, "CTCLossV2(blank, reduction, zero_infinity)", reduction="none")

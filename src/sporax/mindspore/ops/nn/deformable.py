@@ -51,8 +51,7 @@ def deformable_offsets(
         ("ksize", ksize, 2),
         ("dilations", dilations, 4),
     ):
-        if len(value) != length:
-            raise SporaxValueError(f"For '{name}', '{what}' must have {length} elements, but got {value}.")
+        SporaxValueError.raise_if(len(value) != length, name, what, f"have {length} elements", value)
     # MindSpore has the dims of sample and channel in front.
     if tuple(strides[:2]) != (1, 1) or tuple(dilations[:2]) != (1, 1):
         raise SporaxValueError(
@@ -104,8 +103,7 @@ def _bilinear(x: Array, down: Array, across: Array) -> Array:
             index = place.astype(jnp.int32).reshape(*place.shape[:2], 1, -1)
             values = jnp.take_along_axis(flat, index, -1).reshape(*flat.shape[:3], *place.shape[2:])
             total = total + values * jnp.where(is_inside, weight, 0)[:, :, None].astype(x.dtype)
-    result: Array = total
-    return result
+    return total
 
 
 def deformable_conv2d(

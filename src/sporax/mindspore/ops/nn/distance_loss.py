@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import labels
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
 
 Reduction = Literal["mean", "sum", "none"]
@@ -47,31 +47,14 @@ def check_equal_shapes(name: str, prediction: Array, target: Array) -> None:
 # ----------------------------------------------------------------------------------------------------------- distances
 
 
-def _smooth_l1(name: str, input: Array, target: Array, beta: float, reduction: str) -> Array:
-    check_equal_shapes(name, input, target)
-    if beta <= 0:
-        raise SporaxValueError(f"For '{name}', 'beta' must be positive, but got {beta}.")
-    gap = jnp.abs(input - target)
-    # Both pieces meet at `beta` with the same slope.
-    return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
-
-
-@operator("SmoothL1Loss(beta, reduction)", function="")
-def _smooth_l1_primitive(prediction: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
-    """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
-    return _smooth_l1("SmoothL1Loss", prediction, target, beta, reduction)
-
-
 @operator(function="smooth_l1_loss", mint="")
 def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
     """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
-    return _smooth_l1("smooth_l1_loss", input, target, beta, reduction)
-
-
-@operator(function="", mint="nn.functional.smooth_l1_loss")
-def _mint_smooth_l1_loss(input: Array, target: Array, reduction: Reduction = "mean", beta: float = 1.0) -> Array:
-    """As `ops.smooth_l1_loss`, with the mean as default."""
-    return _smooth_l1("smooth_l1_loss", input, target, beta, reduction)
+    check_equal_shapes("smooth_l1_loss", input, target)
+    SporaxValueError.raise_if(beta <= 0, "smooth_l1_loss", "beta", "be positive", beta)
+    gap = jnp.abs(input - target)
+    # Both pieces meet at `beta` with the same slope.
+    return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
 
 
 @operator(function="huber_loss")
@@ -79,8 +62,7 @@ def huber_loss(input: Array, target: Array, reduction: Reduction = "mean", delta
     """Half the squared difference where it is below `delta`, ``delta * (|difference| - delta / 2)`` elsewhere."""
     check.floating("huber_loss", input=input, target=target)
     check.broadcast("huber_loss", input, target)
-    if delta <= 0:
-        raise SporaxValueError(f"For 'huber_loss', 'delta' must be positive, but got {delta}.")
+    SporaxValueError.raise_if(delta <= 0, "huber_loss", "delta", "be positive", delta)
     gap = jnp.abs(input - target)
     return reduced(jnp.where(gap < delta, jnp.square(gap) / 2, delta * (gap - delta / 2)), reduction)
 
@@ -104,8 +86,7 @@ def cosine_embedding_loss(
 ) -> Array:
     """1 - cos where the target is 1, ``max(0, cos - margin)`` where it is -1; cos of vectors in the last dim."""
     check.floating("cosine_embedding_loss", input1=input1, input2=input2)
-    if not -1 <= margin <= 1:
-        raise SporaxValueError(f"For 'cosine_embedding_loss', 'margin' must be in [-1, 1], but got {margin}.")
+    SporaxValueError.raise_if(not -1 <= margin <= 1, "cosine_embedding_loss", "margin", "be in [-1, 1]", margin)
     # The vectors are in the last dim here, unlike the function's default.
     cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
     zero = jnp.zeros((), cosine.dtype)
@@ -166,26 +147,6 @@ def triplet_margin_loss(
     return reduced(_triplet(anchor, positive, negative, margin, p, eps, swap), reduction)
 
 
-def _multi_margin(x: Array, target: Array, weight: Array | None, p: int, margin: float, reduction: str) -> Array:
-    check.floating("MultiMarginLoss", input=x)
-    check.integral("MultiMarginLoss", target=target)
-    check.one_of("MultiMarginLoss", p, (1, 2), "p")
-    own = jnp.take_along_axis(x, target[..., None], -1)
-    gaps = jnp.maximum(margin - own + x, 0) ** p
-    if weight is not None:
-        gaps = gaps * weight[target][..., None]
-    is_own = jnp.arange(x.shape[-1]) == target[..., None]
-    return reduced(jnp.sum(jnp.where(is_own, 0, gaps), -1) / x.shape[-1], reduction)
-
-
-@operator("MultiMarginLoss(p, margin, reduction)", function="", dims=labels)
-def _multi_margin_primitive(
-    x: Array, target: Array, weight: Array | None = None, p: int = 1, margin: float = 1.0, reduction: Reduction = "mean"
-) -> Array:
-    """Mean over the other classes of ``max(0, margin - x[target] + x[i]) ** p``, weighted by the true class."""
-    return _multi_margin(x, target, weight, p, margin, reduction)
-
-
 @operator(function="multi_margin_loss")
 def multi_margin_loss(
     input: Array,
@@ -195,8 +156,16 @@ def multi_margin_loss(
     weight: Array | None = None,
     reduction: Reduction = "mean",
 ) -> Array:
-    """Mean over the other classes of ``max(0, margin - x[target] + x[i]) ** p``, weighted by the true class."""
-    return _multi_margin(input, target, weight, p, margin, reduction)
+    """Mean over the other classes of ``max(0, margin - input[target] + input[i]) ** p``, weighted by the true class."""
+    check.floating("MultiMarginLoss", input=input)
+    check.integral("MultiMarginLoss", target=target)
+    check.one_of("MultiMarginLoss", p, (1, 2), "p")
+    own = jnp.take_along_axis(input, target[..., None], -1)
+    gaps = jnp.maximum(margin - own + input, 0) ** p
+    if weight is not None:
+        gaps = gaps * weight[target][..., None]
+    is_own = jnp.arange(input.shape[-1]) == target[..., None]
+    return reduced(jnp.sum(jnp.where(is_own, 0, gaps), -1) / input.shape[-1], reduction)
 
 
 def _multilabel_margin(x: Array, target: Array) -> tuple[Array, Array]:
@@ -263,15 +232,17 @@ def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array
     return reduced(jnp.abs(input - target), reduction)
 
 
-@operator(function="", mint="nn.functional.mse_loss")
-def _mint_mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """As `ops.mse_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
-    loss: Array = mse_loss.kernel(input, target, reduction)
-    return loss
-
-
-@operator(function="", mint="nn.functional.l1_loss")
-def _mint_l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """As `ops.l1_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
-    loss: Array = l1_loss.kernel(input, target, reduction)
-    return loss
+other_form(smooth_l1_loss, "SmoothL1Loss(beta, reduction)", "prediction=input target beta reduction")
+other_form(
+    smooth_l1_loss, mint="nn.functional.smooth_l1_loss", parameters="input target reduction beta", reduction="mean"
+)
+other_form(
+    multi_margin_loss,
+    "MultiMarginLoss(p, margin, reduction)",
+    "x=input target weight p margin reduction",
+    dims=labels,
+    margin=1.0,
+)
+# Operators of their own: level "auto" of mixed precision computes them in float32.
+other_form(mse_loss, mint="nn.functional.mse_loss")
+other_form(l1_loss, mint="nn.functional.l1_loss")

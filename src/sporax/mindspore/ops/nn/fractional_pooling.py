@@ -74,8 +74,7 @@ def _sizes(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:
     """One int for all dims, or one for each; of a tuple with the sizes of samples and channels too, the last ones."""
     values = check.shape(name, value, what)
     values = values * dims if len(values) == 1 else values[-dims:]
-    if len(values) != dims or min(values) < 1:
-        raise SporaxValueError(f"For '{name}', '{what}' must be one or {dims} ints >= 1, but got {value}.")
+    SporaxValueError.raise_if(len(values) != dims or min(values) < 1, name, what, f"be one or {dims} ints >= 1", value)
     return values
 
 

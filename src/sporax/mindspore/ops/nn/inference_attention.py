@@ -112,8 +112,7 @@ class _InferenceAttention(Primitive):
 
     def __init__(self, inner_precise: int, *settings: object) -> None:
         name = type(self).__name__
-        if inner_precise not in (0, 1):
-            raise SporaxValueError.must(name, "inner_precise", "be 0 or 1", inner_precise)
+        SporaxValueError.raise_if(inner_precise not in (0, 1), name, "inner_precise", "be 0 or 1", inner_precise)
         super().__init__(**dict(zip(self.attribute_names, (name, *settings), strict=True)))
 
     def _attend(self, query: Any, key: Any, value: Any, inputs: dict[str, Any]) -> Any:
@@ -254,8 +253,7 @@ class IncreFlashAttention(_InferenceAttention):
 def _one_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, tuple | list) and value and all(isinstance(part, Tensor) for part in value):
         # MindSpore takes keys as a list of parts of the batch.
-        joined: Tensor = value[0] if len(value) == 1 else FUNCTIONS["concat"](tuple(value), 0)
-        return joined
+        return value[0] if len(value) == 1 else FUNCTIONS["concat"](tuple(value), 0)
     if isinstance(value, Tensor):
         return value
     raise SporaxTypeError(
@@ -290,8 +288,7 @@ def prompt_flash_attention(
     inputs = (attn_mask, actual_seq_lengths, actual_seq_lengths_kv, pse_shift)
     quantization = (deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2)
     attention = PromptFlashAttention(num_heads, scale_value, *settings)
-    result: Tensor = attention(query, key, value, *inputs, *quantization)
-    return result
+    return attention(query, key, value, *inputs, *quantization)
 
 
 def incre_flash_attention(
@@ -323,8 +320,7 @@ def incre_flash_attention(
     )
     quantization = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2)
     rest = (antiquant_scale, antiquant_offset, block_table, kv_padding_size)
-    result: Tensor = attention(query, key, value, attn_mask, actual_seq_lengths, pse_shift, *quantization, *rest)
-    return result
+    return attention(query, key, value, attn_mask, actual_seq_lengths, pse_shift, *quantization, *rest)
 
 
 PRIMITIVES.update(PromptFlashAttention=PromptFlashAttention, IncreFlashAttention=IncreFlashAttention)

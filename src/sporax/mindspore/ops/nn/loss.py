@@ -16,7 +16,7 @@ import jax.scipy
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import LAST, labels
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 
@@ -167,20 +167,9 @@ def nll_loss(
     check.rank("nll_loss", range(1, 9), inputs=inputs)
     channel = 0 if inputs.ndim == 1 else 1
     expected = inputs.shape[:channel] + inputs.shape[channel + 1 :]
-    if target.shape != expected:
-        raise SporaxValueError(f"For 'nll_loss', 'target' must have shape {expected}, but got {target.shape}.")
+    SporaxValueError.raise_if(target.shape != expected, "nll_loss", "target", f"have shape {expected}", target.shape)
     _check_weight("nll_loss", weight, inputs.shape[channel])
     return _hard_cross_entropy(inputs, target, weight, channel, ignore_index, reduction, label_smoothing)
-
-
-def _with_logits(
-    name: str, logits: Array, label: Array, weight: Array | None, pos_weight: Array | None, reduction: str
-) -> Array:
-    check_broadcast_pair(name, logits, label)
-    positive = jax.nn.log_sigmoid(logits) * (1 if pos_weight is None else pos_weight)
-    # log(1 - sigmoid(x)) is log-sigmoid(-x), which does not lose small numbers.
-    loss = -(label * positive + (1 - label) * jax.nn.log_sigmoid(-logits))
-    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @operator(function="binary_cross_entropy_with_logits")
@@ -200,29 +189,21 @@ def binary_cross_entropy_with_logits(
         pos_weight: of the positive part of each element.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
-    return _with_logits("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)
+    check_broadcast_pair("binary_cross_entropy_with_logits", input, target)
+    positive = jax.nn.log_sigmoid(input) * (1 if pos_weight is None else pos_weight)
+    # log(1 - sigmoid(x)) is log-sigmoid(-x), which does not lose small numbers.
+    loss = -(target * positive + (1 - target) * jax.nn.log_sigmoid(-input))
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
-@operator(function="", mint="nn.functional.binary_cross_entropy_with_logits")
-def _mint_binary_cross_entropy_with_logits(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
-    reduction: Reduction = "mean",
-    pos_weight: Array | None = None,
-) -> Array:
-    """As `ops.binary_cross_entropy_with_logits`, with `reduction` before `pos_weight`."""
-    return _with_logits("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)
+other_form(
+    binary_cross_entropy_with_logits,
+    mint="nn.functional.binary_cross_entropy_with_logits",
+    parameters="input target weight reduction pos_weight",
+)
 
 
 # ------------------------------------------------------------------------------------------------------ probabilities
-
-
-def _binary_cross_entropy(input: Array, target: Array, weight: Array | None, reduction: str) -> Array:
-    check_equal_shapes("BinaryCrossEntropy", input, target)
-    tiny = 1e-12  # logarithms stay finite at 0 and 1, as MindSpore's do
-    loss = -(target * jnp.log(jnp.maximum(input, tiny)) + (1 - target) * jnp.log(jnp.maximum(1 - input, tiny)))
-    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @operator("BinaryCrossEntropy(reduction)", function="", mint="nn.functional.binary_cross_entropy")
@@ -230,15 +211,19 @@ def _binary_cross_entropy_primitive(
     input: Array, target: Array, weight: Array | None = None, reduction: Reduction = "mean"
 ) -> Array:
     """Cross entropy of the probabilities `input` with the probabilities `target`, each element times `weight`."""
-    return _binary_cross_entropy(input, target, weight, reduction)
+    check_equal_shapes("BinaryCrossEntropy", input, target)
+    tiny = 1e-12  # logarithms stay finite at 0 and 1, as MindSpore's do
+    loss = -(target * jnp.log(jnp.maximum(input, tiny)) + (1 - target) * jnp.log(jnp.maximum(1 - input, tiny)))
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
-@operator(function="binary_cross_entropy")
-def binary_cross_entropy(
-    logits: Array, labels: Array, weight: Array | None = None, reduction: Reduction = "mean"
-) -> Array:
-    """Cross entropy of the probabilities `logits` (despite the name) with `labels`, each element times `weight`."""
-    return _binary_cross_entropy(logits, labels, weight, reduction)
+# Probabilities, despite the name of the first parameter.
+binary_cross_entropy = other_form(
+    _binary_cross_entropy_primitive,
+    None,
+    "logits=input labels=target weight reduction",
+    function="binary_cross_entropy",
+)
 
 
 @operator("BCEWithLogitsLoss(reduction)", function="")

@@ -17,7 +17,7 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import channels
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 
 def _layer_dims(call: Call, shapes: Shapes) -> Dims:
@@ -277,6 +277,15 @@ def batch_norm(
             # No gradient flows into moving statistics.
             statistic._replace(jax.lax.stop_gradient(_moving(statistic, new, float(momentum)).array))
     return result
+
+
+other_form(
+    batch_norm,
+    mint="nn.functional.batch_norm",
+    parameters="input=input_x running_mean running_var weight bias training momentum eps",
+    weight=None,
+    bias=None,
+)
 
 
 @operator(function="")

@@ -144,10 +144,7 @@ class _Paged(Primitive):
         self, head_num: int, scale_value: float, kv_head_num: int, kv_cache_quant_mode: str = "DEFAULT"
     ) -> None:
         name = type(self).__name__
-        if kv_cache_quant_mode not in ("DEFAULT", "PERTOKEN"):
-            raise SporaxValueError(
-                f"For '{name}', 'kv_cache_quant_mode' must be 'DEFAULT' or 'PERTOKEN', but got {kv_cache_quant_mode!r}."
-            )
+        SporaxValueError.raise_unless_in(name, "kv_cache_quant_mode", kv_cache_quant_mode, ("DEFAULT", "PERTOKEN"))
         super().__init__(name=name, head_num=head_num, scale_value=float(scale_value), kv_head_num=kv_head_num)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import jax
@@ -13,7 +14,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import per_dim
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, other_form
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 
@@ -35,11 +36,16 @@ def with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
     return tuple(grown)
 
 
+def _over_windows(x: Any, start: Any, combine: Any, window: Any, stride: Any, around: Edges, gap: Any = None) -> Any:
+    # Samples and channels have windows of size 1.
+    lead = (1,) * (jax.tree.leaves(x)[0].ndim - len(window))
+    sizes, steps, gaps = ((*lead, *setting) for setting in (window, stride, gap or (1,) * len(window)))
+    padding = [(0, 0)] * len(lead) + list(around)
+    return jax.lax.reduce_window(x, start, combine, sizes, steps, padding, window_dilation=gaps)
+
+
 def _summed(x: Array, window: Any, stride: Any, around: Edges) -> Array:
-    lead = (1,) * (x.ndim - len(window))
-    padding = ((0, 0),) * len(lead) + around
-    zero = np.asarray(0, x.dtype)
-    return jax.lax.reduce_window(x, zero, jax.lax.add, lead + tuple(window), lead + tuple(stride), padding)
+    return _over_windows(x, np.asarray(0, x.dtype), jax.lax.add, window, stride, around)
 
 
 def fits(name: str, result: Array, x: Array, window: tuple[int, ...]) -> Array:
@@ -49,8 +55,9 @@ def fits(name: str, result: Array, x: Array, window: tuple[int, ...]) -> Array:
     return result
 
 
+@operator(function="")
 def mean_of_windows(
-    name: str, x: Array, window: Any, stride: Any, around: Edges, ceil: bool, include_pad: bool, divisor: int | None
+    x: Array, window: Any, stride: Any, around: Edges, ceil: bool, include_pad: bool, divisor: int | None, name: str
 ) -> Array:
     """Means of windows; the divisor is `divisor`, or the number of cells, with or without the padding."""
     grown = with_ceil(x.shape[-len(window) :], window, stride, around) if ceil else around
@@ -70,37 +77,55 @@ def mean_of_windows(
     return total / _summed(jnp.asarray(ones), window, stride, grown)
 
 
-def _maxima(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: Any, ceil: bool) -> tuple[Array, Array]:
-    """Maxima of windows and their positions in the flattened spatial dims."""
-    check.tensor(name, x=x)
-    dims = len(window)
-    sizes = x.shape[-dims:]
-    reach = tuple((size - 1) * wide + 1 for size, wide in zip(window, gap, strict=True))
-    grown = with_ceil(sizes, reach, stride, around) if ceil else around
-    # Positions of every window's cells in the flattened input, which are known while compiling.
-    lead = x.ndim - dims
-    cell_positions, inside = np.zeros((1,) * 2 * dims, np.int64), np.ones((1,) * 2 * dims, bool)
-    for dim in range(dims):
-        low, high = grown[dim]
-        count = (sizes[dim] + low + high - reach[dim]) // stride[dim] + 1
-        at = np.arange(max(count, 0))[:, None] * stride[dim] - low + np.arange(window[dim]) * gap[dim]
-        spread = [1] * 2 * dims
-        spread[dim], spread[dims + dim] = at.shape
-        cell_positions = cell_positions * sizes[dim] + np.clip(at, 0, sizes[dim] - 1).reshape(spread)
-        inside = inside & ((at >= 0) & (at < sizes[dim])).reshape(spread)
-    outputs = cell_positions.shape[:dims]
-    if 0 in outputs:
-        raise SporaxValueError(f"For '{name}', the window {window} does not fit into 'x' of shape {x.shape}.")
-    cell_positions, inside = cell_positions.reshape(*outputs, -1), inside.reshape(*outputs, -1)
-    cells = x.reshape(*x.shape[:lead], -1)[..., cell_positions]
+def _lowest(x: Array) -> Any:
     # Padding never wins.
-    lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
-    # The first of equals, in row-major order.
-    best = jnp.argmax(jnp.where(inside, cells, lowest), -1, keepdims=True)
-    values = jnp.take_along_axis(cells, best, -1)[..., 0]
+    return np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
+
+
+def _around_dilated(x: Array, window: Any, stride: Any, around: Edges, gap: Any, ceil: bool) -> Edges:
+    reach = tuple((size - 1) * wide + 1 for size, wide in zip(window, gap, strict=True))
+    return with_ceil(x.shape[-len(window) :], reach, stride, around) if ceil else around
+
+
+def _at(x: Array, positions: Array, dims: int) -> Array:
     # Picked by position, so that the gradient goes to one cell.
-    positions = jnp.take_along_axis(jnp.broadcast_to(cell_positions, cells.shape), best, -1)[..., 0]
-    return values, positions
+    lead = x.shape[: x.ndim - dims]
+    flat = jnp.take_along_axis(x.reshape(*lead, -1), positions.reshape(*lead, -1), -1)
+    return flat.reshape(positions.shape)
+
+
+@operator(function="")
+def maxima(x: Array, window: Any, stride: Any, around: Edges, gap: Any, ceil: bool, name: str) -> Array:
+    """Largest value in each window; `gap`: distance between the cells of a window."""
+    if max(gap) > 1:  # XLA has no gradient for windows with gaps, so the places are found first
+        return _at(x, positions_of_maxima.kernel(x, window, stride, around, gap, ceil, name), len(window))
+    grown = _around_dilated(x, window, stride, around, gap, ceil)
+    return fits(name, _over_windows(x, _lowest(x), jax.lax.max, window, stride, grown), x, window)
+
+
+@operator(function="")
+def positions_of_maxima(x: Array, window: Any, stride: Any, around: Edges, gap: Any, ceil: bool, name: str) -> Array:
+    """Where in the flattened image the largest value of each window is (the first, among equals). int64."""
+    grown = _around_dilated(x, window, stride, around, gap, ceil)
+    shape = x.shape[-len(window) :]
+    cells = jnp.broadcast_to(jnp.arange(math.prod(shape), dtype=jnp.int64).reshape(shape), x.shape)
+
+    def larger(left: Any, right: Any) -> Any:
+        (one, here), (other, there) = left, right
+        # The first of equal values, as in MindSpore; NaN wins, as everywhere.
+        equal = (one == other) | ((one != one) & (other != other))
+        keep = jnp.where(equal, here < there, (one > other) | (one != one))
+        return jnp.where(keep, one, other), jnp.where(keep, here, there)
+
+    start = _lowest(x), np.asarray(np.iinfo(np.int64).max, np.int64)
+    # The places are integers, through which no gradient passes.
+    operands = (jax.lax.stop_gradient(x), cells)
+    return fits(name, _over_windows(operands, start, larger, window, stride, grown, gap)[1], x, window)
+
+
+def _with_positions(name: str, x: Array, window: Any, stride: Any, around: Edges, gap: Any, ceil: bool) -> Any:
+    positions = positions_of_maxima.kernel(x, window, stride, around, gap, ceil, name)
+    return _at(x, positions, len(window)), positions
 
 
 def _nothing(dims: int) -> Edges:
@@ -119,7 +144,7 @@ def _avg_pool(dims: int) -> None:
         check.rank(name, (dims + 1, dims + 2), x=x)
         check.floating(name, x=x)
         window, step = per_dim(name, "kernel_size", kernel_size, dims), per_dim(name, "stride", stride, dims)
-        return mean_of_windows(name, x, window, step, edges(name, padding, dims), ceil, include, divisor)
+        return mean_of_windows.kernel(x, window, step, edges(name, padding, dims), ceil, include, divisor, name)
 
     def flat(
         input_x: Array,
@@ -209,7 +234,7 @@ def _avg_pool3d(
     check.floating("AvgPool3D", x=x)
     window, step = per_dim("AvgPool3D", "kernel_size", kernel_size, 3), per_dim("AvgPool3D", "strides", strides, 3)
     around = resolved_edges("AvgPool3D", pad_mode, pad, x.shape[2:], window, step)
-    return mean_of_windows("AvgPool3D", x, window, step, around, ceil_mode, count_include_pad, divisor_override)
+    return mean_of_windows.kernel(x, window, step, around, ceil_mode, count_include_pad, divisor_override, "AvgPool3D")
 
 
 def _lp_pool(dims: int) -> None:
@@ -252,8 +277,9 @@ def _max_function(
     # PyTorch's rule: more would make windows of padding alone.
     if any(2 * max(pair) > size for pair, size in zip(around, window, strict=True)):
         raise SporaxValueError(f"For '{name}', 'padding' must be at most half the window, but got {padding}.")
-    values, positions = _maxima(name, x, window, step, around, gap, ceil)
-    return (values, positions) if index else values
+    if index:
+        return _with_positions(name, x, window, step, around, gap, ceil)
+    return maxima.kernel(x, window, step, around, gap, ceil, name)
 
 
 @operator(function="max_pool2d")
@@ -280,40 +306,26 @@ def max_pool2d(
     return _max_function("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _max_pool_with_ceil_first(name: str, dims: int, first: str) -> Any:
-    def of_x(
-        x: Array,
-        kernel_size: Setting,
-        stride: Setting | None = None,
-        padding: Setting = 0,
-        dilation: Setting = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        return _max_function(name, dims, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-    def of_input(
-        input: Array,
-        kernel_size: Setting,
-        stride: Setting | None = None,
-        padding: Setting = 0,
-        dilation: Setting = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        return _max_function(name, dims, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-    # The name of the first parameter differs between MindSpore's functions.
-    kernel = of_x if first == "x" else of_input
-    kernel.__name__ = name
-    kernel.__doc__ = f"Maxima over windows of {dims} spatial dims; see `ops.max_pool2d`."
-    return kernel
+other_form(
+    max_pool2d,
+    None,
+    "input=x kernel_size stride padding dilation ceil_mode return_indices",
+    mint="nn.functional.max_pool2d",
+)
 
 
-operator(function="max_pool3d")(_max_pool_with_ceil_first("max_pool3d", 3, "x"))
-
-
-operator(function="", mint="nn.functional.max_pool2d")(_max_pool_with_ceil_first("max_pool2d", 2, "input"))
+@operator(function="max_pool3d")
+def max_pool3d(
+    x: Array,
+    kernel_size: Setting,
+    stride: Setting | None = None,
+    padding: Setting = 0,
+    dilation: Setting = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maxima over windows of volumes (n, c, d, h, w); see `ops.max_pool2d`."""
+    return _max_function("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 @operator("MaxPool3D(kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format)", function="", dims=POOLING)
@@ -330,7 +342,7 @@ def _max_pool3d(
     check.rank("MaxPool3D", 5, x=x)
     window, step = per_dim("MaxPool3D", "kernel_size", kernel_size, 3), per_dim("MaxPool3D", "strides", strides, 3)
     around = resolved_edges("MaxPool3D", pad_mode, pad_list, x.shape[2:], window, step)
-    return _maxima("MaxPool3D", x, window, step, around, (1, 1, 1), bool(ceil_mode))[0]
+    return maxima.kernel(x, window, step, around, (1, 1, 1), bool(ceil_mode), "MaxPool3D")
 
 
 @operator("MaxPoolWithArgmax(kernel_size, strides, pad_mode, data_format)", function="")
@@ -346,7 +358,7 @@ def _max_pool_with_argmax(
     check.rank(name, 4, x=x)
     window, step = per_dim(name, "kernel_size", kernel_size, 2), per_dim(name, "strides", strides, 2)
     around = resolved_edges(name, pad_mode, 0, x.shape[2:], window, step)
-    values, positions = _maxima(name, x, window, step, around, (1, 1), False)
+    values, positions = _with_positions(name, x, window, step, around, (1, 1), False)
     return values, positions.astype(jnp.int32)
 
 

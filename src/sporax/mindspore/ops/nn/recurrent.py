@@ -175,11 +175,9 @@ class LSTM(Primitive):
             proj_size=proj_size,
         )
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if size <= 0:
-                raise SporaxValueError(f"For 'LSTM', '{name}' must be positive, but got {size}.")
+            SporaxValueError.raise_if(size <= 0, "LSTM", name, "be positive", size)
         check_type("LSTM", "dropout", dropout, "a float", float)
-        if not 0 <= dropout <= 1:
-            raise SporaxValueError(f"For 'LSTM', 'dropout' must be in [0, 1], but got {dropout}.")
+        SporaxValueError.raise_if(not 0 <= dropout <= 1, "LSTM", "dropout", "be in [0, 1]", dropout)
         # A projection must make the state smaller.
         if not 0 <= proj_size < hidden_size:
             raise SporaxValueError(f"For 'LSTM', 'proj_size' must be in [0, {hidden_size}), but got {proj_size}.")
@@ -343,7 +341,6 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
 
 def _expect(operator_name: str, **tensors: tuple[Array, tuple[int, ...]]) -> None:
     for name, (array, shape) in tensors.items():
-        if array.shape != shape:
-            raise SporaxValueError(
-                f"For '{operator_name}', the shape of '{name}' must be {shape}, but got {array.shape}."
-            )
+        SporaxValueError.raise_if(
+            array.shape != shape, operator_name, f"the shape of '{name}'", f"be {shape}", array.shape
+        )

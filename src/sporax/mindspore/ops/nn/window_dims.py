@@ -61,11 +61,35 @@ def _convolution_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devic
 
 
 def _pooling_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
+    """Windows of volumes may reach into the next slice where there is padding; all others stay inside their slice."""
     parts = _spatial(call, slices[0])
+    padded = len(parts) == 3 and str(call.get("pad_mode", "valid")).lower() != "valid"
     for dim, (size, num_slices) in enumerate(zip(_spatial(call, shapes[0]), parts, strict=True)):
         if num_slices > 1:
             reach, stride = (_of_dim(call, name, dim, len(parts)) for name in ("kernel_size", "strides"))
-            _window_inside(call, dim, size, num_slices, reach, stride)
+            if not padded or reach <= stride:
+                _window_inside(call, dim, size, num_slices, reach, stride)
+            if padded:
+                _window_near(call, dim, size, num_slices, reach, stride)
+
+
+def _window_near(call: Call, dim: int, size: int, num_slices: int, reach: int, stride: int) -> None:
+    same, pad = str(call.get("pad_mode")).lower() == "same", call.get("pad_list", call.get("pad", 0))
+    total = max(0, (-(-size // stride) - 1) * stride + reach - size)
+    # Cells in front of the dimension and behind it.
+    front, behind = pad[2 * dim : 2 * dim + 2] if isinstance(pad, tuple) else (pad, pad)
+    front, behind = (total // 2, total - total // 2) if same else (int(str(front)), int(str(behind)))
+    windows, slice_size = (size + front + behind - reach) // stride + 1, size // num_slices
+    unread = size + front - reach - (windows - 1) * stride
+    # The first and the last element that the windows of each side of a boundary read, from the boundary on.
+    firsts = [slice_size * at - windows * at // num_slices * stride + front for at in range(1, num_slices)]
+    reads = [*firsts, *(reach - stride - first for first in firsts)]
+    if windows % num_slices or max(reads) > slice_size or (unread > 0 and not same):
+        raise SporaxRuntimeError(
+            f"For '{call.where}', spatial dimension {dim} has {num_slices} slices of {slice_size} elements, so its windows must "
+            f"be a multiple of {num_slices}, read all elements and not reach beyond the next slice, but there are {windows} "
+            f"of {reach} with a stride of {stride}, padding {front} and {behind}, and {max(0, unread)} elements unread."
+        )
 
 
 def _window_inside(call: Call, dim: int, size: int, num_slices: int, reach: int, stride: int) -> None:

@@ -44,8 +44,7 @@ def _one_by_one(key: Array, probability: Array, refused: Array, count: int, uniq
 
     def lacking(state: tuple[Any, ...]) -> Array:
         number = state[0]
-        enough: Array = number < count
-        return enough
+        return number < count
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
         number, tries, refused, drawn_so_far = state

@@ -21,7 +21,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator, other_form
 from sporax.runtime.random.random_streams import Generator
 
 
@@ -235,8 +235,7 @@ def _bernoulli(key: Array, input: Array, p: Operand) -> Array:
 @operator(function="bernoulli", composed=True)
 def bernoulli(input: Any, p: Any = 0.5, seed: int | None = None) -> Any:
     """1 with probability `p` (a number in [0, 1] or a tensor), else 0, in the shape and dtype of `input`."""
-    if isinstance(p, int | float) and not 0 <= p <= 1:
-        raise SporaxValueError(f"For 'bernoulli', 'p' must be in [0, 1], but got {p}.")
+    SporaxValueError.raise_if(isinstance(p, int | float) and (not 0 <= p <= 1), "bernoulli", "p", "be in [0, 1]", p)
     return drawn(_bernoulli, stream(seed), input, p)
 
 
@@ -261,8 +260,7 @@ _like("randn_like", jax.random.normal, "Standard normal numbers")
 @operator(function="")
 def _integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Array:
     """Uniform integers in [low, high)."""
-    if low >= high:
-        raise SporaxValueError(f"For 'randint_like', 'low' must be below 'high', but got {low} and {high}.")
+    SporaxValueError.raise_if(low >= high, "randint_like", "low", "be below 'high'", f"{low} and {high}")
     # Drawn in int64 and cast, so that wide ranges work for narrow dtypes.
     return jax.random.randint(key, shape, low, high, jnp.int64).astype(dtype.np_dtype)
 
@@ -276,15 +274,13 @@ def randint_like(input: Any, low: int, high: int, seed: int | None = None, *, dt
 @operator(function="")
 def _bernoulli_class(key: Array, x: Array, p: Operand) -> Array:
     """1 with probability `p`, else 0, in the shape and dtype of `x`."""
-    draws: Array = _bernoulli.kernel(key, x, p)
-    return draws
+    return _bernoulli.kernel(key, x, p)
 
 
 @operator(function="")
 def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float = 1.0) -> Array:
     """Numbers of the Cauchy distribution around `median` with the scale `sigma` (float32)."""
-    if sigma <= 0:
-        raise SporaxValueError(f"For 'Cauchy', 'sigma' must be > 0, but got {sigma}.")
+    SporaxValueError.raise_if(sigma <= 0, "Cauchy", "sigma", "be > 0", sigma)
     return median + sigma * jax.random.cauchy(key, size, jnp.float32)
 
 
@@ -403,10 +399,7 @@ def random_categorical(logits: Any, num_sample: int, seed: int = 0, dtype: DType
     return drawn(_categorical, stream(seed or None), logits, num_sample, dtype)
 
 
-@operator("RandomCategorical(dtype)", function="", composed=True)
-def _random_categorical_class(logits: Any, num_sample: int, seed: int = 0, dtype: DType = dtypes.int64) -> Any:
-    """`num_sample` choices a row of `logits` (rows, n), logarithms of probabilities; a seed other than 0 is a stream."""
-    return random_categorical(logits, num_sample, seed, dtype)
+other_form(random_categorical, "RandomCategorical(dtype)")
 
 
 def _chosen_dims(call: Call, shapes: Shapes) -> Dims:
@@ -463,8 +456,7 @@ def _dropout_forms(dims: int) -> None:
 
     def kernel(input: Any, p: float = 0.5, training: bool = True) -> Any:
         check_type(name, "p", p, "a number", int | float, takes_bool=False)
-        if not 0 <= p <= 1:
-            raise SporaxValueError(f"For '{name}', 'p' must be in [0, 1], but got {p}.")
+        SporaxValueError.raise_if(not 0 <= p <= 1, name, "p", "be in [0, 1]", p)
         check.rank(name, (dims + 1, dims + 2), input=input)
         if not training or p == 0:
             return input

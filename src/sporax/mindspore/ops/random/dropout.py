@@ -284,8 +284,7 @@ class Randperm(Primitive):
 
     def __init__(self, max_length: int = 1, pad: int = -1, dtype: DType = dtypes.int32) -> None:
         super().__init__(max_length=max_length, pad=pad, dtype=dtype)
-        if max_length < 1:
-            raise SporaxValueError(f"For 'Randperm', 'max_length' must be int and must > 0, but got '{max_length}'.")
+        SporaxValueError.raise_if(max_length < 1, "Randperm", "max_length", "be int and must > 0", f"'{max_length}'")
 
     def __call__(self, n: Any) -> Any:
         """Draw the permutation."""

@@ -29,8 +29,7 @@ def _sparse(kind: type, name: str, **tensors: Any) -> None:
 
 
 def _flat(name: str, x: CSRTensor) -> None:
-    if x.ndim != 2:
-        raise SporaxValueError(f"For '{name}', the CSRTensor must have 2 dimensions, but got shape {x.shape}.")
+    SporaxValueError.raise_if(x.ndim != 2, name, "the CSRTensor", "have 2 dimensions", f"shape {x.shape}")
 
 
 def csr_to_coo(tensor: CSRTensor) -> COOTensor:
@@ -49,8 +48,7 @@ def csr_to_dense(csr_tensor: CSRTensor) -> Tensor:
 
 def coo_to_dense(x: COOTensor) -> Tensor:
     """The same matrix as a dense Tensor; entries at one place are added."""
-    result: Tensor = kernels.sparse_to_dense(x.indices.reshape(-1, 2), x.values, x.shape)
-    return result
+    return kernels.sparse_to_dense(x.indices.reshape(-1, 2), x.values, x.shape)
 
 
 def coo_to_csr(x: COOTensor) -> CSRTensor:
@@ -89,8 +87,7 @@ def csr_mv(csr_tensor: CSRTensor, dense: Tensor) -> Tensor:
 
 
 def _times_dense(a: CSRTensor, dense: Tensor) -> Tensor:
-    result: Tensor = kernels.csr_product(a.indptr, a.indices, a.values, dense, a.shape)
-    return result
+    return kernels.csr_product(a.indptr, a.indices, a.values, dense, a.shape)
 
 
 def csr_mm(
@@ -159,8 +156,7 @@ def _by_elements(name: str, x: CSRTensor, y: Any, plain: Callable[..., Any], ker
     check_type(name, "y", y, "a Tensor or a number", Tensor)
     # One element is a factor of all values, and MindSpore gives those alone.
     if y.size == 1 and y.ndim <= 2:
-        if y.ndim > x.ndim:
-            raise SporaxValueError(f"For '{name}', 'y' must broadcast to 'x', but got {y.shape} and {x.shape}.")
+        SporaxValueError.raise_if(y.ndim > x.ndim, name, "y", "broadcast to 'x'", f"{y.shape} and {x.shape}")
         return plain(x.values, y).reshape(x.values.shape)
     return CSRTensor(x.indptr, x.indices, kernel(x.indptr, x.indices, x.values, y, x.shape), x.shape)
 
@@ -174,8 +170,7 @@ def csr_reduce_sum(csr_tensor: CSRTensor, axis: int) -> Tensor:
     _sparse(CSRTensor, "csr_reduce_sum", csr_tensor=csr_tensor)
     if axis not in (1, 1 - csr_tensor.ndim):
         raise SporaxValueError(f"For 'csr_reduce_sum', 'axis' must be 1 or {1 - csr_tensor.ndim}, but got {axis}.")
-    result: Tensor = kernels.csr_row_sums(csr_tensor.indptr, csr_tensor.values, csr_tensor.shape)
-    return result
+    return kernels.csr_row_sums(csr_tensor.indptr, csr_tensor.values, csr_tensor.shape)
 
 
 def csr_softmax(logits: CSRTensor, dtype: DType) -> CSRTensor:
@@ -240,8 +235,7 @@ def coo_concat(sp_input: Any, concat_dim: int = 0) -> COOTensor:
         raise SporaxValueError("For 'coo_concat', 'sp_input' must be a list or tuple of at least 2 COOTensors.")
     for part in sp_input:
         _sparse(COOTensor, "coo_concat", sp_input=part)
-    if concat_dim not in (-2, -1, 0, 1):
-        raise SporaxValueError(f"For 'coo_concat', 'concat_dim' must be in [-2, 2), but got {concat_dim}.")
+    SporaxValueError.raise_if(concat_dim not in (-2, -1, 0, 1), "coo_concat", "concat_dim", "be in [-2, 2)", concat_dim)
     along = concat_dim % 2
     if len({part.shape[1 - along] for part in sp_input}) > 1:
         raise SporaxValueError(
@@ -352,10 +346,9 @@ def _check_shape(what: str, x: Any, other: Any) -> None:
         raise SporaxTypeError(
             f"For '{type(x).__name__}', it cannot {what} {type(other).__name__}; it must be a Tensor or of its own kind."
         )
-    if x.shape != other.shape:
-        raise SporaxValueError(
-            f"For '{type(x).__name__}', both tensors must have the same shape, but got {x.shape} and {other.shape}."
-        )
+    SporaxValueError.raise_if(
+        x.shape != other.shape, type(x).__name__, "both tensors", "have the same shape", f"{x.shape} and {other.shape}"
+    )
 
 
 def _refuse(what: str, x: Any, other: Any) -> SporaxTypeError:

@@ -49,8 +49,7 @@ class AttentionMask(Cell):
         mask = (input_mask != 0).astype(dtypes.float32)
         both = self.multiply(mask.reshape(batch, length, 1), mask.reshape(batch, 1, length))
         lower = Tensor(np.tril(np.ones((1, length, length), np.float32)))
-        result: Tensor = self.mul(both, lower)
-        return result
+        return self.mul(both, lower)
 
 
 class MultiHeadAttention(Cell):
@@ -143,8 +142,7 @@ class MultiHeadAttention(Cell):
         return result, (key, value)
 
     def _heads(self, x: Tensor, length: int, order: tuple[int, ...]) -> Tensor:
-        result: Tensor = self.transpose(x.reshape(-1, length, self.n_head, self.size_per_head), order)
-        return result
+        return self.transpose(x.reshape(-1, length, self.n_head, self.size_per_head), order)
 
 
 def refuse_past(where: str, use_past: bool) -> None:

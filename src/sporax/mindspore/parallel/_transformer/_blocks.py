@@ -105,14 +105,12 @@ class Block(Cell):
         return norm.shard(self._strategy).to_float(self._norm_type)
 
     def _flat(self, x: Tensor) -> Tensor:
-        flat: Tensor = x.reshape(-1, self.hidden_size)
-        return flat
+        return x.reshape(-1, self.hidden_size)
 
     def _residual(self, x: Tensor, normalized: Tensor, result: Tensor) -> Tensor:
         # MindSpore's `post_layernorm_residual` adds to the normalized input.
         base = normalized if self.post_layernorm_residual else x
-        added: Tensor = self.add(base, self._flat(result).astype(base.dtype))
-        return added
+        return self.add(base, self._flat(result).astype(base.dtype))
 
     def _behind_norms(
         self, hidden: Tensor, mask: Tensor | None, batch_valid_length: None, source: Tensor | None = None,

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import InitVar, dataclass
+from typing import Any, ClassVar
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 
 
 class _Settings:
-    """Base of the configurations: a field has the kind that the class's table says."""
+    """Base of the configurations: a field has the kind that its annotation says."""
 
-    _kinds: dict[str, type]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        kind = self._kinds.get(name)
+        field = type(self).__dataclass_fields__.get(name)
+        kind = field and field.type
         where = type(self).__name__
         # `isinstance` would take True for the int 1.
-        if kind is bool and not isinstance(value, bool):
+        if kind == "bool" and not isinstance(value, bool):
             raise SporaxTypeError(f"For '{where}', '{name}' must be a bool, but got {value!r}.")
-        if kind is int:
+        if kind == "int":
             if isinstance(value, bool) or not isinstance(value, int):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be an int, but got {value!r}.")
-            if value < 1:
-                raise SporaxValueError(f"For '{where}', '{name}' must be at least 1, but got {value}.")
-        if kind is float:
+            SporaxValueError.raise_if(value < 1, where, name, "be at least 1", value)
+        if kind == "float":
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be a number, but got {value!r}.")
-            if value <= 0:
-                raise SporaxValueError(f"For '{where}', '{name}' must be greater than 0, but got {value}.")
+            SporaxValueError.raise_if(value <= 0, where, name, "be greater than 0", value)
         object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -42,6 +42,7 @@ class _Settings:
         return f"{type(self).__name__}({fields})"
 
 
+@dataclass(eq=False, repr=False)
 class OpParallelConfig(_Settings):
     """How operators are sharded.
 
@@ -53,13 +54,11 @@ class OpParallelConfig(_Settings):
         SporaxTypeError, SporaxValueError: not an int of at least 1.
     """
 
-    _kinds = {"data_parallel": int, "model_parallel": int}
-
-    def __init__(self, data_parallel: int = 1, model_parallel: int = 1) -> None:
-        self.data_parallel = data_parallel
-        self.model_parallel = model_parallel
+    data_parallel: int = 1
+    model_parallel: int = 1
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddingOpParallelConfig(OpParallelConfig):
     """How an embedding is sharded.
 
@@ -68,11 +67,7 @@ class EmbeddingOpParallelConfig(OpParallelConfig):
         vocab_emb_dp: every device has the whole table; otherwise its rows are sharded `model_parallel` ways.
     """
 
-    _kinds = {**OpParallelConfig._kinds, "vocab_emb_dp": bool}
-
-    def __init__(self, data_parallel: int = 1, model_parallel: int = 1, vocab_emb_dp: bool = True) -> None:
-        super().__init__(data_parallel, model_parallel)
-        self.vocab_emb_dp = vocab_emb_dp
+    vocab_emb_dp: bool = True
 
     @property
     def dp_mp_config(self) -> OpParallelConfig:
@@ -80,6 +75,7 @@ class EmbeddingOpParallelConfig(OpParallelConfig):
         return OpParallelConfig(self.data_parallel, self.model_parallel)
 
 
+@dataclass(eq=False, repr=False)
 class MoEParallelConfig(OpParallelConfig):
     """How a layer of experts is sharded.
 
@@ -88,11 +84,7 @@ class MoEParallelConfig(OpParallelConfig):
         expert_parallel: parts of the experts; they use the devices of the batch, so it must divide `data_parallel`.
     """
 
-    _kinds = {**OpParallelConfig._kinds, "expert_parallel": int}
-
-    def __init__(self, data_parallel: int = 1, model_parallel: int = 1, expert_parallel: int = 1) -> None:
-        super().__init__(data_parallel, model_parallel)
-        self.expert_parallel = expert_parallel
+    expert_parallel: int = 1
 
     @property
     def dpmp(self) -> OpParallelConfig:
@@ -100,6 +92,7 @@ class MoEParallelConfig(OpParallelConfig):
         return OpParallelConfig(self.data_parallel, self.model_parallel)
 
 
+@dataclass(eq=False, repr=False)
 class MoEConfig(_Settings):
     """Experts instead of one feed-forward layer.
 
@@ -115,30 +108,30 @@ class MoEConfig(_Settings):
         SporaxTypeError, SporaxValueError: an argument is not valid.
     """
 
-    _kinds = {"expert_num": int, "capacity_factor": float, "aux_loss_factor": float, "num_experts_chosen": int}
+    expert_num: int = 1
+    capacity_factor: float = 1.1
+    aux_loss_factor: float = 0.05
+    num_experts_chosen: int = 1
+    expert_group_size: int | None = None
+    group_wise_a2a: InitVar[bool] = False
+    comp_comm_parallel: InitVar[bool] = False
+    comp_comm_parallel_degree: InitVar[int] = 2
 
-    def __init__(
-        self, expert_num: int = 1, capacity_factor: float = 1.1, aux_loss_factor: float = 0.05,
-        num_experts_chosen: int = 1, expert_group_size: int | None = None, group_wise_a2a: bool = False,
-        comp_comm_parallel: bool = False, comp_comm_parallel_degree: int = 2,
-    ) -> None:  # fmt: skip
-        self.expert_num = expert_num
-        self.capacity_factor = capacity_factor
-        self.aux_loss_factor = aux_loss_factor
-        self.num_experts_chosen = num_experts_chosen
-        self.expert_group_size = expert_group_size
+    def __post_init__(self, group_wise_a2a: bool, comp_comm_parallel: bool, comp_comm_parallel_degree: int) -> None:
         # MindSpore's own ways to overlap communication; XLA schedules programs by itself.
         if group_wise_a2a or comp_comm_parallel or comp_comm_parallel_degree != 2:
             raise SporaxValueError(
                 "For 'MoEConfig', 'group_wise_a2a', 'comp_comm_parallel' and 'comp_comm_parallel_degree' must have their "
                 f"defaults, but got {group_wise_a2a}, {comp_comm_parallel} and {comp_comm_parallel_degree}."
             )
-        if num_experts_chosen > expert_num:
+        chosen, num_experts = self.num_experts_chosen, self.expert_num
+        if chosen > num_experts:
             raise SporaxValueError.must(
-                "MoEConfig", "num_experts_chosen", "not exceed 'expert_num'", f"{num_experts_chosen} and {expert_num}"
+                "MoEConfig", "num_experts_chosen", "not exceed 'expert_num'", f"{chosen} and {num_experts}"
             )
 
 
+@dataclass(eq=False, repr=False)
 class TransformerRecomputeConfig(_Settings):
     """What is computed again in the backward pass; see `Cell.recompute`.
 
@@ -147,26 +140,13 @@ class TransformerRecomputeConfig(_Settings):
         parallel_optimizer_comm_recompute, mp_comm_recompute, recompute_slice_activation: settings of `Cell.recompute`.
     """
 
-    _kinds = {
-        "recompute": bool,
-        "parallel_optimizer_comm_recompute": bool,
-        "mp_comm_recompute": bool,
-        "recompute_slice_activation": bool,
-    }
-
-    def __init__(
-        self,
-        recompute: bool = False,
-        parallel_optimizer_comm_recompute: bool = False,
-        mp_comm_recompute: bool = True,
-        recompute_slice_activation: bool = False,
-    ) -> None:
-        self.recompute = recompute
-        self.parallel_optimizer_comm_recompute = parallel_optimizer_comm_recompute
-        self.mp_comm_recompute = mp_comm_recompute
-        self.recompute_slice_activation = recompute_slice_activation
+    recompute: bool = False
+    parallel_optimizer_comm_recompute: bool = False
+    mp_comm_recompute: bool = True
+    recompute_slice_activation: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class TransformerOpParallelConfig(_Settings):
     """How a whole Transformer is sharded.
 
@@ -184,45 +164,37 @@ class TransformerOpParallelConfig(_Settings):
         SporaxTypeError, SporaxValueError: an argument is not valid.
     """
 
-    _kinds = {
-        **dict.fromkeys(("data_parallel", "model_parallel", "expert_parallel", "pipeline_stage"), int),
-        **dict.fromkeys(("micro_batch_num", "gradient_aggregation_group"), int),
-        "vocab_emb_dp": bool,
-    }
+    data_parallel: int = 1
+    model_parallel: int = 1
+    expert_parallel: int = 1
+    pipeline_stage: int = 1
+    micro_batch_num: int = 1
+    recompute: TransformerRecomputeConfig | bool | None = None
+    optimizer_shard: bool | None = None
+    gradient_aggregation_group: int = 4
+    vocab_emb_dp: bool = True
 
-    def __init__(
-        self, data_parallel: int = 1, model_parallel: int = 1, expert_parallel: int = 1, pipeline_stage: int = 1,
-        micro_batch_num: int = 1, recompute: TransformerRecomputeConfig | bool | None = None,
-        optimizer_shard: bool | None = None, gradient_aggregation_group: int = 4, vocab_emb_dp: bool = True,
-    ) -> None:  # fmt: skip
-        self.data_parallel = data_parallel
-        self.model_parallel = model_parallel
-        self.expert_parallel = expert_parallel
-        self.pipeline_stage = pipeline_stage
-        self.micro_batch_num = micro_batch_num
-        self.recompute = TransformerRecomputeConfig() if recompute is None else recompute
-        if not isinstance(self.recompute, (bool, TransformerRecomputeConfig)):
+    def __post_init__(self) -> None:
+        if self.recompute is None:
+            self.recompute = TransformerRecomputeConfig()
+        kinds = bool | TransformerRecomputeConfig
+        if not isinstance(self.recompute, kinds):
             raise SporaxTypeError.must(
-                "TransformerOpParallelConfig", "recompute", "be a TransformerRecomputeConfig or a bool", repr(recompute)
+                "TransformerOpParallelConfig",
+                "recompute",
+                "be a TransformerRecomputeConfig or a bool",
+                repr(self.recompute),
             )
-        self.gradient_aggregation_group = gradient_aggregation_group
-        self.vocab_emb_dp = vocab_emb_dp
-        self._optimizer_shard: bool | None = None
-        if optimizer_shard is not None:
-            self.optimizer_shard = optimizer_shard
 
-    @property
-    def optimizer_shard(self) -> bool | None:
-        """Whether optimizer state is sharded; None where it was not set."""
-        return self._optimizer_shard
-
-    @optimizer_shard.setter
-    def optimizer_shard(self, value: bool) -> None:
-        if not isinstance(value, bool):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # None is the default alone: nothing was set.
+        is_shard = name == "optimizer_shard" and (value is not None or name in vars(self))
+        if is_shard and not isinstance(value, bool):
             raise SporaxTypeError.must("TransformerOpParallelConfig", "optimizer_shard", "be a bool", repr(value))
-        self._optimizer_shard = value
+        super().__setattr__(name, value)
         # As in MindSpore: this field sets the global context.
-        context.set_auto_parallel_context(enable_parallel_optimizer=value)
+        if is_shard:
+            context.set_auto_parallel_context(enable_parallel_optimizer=value)
 
     @property
     def dp_mp_config(self) -> OpParallelConfig:
@@ -255,5 +227,4 @@ def check_division(where: str, name: str, value: int, parts_name: str, parts: in
     Raises:
         SporaxValueError: `parts` does not divide `value`.
     """
-    if value % parts:
-        raise SporaxValueError.must(where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")
+    SporaxValueError.raise_if(value % parts, where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")

@@ -53,8 +53,7 @@ class _LayerNorm(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` (…, n), normalized."""
-        normalized: Tensor = self.layer_norm(x, self.gamma, self.beta)[0]
-        return normalized
+        return self.layer_norm(x, self.gamma, self.beta)[0]
 
     def shard(self, strategy: Strategy) -> Self:  # type: ignore[override]  # as in MindSpore
         # Gamma and beta are sharded like the dimension they belong to.
@@ -125,8 +124,7 @@ class _Linear(Cell):
             result = self.bias_add(result, self.bias.astype(self.dtype))
         if self.activation is not None:
             result = self.activation(result)
-        changed: Tensor = result.reshape(shape).astype(dtype)
-        return changed
+        return result.reshape(shape).astype(dtype)
 
     def shard(  # type: ignore[override]  # as in MindSpore
         self,
@@ -225,5 +223,4 @@ class CrossEntropyLoss(Cell):
         one_hot = self.one_hot(label.reshape(-1).astype(dtypes.int32), logits.shape[-1], on, off)
         losses = normalizer - self.chosen(self.product(shifted, one_hot), -1)
         mask = input_mask.reshape(-1).astype(dtypes.float32)
-        loss: Tensor = (losses * mask).sum() / (mask.sum() + _EPSILON)
-        return loss
+        return (losses * mask).sum() / (mask.sum() + _EPSILON)

@@ -201,8 +201,7 @@ def _check_network(name: str, network: object) -> None:
 
 def _count(name: str, what: str, value: Any) -> int:
     check_type(name, what, value, "an int", int, takes_bool=False)
-    if value < 1:
-        raise SporaxValueError(f"For '{name}', '{what}' must be > 0, but got {value}.")
+    SporaxValueError.raise_if(value < 1, name, what, "be > 0", value)
     return value
 
 

@@ -184,8 +184,7 @@ class RunContext:
     """
 
     def __init__(self, original_args: dict[str, Any]) -> None:
-        check_type("RunContext", "original_args", original_args, "a dict", dict)
-        self._original_args = original_args
+        self._original_args = check_type("RunContext", "original_args", original_args, "a dict", dict)
         self._stop_requested = False
 
     def original_args(self) -> Any:

@@ -89,8 +89,7 @@ class CheckpointConfig:
             check_bool("CheckpointConfig", name, getattr(self, name))
         check_async("CheckpointConfig", self.async_save)
         check_text("CheckpointConfig", "when_busy", self.when_busy, ("wait", "skip"))
-        if self.format not in FORMATS:
-            raise SporaxValueError.must("CheckpointConfig", "format", f"be one of {FORMATS}", repr(self.format))
+        SporaxValueError.raise_unless_in("CheckpointConfig", "format", self.format, FORMATS)
         _refuse("enc_key", self.enc_key)
         _check_append_info(self.append_info)
         self._resolve()

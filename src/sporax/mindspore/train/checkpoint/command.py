@@ -120,13 +120,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
 
 def _print_spec(spec: StoredTensor) -> int:
-    size = _size(spec)
-    print(f"  {spec.name}  {spec.shape if spec.dtype else 'text'}  {spec.dtype or ''}  {size:,}")
-    return size
-
-
-def _size(spec: StoredTensor) -> int:
-    return spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64)) if spec.dtype else 0
+    print(f"  {spec.name}  {spec.shape if spec.dtype else 'text'}  {spec.dtype or ''}  {spec.num_bytes:,}")
+    return spec.num_bytes
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -156,7 +151,7 @@ def _difference(left: ShardedCheckpoint, right: ShardedCheckpoint, name: str, to
         same = left.read(name) == right.read(name)
         return "" if same else f"{left.read(name)!r}, {right.read(name)!r}"
     num_different, largest = 0, 0.0
-    for region in _row_blocks(one.shape, _size(one)):
+    for region in _row_blocks(one.shape, one.num_bytes):
         values, theirs = np.asarray(left.read(name, region)), np.asarray(right.read(name, region))
         # numpy has no arithmetic between them and float64 that keeps their kind.
         if values.dtype.kind not in "biufc":  # dtypes of ml_dtypes

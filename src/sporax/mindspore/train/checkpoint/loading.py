@@ -38,7 +38,7 @@ from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
 from sporax.mindspore.train.checkpoint.unified import COUNTERS, NAME_MAP
-from sporax.mindspore.train.serialization import load_checkpoint
+from sporax.mindspore.train.serialization import load_checkpoint, name_filter
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.entries import Region, full_region, region_shape
 from sporax.runtime.storage.slices import placed_blocks
@@ -377,10 +377,10 @@ def load_segmented_checkpoints(
             f"For '{where}', 'ckpt_file_dir' must be a directory with .ckpt files, but '{ckpt_file_dir}' is none."
         )
     parameters: dict[str, Any] = {}
+    wanted = name_filter(specify_prefix, filter_prefix, choice_func)
     for path in paths:
-        specs = open_checkpoint(where, path).specs
         # A file without any name that is selected would make `load_checkpoint` raise.
-        if not any(_wanted(name, filter_prefix, specify_prefix, choice_func) for name in specs):
+        if not any(map(wanted, open_checkpoint(where, path).specs)):
             continue
         values = load_checkpoint(
             str(path), None, strict_load, filter_prefix, dec_key, dec_mode, specify_prefix, choice_func
@@ -397,13 +397,3 @@ def load_segmented_checkpoints(
     if net is not None:
         load_param_into_net(net, parameters, strict_load)
     return parameters
-
-
-def _wanted(name: str, excluded: Any, selected: Any, choice: Any) -> bool:
-    if excluded is None and selected is None:
-        return choice is None or bool(choice(name))
-    return (selected is None or _starts(name, selected)) and not (excluded is not None and _starts(name, excluded))
-
-
-def _starts(name: str, prefixes: Any) -> bool:
-    return name.startswith((prefixes,) if isinstance(prefixes, str) else tuple(prefixes))

@@ -179,8 +179,7 @@ def transform_checkpoints(
         )
     check_type(where, "ckpt_prefix", ckpt_prefix, "a string", str)
     check_count(where, "process_num", process_num, minimum=1)
-    if output_format not in OUTPUT_FORMATS:
-        raise SporaxValueError.must(where, "output_format", f"be one of {OUTPUT_FORMATS}", repr(output_format))
+    SporaxValueError.raise_unless_in(where, "output_format", output_format, OUTPUT_FORMATS)
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     many, few = max(source.num_ranks, target.num_ranks), min(source.num_ranks, target.num_ranks)
     if many % few:

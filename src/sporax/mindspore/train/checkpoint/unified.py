@@ -12,12 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
-from sporax.mindspore.train._stored import open_checkpoint, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import Progress
@@ -66,7 +64,12 @@ def unified_safetensors(
     if choice_func is not None and not callable(choice_func):
         raise SporaxTypeError(f"For '{_WHERE}', 'choice_func' must be callable, but got {type(choice_func).__name__}.")
     number, num_parts = _check_split(split_dst_file)
-    paths = _rank_files(src_dir, file_suffix)
+    ending = f"{file_suffix or ''}.safetensors"
+    paths = dict(rank_files(Path(src_dir), (ending,))) if Path(src_dir).is_dir() else {}
+    if not paths:
+        raise SporaxValueError(
+            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{ending}', but '{src_dir}' does not."
+        )
     # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
     # A slice that only an absent rank wrote cannot be read anywhere else.
@@ -110,26 +113,8 @@ def _check_split(split: object) -> tuple[int | None, int | None]:
     if not split:
         return None, None
     number, parts = (check_count(_WHERE, "split_dst_file", value, minimum=1) for value in split)
-    if number > parts:
-        raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be (n, m) with n <= m, but got {split!r}.")
+    SporaxValueError.raise_if(number > parts, _WHERE, "split_dst_file", "be (n, m) with n <= m", split, show=repr)
     return number, parts
-
-
-def _rank_files(src_dir: str, suffix: str | None) -> dict[int, Path]:
-    source = Path(src_dir)
-    files: dict[int, Path] = {}
-    for folder in sorted(source.iterdir()) if source.is_dir() else []:
-        number = folder.name.removeprefix("rank_")
-        # The last by name, as the newest of a series.
-        matching = sorted(path for path in folder.glob(f"*{suffix or ''}.safetensors") if path.name[0] != ".")
-        if number.isdecimal() and matching:
-            files[int(number)] = matching[-1]
-    if not files:
-        raise SporaxValueError(
-            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{suffix or ''}.safetensors', but '{src_dir}' "
-            "does not."
-        )
-    return files
 
 
 def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
@@ -153,7 +138,7 @@ def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
 def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | None) -> list[list[str]]:
     """Names by part: as many parts as requested, else as few as `PART_BYTES` allows."""
     # Sorted, so that all machines divide the work in the same way.
-    sizes = {name: _size(source.spec(name)) for name in sorted(names)}
+    sizes = {name: source.spec(name).num_bytes for name in sorted(names)}
     # Rounded up, so that no more than the requested number of parts is begun.
     limit = PART_BYTES if num_parts is None else -(-sum(sizes.values()) // num_parts)
     parts: list[list[str]] = [[]]
@@ -167,10 +152,6 @@ def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | Non
         filled += size
     # Empty parts: as many files as were requested.
     return parts + [[] for _ in range((num_parts or 0) - len(parts))]
-
-
-def _size(spec: StoredTensor) -> int:
-    return 0 if spec.dtype is None else spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64))
 
 
 def _write(
@@ -188,7 +169,7 @@ def _write(
         value = source.read(old[spec.name])
         source.release()
         if progress is not None:
-            progress(part, spec.name, _size(spec))
+            progress(part, spec.name, spec.num_bytes)
         return value
 
     write_stream(path, specs, values)
@@ -196,7 +177,7 @@ def _write(
 
 def _write_map(source: ShardedCheckpoint, parts: list[list[str]], renamed: dict[str, str], target: Path) -> None:
     files = {renamed[name]: f"part{part}.safetensors" for part, names in enumerate(parts) for name in names}
-    total = sum(_size(source.spec(name)) for names in parts for name in names)
+    total = sum(source.spec(name).num_bytes for names in parts for name in names)
     content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
     with atomic_write(target / NAME_MAP) as file:
         file.write(json.dumps(content, indent=4).encode())

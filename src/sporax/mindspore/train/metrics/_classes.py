@@ -26,10 +26,7 @@ class ClassificationMetric(Metric):
     """
 
     def __init__(self, eval_type: str = "classification") -> None:
-        if eval_type not in ("classification", "multilabel"):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', 'eval_type' must be 'classification' or 'multilabel', but got {eval_type!r}."
-            )
+        SporaxTypeError.raise_unless_in(type(self).__name__, "eval_type", eval_type, ("classification", "multilabel"))
         self._type = eval_type
         self.clear()
 
@@ -158,8 +155,7 @@ class Fbeta(ClassificationMetric):
     """
 
     def __init__(self, beta: float) -> None:
-        if check_number("Fbeta", "beta", beta) <= 0:
-            raise SporaxValueError(f"For 'Fbeta', 'beta' must be greater than 0, but got {beta}.")
+        SporaxValueError.raise_if(check_number("Fbeta", "beta", beta) <= 0, "Fbeta", "beta", "be greater than 0", beta)
         self.beta = beta
         super().__init__("classification")
 

@@ -30,11 +30,9 @@ class ConfusionMatrix(Metric):
     def __init__(self, num_classes: int, normalize: str = "no_norm", threshold: float = 0.5) -> None:
         self.num_classes = check_count("ConfusionMatrix", "num_classes", num_classes, minimum=1)
         choices = ("no_norm", "target", "prediction", "all")
-        if normalize not in choices:
-            raise SporaxValueError.must("ConfusionMatrix", "normalize", f"be one of {choices}", repr(normalize))
+        SporaxValueError.raise_unless_in("ConfusionMatrix", "normalize", normalize, choices)
         self.normalize = normalize
-        check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
-        self.threshold = threshold
+        self.threshold = check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
         self.clear()
 
     def clear(self) -> None:

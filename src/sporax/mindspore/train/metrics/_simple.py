@@ -24,8 +24,7 @@ class Loss(MeanMetric):
             SporaxValueError: more than one input, or more than one dimension.
         """
         (loss,) = self._inputs(inputs, "loss")
-        if loss.ndim > 1:
-            raise SporaxValueError(f"For 'Loss.update', the loss must have at most 1 dimension, but got {loss.ndim}.")
+        SporaxValueError.raise_if(loss.ndim > 1, "Loss.update", "the loss", "have at most 1 dimension", loss.ndim)
         # The mean also of a loss per sample.
         self._sum += float(loss.mean())
         self._total += 1

@@ -31,8 +31,7 @@ class Dice(MeanMetric):
 
     def __init__(self, smooth: float = 1e-5) -> None:
         check_type("Dice", "smooth", smooth, "a float", float)
-        if smooth <= 0:
-            raise SporaxValueError(f"For 'Dice', 'smooth' must be positive, but got {smooth}.")
+        SporaxValueError.raise_if(smooth <= 0, "Dice", "smooth", "be positive", smooth)
         self.smooth = smooth
         self.clear()
 
@@ -78,8 +77,7 @@ class _SurfaceMetric(Metric):
         self._check_count(inputs, "predicted value", "true value", "label")
         y_pred, y = map(self._convert_data, inputs[:2])
         label = inputs[2]
-        if not isinstance(label, int | float):
-            raise SporaxTypeError(f"For '{name}.update', the label must be a number, but got {type(label).__name__}.")
+        check_type(f"{name}.update", "the label", label, "a number", int | float)
         if y.size == 0 or y_pred.shape != y.shape:
             raise SporaxValueError(
                 f"For '{name}.update', the inputs must have one shape without zeros, but got {y_pred.shape} and {y.shape}."
@@ -106,8 +104,7 @@ class _SurfaceMetric(Metric):
             field = ndimage.distance_transform_edt(~end)
         else:
             field = ndimage.distance_transform_cdt(~end, metric=self.distance_metric)
-        distances: Array = np.asarray(field)[start]
-        return distances
+        return np.asarray(field)[start]
 
     def _both_ways(self) -> tuple[Array, Array]:
         self._check_seen(self._edges is not None)
@@ -121,8 +118,7 @@ def _edge(region: Array) -> Array:
     from scipy import ndimage
 
     # Erosion removes the points on the edge.
-    edge: Array = ndimage.binary_erosion(region) ^ region
-    return edge
+    return ndimage.binary_erosion(region) ^ region
 
 
 class HausdorffDistance(_SurfaceMetric):

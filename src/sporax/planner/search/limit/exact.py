@@ -27,7 +27,7 @@ from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.problem import NANOSECONDS, Problem
 from sporax.planner.search.space.tensor_memory import TickSpan, resident_usage
 from sporax.planner.solver import CostGraph, Solution, solve
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE
 
 _PROVING_SHARE = 0.4
 """Share of the solver's time for the bound; the rest is for plans."""

@@ -13,7 +13,6 @@ for about K / 2 decisions, and its costs are their sum. The number of variables 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -324,36 +323,38 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------------- tying
 
 
-def choose_tied(problem: Problem, turns: int = TURNS, known: float = math.inf) -> list[int]:
+def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
     """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
 
     Args:
         problem: the problem.
         turns: after how many tied blocks the choice repeats.
-        known: seconds of a choice from elsewhere; where this one can hardly be better, less time is spent on it.
     """
     repeats = find_repeats(labels(problem), problem.edges)
     # Without blocks there is nothing to tie, and the problem is solved as it is.
     if repeats is None:
-        return choose(problem.cost_graph(), known=known * problem.scale)
-    return tied_choice(problem, repeats, turns, known)[0]
+        return choose(problem.cost_graph())
+    return tied_choice(problem, repeats, turns)[0]
 
 
-def choose_tied_with_bound(problem: Problem, known: float, turns: int = TURNS) -> tuple[list[int], float]:
-    """As `choose_tied`, and seconds that no choice with such blocks is below; `known` is 0 for no second look at the choice."""
+def choose_tied_with_bound(problem: Problem, known: float) -> tuple[list[int], float]:
+    """As `choose_tied`, and seconds that no choice with such blocks is below.
+
+    A choice from elsewhere takes `known` seconds; where this one can hardly be better, less time is spent on it: none, for 0.
+    """
     repeats = find_repeats(labels(problem), problem.edges)
     if repeats is None:
         chosen, bound = choose_with_bound(problem.cost_graph(), known=known * problem.scale)
         return chosen, bound / problem.scale
-    small, variable = tied_problem(problem.costs, repeats, turns)
+    small, variable = tied_problem(problem.costs, repeats, TURNS)
     decided, bound = choose_with_bound(small, known=known * problem.scale)
     return [decided[entry] for entry in variable], bound / problem.scale
 
 
-def tied_choice(problem: Problem, repeats: Repeats, turns: int, known: float = math.inf) -> tuple[list[int], int]:
-    """A choice in which blocks are decided equally, and how many variables it took; `known` as in `choose_tied`."""
+def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, and how many variables it took."""
     small, variable = tied_problem(problem.costs, repeats, turns)
-    decided = choose(small, known=known * problem.scale)
+    decided = choose(small)
     return [decided[entry] for entry in variable], small.num_nodes
 
 

@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
+OPTIMALITY_TOLERANCE = 1e-9
+"""A cost counts as optimal when the bound is within this share of it: the accuracy of the arithmetic."""
 INFINITE_COST = 1e17
 """Cost from which on a strategy is "not allowed", stored as ``inf``: contest files write 10**18, allowed costs stay far below."""
 

@@ -94,3 +94,13 @@ def descend(
             positions[node] = new
             waiting.update(dict.fromkeys(other for other, _ in core.links[node]))
     return positions
+
+
+def first_positions(core: Core, budget: Budget) -> Ints | None:
+    """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
+    # A multiplier of one for every row: memory summed over time, which is small where little is live for long.
+    used = core.charges(np.ones(len(core.room)))
+    least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
+    positions = np.array(least, dtype=np.int64)
+    positions = descend(core, positions, budget=budget)
+    return positions if core.fits(positions) and np.isfinite(core.cost(positions)) else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
+from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.methods.trws import MessagePassing
 
 _SWEEPS_PER_STEP = 3
@@ -39,6 +39,7 @@ class MultiplierAscent:
 
     Attributes:
         bound: best bound so far, the core's constant included.
+        low: bound of the first pass of the last sweep, to which the marginals of the messages belong.
         multipliers: [rows] p as it is now.
         costs: [K] strategy costs with the charges of p.
     """
@@ -56,22 +57,18 @@ class MultiplierAscent:
         }
         self._load: Floats | None = None
         self._count = 0
-        self._best_marginals = np.zeros(len(core.costs))
-        self._best_low = -np.inf
+        self.low = -np.inf
         self._best_multipliers = self.multipliers.copy()
 
     def sweep(self) -> float:
         """One sweep, and a change of multipliers every few; returns the bound of this sweep."""
         low, high = self.messages.sweep(self.costs)
         if high == np.inf:  # nothing is possible
-            self.bound = self._best_low = np.inf
+            self.bound = self.low = np.inf
             return np.inf
         # The Lagrangian charges for load beyond the room, so the room itself is given back.
         offset = self.core.constant - float(self.multipliers @ self.core.room)
-        # Marginals belong to the first pass of a sweep, so they are kept with the best bound of that pass.
-        if low + offset > self._best_low:
-            self._best_low = low + offset
-            self._best_marginals = np.concatenate([np.zeros(0), *self.messages.marginals])
+        self.low = low + offset
         if high + offset > self.bound:
             self.bound = high + offset
             self._best_multipliers = self.multipliers.copy()
@@ -86,18 +83,6 @@ class MultiplierAscent:
                 self._retreat()
             self.costs = self.core.charged(self.multipliers)
         return high + offset
-
-    def dominated(self, cutoff: float) -> Booleans:
-        """[K] strategies that no choice with c(x) < `cutoff` uses, by the best bound's min-marginals."""
-        # Rounding must not remove a strategy of the optimum.
-        slack = 1e-9 * max(1.0, abs(cutoff))
-        result: Booleans = self._best_low + self._best_marginals > cutoff + slack
-        return result
-
-    @property
-    def marginals(self) -> tuple[float, Floats]:
-        """A bound, and [K] how much it rises when a strategy is forced."""
-        return self._best_low, self._best_marginals
 
     @property
     def best_multipliers(self) -> Floats:

@@ -20,16 +20,15 @@ import numpy as np
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import CostGraph, Ints, Moments
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, CostGraph, Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
-from sporax.planner.solver.methods.large_neighborhood_search import subproblem
+from sporax.planner.solver.methods.subproblem import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
-from sporax.planner.solver.portfolio.solution import OPTIMALITY_TOLERANCE
 
 _REDUCE_SECONDS = 120.0
 """Time limit of a reduction: far from what is needed, so that all processes of a run, however busy, find the same plan."""

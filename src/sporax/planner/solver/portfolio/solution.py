@@ -1,7 +1,8 @@
 """`solve`: the whole way from a cost graph to a checked solution.
 
-Reduce; if what is left is small, solve it here by integer program; otherwise hand it to a team of workers until the
-bound meets the best choice or time is up. Whatever comes back is expanded to the graph and measured by the checker.
+Reduce; if what is left is small, solve it by integer program; what is large, or takes the program too long, is solved by labels.
+Where they run out of time, too, messages and descent still give a choice and a bound. Whatever comes back is expanded to the
+graph and measured by the checker. `benchmarks/iopddl` goes on from there with a team of processes, for hours if need be.
 
 The checker: what a choice costs and whether it fits, worked out from the graph alone.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index
 
@@ -23,12 +24,13 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import CostGraph, Ints, Moments
+from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, CostGraph, Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
+from sporax.planner.solver.methods.coordinate_descent import first_positions
 from sporax.planner.solver.methods.exact import BY_PROGRAM, Rounds, solve_exactly
-from sporax.planner.solver.portfolio.roles import BestKnown, first_positions
-from sporax.planner.solver.portfolio.team import run_team
+from sporax.planner.solver.methods.label_rounds import ByLabels
+from sporax.planner.solver.portfolio.quick_choice import bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,10 @@ def _peak(intervals: list[list[int]], usages: list[int]) -> tuple[int, int]:
     return peak, peak_time
 
 
-OPTIMALITY_TOLERANCE = 1e-9
-"""A cost counts as optimal when the bound is within this share of it: the accuracy of the arithmetic."""
 _SMALL_ENTRIES = 100_000
-"""Table entries up to which a core is first tried in this process: no workers are started for small problems."""
-_SMALL_SECONDS = 20.0
-"""Time of that attempt; at most a third of the budget, or half of it where labels are tried first."""
+"""Table entries up to which a core is tried by integer program first."""
+_SMALL_SHARE, _SMALL_SECONDS = 1 / 3, 20.0
+"""Most of the time for that attempt."""
 _GRACE_SECONDS = 2.0
 """Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
 
@@ -143,95 +143,117 @@ class Solution:
         return (self.cost - self.bound) / max(abs(self.cost), 1e-300) if self.cost > self.bound else 0.0
 
 
-def solve(
-    graph: CostGraph,
-    *,
-    seconds: float = 60.0,
-    threads: int = 1,
-    seed: int = 0,
-    progress: Callable[[float, float, float], None] | None = None,
-    rounds: Rounds = BY_PROGRAM,
-    gap: float = 0.0,
-) -> Solution:
+@dataclass(slots=True)
+class Incumbent:
+    """What is known of a core.
+
+    Attributes:
+        positions: the best choice that fits; None where none was found.
+        cost: of it; ``inf`` without one.
+        bound: no choice that fits is below; ``inf`` where there is none.
+        method: what gave them, in words.
+        is_final: nothing better is looked for: the choice is good enough, or there is none.
+    """
+
+    positions: Ints | None = None
+    cost: float = np.inf
+    bound: float = -np.inf
+    method: str = "descent"
+    is_final: bool = False
+
+    def take(self, core: Core, positions: Ints | None, bound: float = -np.inf) -> None:
+        """Note a choice that fits and a bound, each where it is better."""
+        self.bound = max(self.bound, bound)
+        if positions is not None and (cost := core.cost(positions)) < self.cost:
+            self.positions, self.cost = positions, cost
+
+
+def solve(graph: CostGraph, *, seconds: float = 60.0, rounds: Rounds | None = None, gap: float = 0.0) -> Solution:
     """Finds a choice of least cost within the memory limit.
 
     Args:
         graph: the problem.
         seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
-        threads: worker processes for graphs that are not solved at once.
-        seed: seed of the random choices in the search.
-        progress: called with (seconds so far, best cost, bound) on every improvement.
-        rounds: the method that is tried before a team: the integer program, for small graphs only, or labels.
-        gap: relative gap that is good enough for that.
+        rounds: the exact method; by default the integer program for small graphs, and labels where that is not enough.
+        gap: relative gap that is good enough.
 
     Raises:
-        SporaxValueError: `seconds` or `threads` is not positive.
+        SporaxValueError: `seconds` is not positive.
 
     Example:
         >>> graph = CostGraph.build([[1, 5]], [[9, 2]], [(0, 1)], [], limit=4)
         >>> solve(graph).choices
         array([1])
     """
-    if not seconds > 0 or threads < 1:
-        raise SporaxValueError(
-            f"For 'solve', seconds and threads must be positive, but got seconds={seconds} and threads={threads}."
-        )
+    if not seconds > 0:
+        raise SporaxValueError(f"For 'solve', seconds must be positive, but got {seconds}.")
     budget = Budget.of(seconds)
-    core, infeasible = _reduced(graph, budget.longer(_GRACE_SECONDS))
-    board = BestKnown(lambda *news: None)
-    if progress is not None:
-        report = progress
-        board.post = lambda *news: report(budget.used, board.cost, board.bound)
-    method = "reduction"
+    core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
+    found = Incumbent(bound=np.inf, method="reduction", is_final=True)
     if not infeasible:
-        method, infeasible = _run(core, board, budget, threads, seed, rounds, gap)
-    return _answer(graph, core, board, infeasible, budget, method)
+        found = _searched(core, budget, rounds, gap)
+    return answer(graph, core, found, budget)
 
 
-def _reduced(graph: CostGraph, budget: Budget) -> tuple[Core, bool]:
+def reduced(graph: CostGraph, budget: Budget) -> tuple[Core, bool]:
+    """What reduction leaves of a graph, and whether it has proven that nothing fits."""
     # An unfinished reduction is still exact: what is left is only larger.
     network = reduce(Network.of(graph, Moments.of(graph.intervals)), budget)
     network.interned.clear()  # the tables that were only steps on the way
     return Core.of(network), network.infeasible
 
 
-def _run(
-    core: Core, board: BestKnown, budget: Budget, threads: int, seed: int, rounds: Rounds, gap: float
-) -> tuple[str, bool]:
-    """Solves the core; returns how, and whether it was proven infeasible."""
-    if not budget.is_over and (rounds is not BY_PROGRAM or sum(table.size for table in core.tables) <= _SMALL_ENTRIES):
-        attempt = budget.part(1 / 3 if rounds is BY_PROGRAM else 1 / 2).at_most(_SMALL_SECONDS)
-        outcome = solve_exactly(core, attempt, gap=gap, report=board.bounded, rounds=rounds)
-        if outcome.positions is not None:
-            board.post_choice(core.cost(outcome.positions), outcome.positions)
-            if outcome.optimal:
-                board.bounded(outcome.bound if gap else board.cost)
-                return rounds.method, False
-        if outcome.bound == np.inf:
-            return rounds.method, True
-    if board.positions is None:
-        # Even without time left: a choice that fits is worth more than the budget.
-        positions = first_positions(core, budget if budget.left > _GRACE_SECONDS else Budget.of(_GRACE_SECONDS))
-        if positions is not None:
-            board.post_choice(core.cost(positions), positions)
-    if budget.is_over:
-        return "descent", False
-    run_team(core, board, budget=budget, threads=threads, seed=seed)
-    return "team", board.positions is None and board.bound == np.inf
+def _searched(core: Core, budget: Budget, rounds: Rounds | None, gap: float) -> Incumbent:
+    found = Incumbent()
+    if rounds is None and is_small(core):
+        attempt(core, found, small_part(budget), BY_PROGRAM, gap)
+    if not found.is_final and not budget.is_over:
+        attempt(core, found, budget, rounds or ByLabels(), gap)
+    if not found.is_final and not len(core.room):
+        found.take(core, *bounded(core))
+    if found.positions is None and not found.is_final:
+        start_with_descent(core, found, budget)
+    return found
 
 
-def _answer(graph: CostGraph, core: Core, board: BestKnown, infeasible: bool, budget: Budget, method: str) -> Solution:
+def is_small(core: Core) -> bool:
+    """Whether the integer program is worth an attempt."""
+    return sum(table.size for table in core.tables) <= _SMALL_ENTRIES
+
+
+def small_part(budget: Budget) -> Budget:
+    """The time for that attempt."""
+    return budget.part(_SMALL_SHARE).at_most(_SMALL_SECONDS)
+
+
+def attempt(core: Core, found: Incumbent, budget: Budget, rounds: Rounds, gap: float = 0.0) -> None:
+    """Solve a core by an exact method, as far as it comes in time."""
+    outcome = solve_exactly(core, budget, gap=gap, rounds=rounds)
+    found.take(core, outcome.positions, outcome.bound)
+    found.is_final = outcome.optimal or outcome.bound == np.inf
+    found.method = rounds.method
+    if outcome.optimal and not gap:
+        found.bound = found.cost
+
+
+def start_with_descent(core: Core, found: Incumbent, budget: Budget) -> None:
+    """A choice by descent. Even without time left: one that fits is worth more than the budget."""
+    found.take(core, first_positions(core, budget if budget.left > _GRACE_SECONDS else Budget.of(_GRACE_SECONDS)))
+
+
+def answer(graph: CostGraph, core: Core, found: Incumbent, budget: Budget) -> Solution:
     """Expands the best choice, has it checked, and states what is known."""
     statistics: dict[str, int | float | str] = {
-        "method": method,
+        "method": found.method,
         "core_nodes": core.num_nodes,
         "core_strategies": len(core.costs),
         "core_entries": sum(table.size for table in core.tables),
     }
-    bound = board.bound if np.isfinite(board.bound) else None
-    if board.positions is None:
+    bound = found.bound if np.isfinite(found.bound) else None
+    if found.positions is None:
+        infeasible = found.bound == np.inf
         return Solution(None, None, bound, False, infeasible, None, graph.limit, budget.used, statistics)
-    choices = core.expand(board.positions)
+    choices = core.expand(found.positions)
     # By code that shares nothing with the search: an error there must not become a wrong plan.
     measured = evaluate(graph, choices.tolist())
     if not measured.feasible:

@@ -197,8 +197,7 @@ class DenseLocalReparam(_Dense):
         mean = ops.matmul(inputs, self.weight_posterior("mean").T)
         variance = ops.matmul(ops.square(inputs), ops.square(self.weight_posterior("sd")).T)
         # The variance of a sum of independent products.
-        result: Tensor = self.normal("sample", mean=mean, sd=ops.sqrt(variance))
-        return result
+        return self.normal("sample", mean=mean, sd=ops.sqrt(variance))
 
 
 class ConvReparam(_Variational):
@@ -261,8 +260,7 @@ class WithBNNLossCell(Cell):
         for name, factor in (("dnn_factor", dnn_factor), ("bnn_factor", bnn_factor)):
             if isinstance(factor, bool) or not isinstance(factor, int | float):
                 raise SporaxTypeError(f"For 'WithBNNLossCell', '{name}' must be a number, but got {factor!r}.")
-            if factor < 0:
-                raise SporaxValueError(f"For 'WithBNNLossCell', '{name}' must not be negative, but got {factor}.")
+            SporaxValueError.raise_if(factor < 0, "WithBNNLossCell", name, "not be negative", factor)
         self._backbone, self._loss_fn = backbone, loss_fn
         self.dnn_factor, self.bnn_factor = dnn_factor, bnn_factor
 

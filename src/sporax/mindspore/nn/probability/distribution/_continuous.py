@@ -21,13 +21,11 @@ _LOG_2PI = math.log(2 * math.pi)
 
 
 def _lbeta(x: Tensor, y: Tensor) -> Tensor:
-    result: Tensor = ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
-    return result
+    return ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
 
 
 def _where_inside(inside: Tensor, value: Tensor, outside: float) -> Tensor:
-    result: Tensor = ops.where(inside, value, ops.full_like(value, outside))
-    return result
+    return ops.where(inside, value, ops.full_like(value, outside))
 
 
 class _LocationScale(Distribution):

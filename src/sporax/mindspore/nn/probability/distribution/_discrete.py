@@ -18,8 +18,7 @@ from sporax.mindspore.nn.probability.distribution._distribution import Distribut
 
 
 def _zero_below(value: Tensor, result: Tensor) -> Tensor:
-    chosen: Tensor = ops.where(value < 0, ops.zeros_like(result), result)
-    return chosen
+    return ops.where(value < 0, ops.zeros_like(result), result)
 
 
 class _OfProbability(Distribution):
@@ -127,8 +126,7 @@ class Categorical(_OfProbability):
     def _check(self) -> None:
         if self._probs is None:
             return
-        if not self._probs.shape:
-            raise SporaxValueError(f"For '{self.name}', 'probs' must have at least one dimension, but got none.")
+        SporaxValueError.raise_if(not self._probs.shape, self.name, "probs", "have at least one dimension", "none")
         super()._check()
         if not isinstance(self._probs, Parameter):
             # Sums in float32 are not exact.
@@ -188,8 +186,7 @@ def _category(table: Tensor, place: Tensor) -> Tensor:
     shape = np.broadcast_shapes(table.shape[:-1], place.shape)
     rows = ops.broadcast_to(table, (*shape, table.shape[-1]))
     positions = ops.broadcast_to(place, shape)
-    picked: Tensor = ops.gather_elements(rows, -1, ops.expand_dims(positions, -1)).squeeze(-1)
-    return picked
+    return ops.gather_elements(rows, -1, ops.expand_dims(positions, -1)).squeeze(-1)
 
 
 class Poisson(Distribution):
@@ -208,8 +205,7 @@ class Poisson(Distribution):
     def __init__(
         self, rate: Any = None, seed: int | None = None, dtype: DType = dtypes.float32, name: str = "Poisson"
     ) -> None:
-        if isinstance(rate, int | float):
-            raise SporaxTypeError(f"For '{name}', 'rate' must not be a scalar, but got {rate}.")
+        SporaxTypeError.raise_if(isinstance(rate, int | float), name, "rate", "not be a scalar", rate)
         super().__init__(seed, dtype, name, {"rate": rate})
         self._rate = self._add_parameter(rate, "rate")
         check_positive(self._rate, "rate")

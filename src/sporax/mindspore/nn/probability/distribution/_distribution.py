@@ -25,6 +25,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.runtime.random.random_streams import Generator
 
@@ -87,8 +88,36 @@ def _check_seed(name: str, seed: Any) -> None:
     if seed is None:
         return
     check_type(name, "seed", seed, "an int", int, takes_bool=False)
-    if seed < 0:
-        raise SporaxValueError(f"For '{name}', 'seed' must be >= 0, but got {seed}.")
+    SporaxValueError.raise_if(seed < 0, name, "seed", "be >= 0", seed)
+
+
+def _of_values(name: str, doc: str) -> Callable[..., Tensor]:
+    """A method that applies a formula to a value."""
+
+    def function(self: Distribution, value: Any, *args: Any, **kwargs: Any) -> Tensor:
+        formula = self._formula(name)
+        # Values of discrete distributions are computed as floats.
+        kind = self.dtype if self.dtype in dtypes.float_type else self.parameter_type
+        value = ops.cast(self._check_value(value, "value"), kind)
+        return formula(value, *self._resolved(args, kwargs))
+
+    return _named(function, name, doc)
+
+
+def _of_parameters(name: str, doc: str) -> Callable[..., Tensor]:
+    """A method that applies a formula to the parameters alone."""
+
+    def function(self: Distribution, *args: Any, **kwargs: Any) -> Tensor:
+        formula = self._formula(name)
+        return formula(*self._resolved(args, kwargs))
+
+    return _named(function, name, doc)
+
+
+def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[..., Tensor]:
+    function.__name__, function.__qualname__ = name, f"Distribution.{name}"
+    function.__doc__ = f"{doc} Parameters may be given."
+    return function
 
 
 class Distribution(Cell):
@@ -111,8 +140,7 @@ class Distribution(Cell):
         check_type(type(self).__name__, "name", name, "a string", str)
         _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
-        if dtype not in allowed:
-            raise SporaxTypeError(f"For '{name}', 'dtype' must be one of {list(allowed)}, but got {dtype!r}.")
+        SporaxTypeError.raise_unless_in(name, "dtype", dtype, allowed)
         self._name, self._seed, self._dtype = name, seed or 0, dtype
         # Seed 0 is MindSpore's word for no seed.
         self._stream = Generator(seed) if seed else seeds.operators
@@ -131,40 +159,13 @@ class Distribution(Cell):
 
     # ------------------------------------------------------------------------------------------------- what it is
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
-
-    @property
-    def dtype(self) -> DType:
-        """Dtype of samples."""
-        return self._dtype
-
-    @property
-    def seed(self) -> int:
-        """Seed of its stream; 0 for the one of all random operators."""
-        return self._seed
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What it was made of."""
-        return self._parameters
-
-    @property
-    def is_scalar_batch(self) -> bool:
-        """Whether all parameters that are given are Python numbers."""
-        return self._is_scalar_batch
-
-    @property
-    def batch_shape(self) -> tuple[int, ...] | None:
-        """Shape of the parameters together; None if one is not given."""
-        return self._batch_shape
-
-    @property
-    def broadcast_shape(self) -> tuple[int, ...] | None:
-        """As `batch_shape`; of categories, without their number."""
-        return self._broadcast_shape
+    name = parameter("_name", "Its name.")
+    dtype = parameter("_dtype", "Dtype of samples.")
+    seed = parameter("_seed", "Seed of its stream; 0 for the one of all random operators.")
+    parameters = parameter("_parameters", "What it was made of.")
+    is_scalar_batch = parameter("_is_scalar_batch", "Whether all parameters that are given are Python numbers.")
+    batch_shape = parameter("_batch_shape", "Shape of the parameters together; None if one is not given.")
+    broadcast_shape = parameter("_broadcast_shape", "As `batch_shape`; of categories, without their number.")
 
     # ------------------------------------------------------------------------------------------------- parameters
 
@@ -177,8 +178,7 @@ class Distribution(Cell):
         return parameter
 
     def _default(self, name: str) -> Tensor | None:
-        default: Tensor | None = getattr(self, f"_default_{name}")
-        return default
+        return getattr(self, f"_default_{name}")
 
     def _check_param_type(self, *args: Any) -> Any:
         """The parameters: those given, else those kept, all in one dtype and shape.
@@ -198,13 +198,8 @@ class Distribution(Cell):
         return tuple(ops.broadcast_to(value, shape) for value in chosen)
 
     def _check_value(self, value: Any, name: str) -> Tensor:
-        """`value`, if it is a Tensor.
-
-        Raises:
-            SporaxTypeError: it is not.
-        """
-        check_type(self.name, name, value, "a Tensor", Tensor)
-        return value
+        """`value`, a Tensor, else SporaxTypeError."""
+        return check_type(self.name, name, value, "a Tensor", Tensor)
 
     def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Parameters of a call, by place or by name."""
@@ -239,62 +234,17 @@ class Distribution(Cell):
                 return lambda *inputs: change(formula(*inputs))
         raise SporaxNotImplementedError(f"For '{self.name}', '{name}' is not implemented.")
 
-    def _of_value(self, function: str, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        formula = self._formula(function)
-        # Values of discrete distributions are computed as floats.
-        kind = self.dtype if self.dtype in dtypes.float_type else self.parameter_type
-        value = ops.cast(self._check_value(value, "value"), kind)
-        result: Tensor = formula(value, *self._resolved(args, kwargs))
-        return result
-
-    def log_prob(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Logarithm of the density, or of the probability of discrete values. Parameters may be given."""
-        return self._of_value("log_prob", value, args, kwargs)
-
-    def prob(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Density, or probability of discrete values. Parameters may be given."""
-        return self._of_value("prob", value, args, kwargs)
-
-    def cdf(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Probability of values up to this one. Parameters may be given."""
-        return self._of_value("cdf", value, args, kwargs)
-
-    def log_cdf(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Logarithm of `cdf`."""
-        return self._of_value("log_cdf", value, args, kwargs)
-
-    def survival_function(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Probability of larger values."""
-        return self._of_value("survival_function", value, args, kwargs)
-
-    def log_survival(self, value: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Logarithm of `survival_function`."""
-        return self._of_value("log_survival", value, args, kwargs)
-
-    def _of_parameters(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        formula = self._formula(function)
-        result: Tensor = formula(*self._resolved(args, kwargs))
-        return result
-
-    def mean(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The mean. Parameters may be given."""
-        return self._of_parameters("mean", args, kwargs)
-
-    def mode(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The most probable value. Parameters may be given."""
-        return self._of_parameters("mode", args, kwargs)
-
-    def sd(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The standard deviation. Parameters may be given."""
-        return self._of_parameters("sd", args, kwargs)
-
-    def var(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The variance. Parameters may be given."""
-        return self._of_parameters("var", args, kwargs)
-
-    def entropy(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The entropy, in nats. Parameters may be given."""
-        return self._of_parameters("entropy", args, kwargs)
+    log_prob = _of_values("log_prob", "Logarithm of the density, or of the probability of discrete values.")
+    prob = _of_values("prob", "Density, or probability of discrete values.")
+    cdf = _of_values("cdf", "Probability of values up to this one.")
+    log_cdf = _of_values("log_cdf", "Logarithm of `cdf`.")
+    survival_function = _of_values("survival_function", "Probability of larger values.")
+    log_survival = _of_values("log_survival", "Logarithm of `survival_function`.")
+    mean = _of_parameters("mean", "The mean.")
+    mode = _of_parameters("mode", "The most probable value.")
+    sd = _of_parameters("sd", "The standard deviation.")
+    var = _of_parameters("var", "The variance.")
+    entropy = _of_parameters("entropy", "The entropy, in nats.")
 
     def kl_loss(self, dist: str, *args: Any, **kwargs: Any) -> Tensor:
         """Kullback-Leibler divergence from this distribution to another of the same kind.
@@ -308,21 +258,18 @@ class Distribution(Cell):
         """
         divergence = self._formula("divergence")
         own, other = self._pair(dist, args, kwargs)
-        result: Tensor = divergence(own, other)
-        return result
+        return divergence(own, other)
 
     def cross_entropy(self, dist: str, *args: Any, **kwargs: Any) -> Tensor:
         """Entropy of this distribution plus `kl_loss`, with its arguments."""
         entropy, divergence = self._formula("entropy"), self._formula("divergence")
         own, other = self._pair(dist, args, kwargs)
-        result: Tensor = entropy(*own) + divergence(own, other)
-        return result
+        return entropy(*own) + divergence(own, other)
 
     def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Parameters of this distribution, and of the other one."""
         kind = self.get_dist_type()
-        if dist != kind:
-            raise SporaxValueError(f"For '{self.name}', 'dist' must be '{kind}', but got {dist!r}.")
+        SporaxValueError.raise_if(dist != kind, self.name, "dist", f"be '{kind}'", dist, show=repr)
         names = self.parameter_names
         others = list(args[: len(names)])
         for name in names[len(others) :]:
@@ -351,8 +298,7 @@ class Distribution(Cell):
 
     def _noise(self, kind: str, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
         """Numbers of this distribution's stream; see `noise`."""
-        drawn: Tensor = noise(wrap(self._stream.next_key()), parameters, kind, shape)
-        return drawn
+        return noise(wrap(self._stream.next_key()), parameters, kind, shape)
 
     def get_dist_args(self, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
         """The parameters: those given, else those kept."""

@@ -54,15 +54,8 @@ class TransformedDistribution(Distribution):
         shapes = (distribution.batch_shape, bijector.batch_shape)
         self._broadcast_shape = None if None in shapes else np.broadcast_shapes(*filter(None, shapes))
 
-    @property
-    def bijector(self) -> Bijector:
-        """The invertible function."""
-        return self._bijector
-
-    @property
-    def distribution(self) -> Distribution:
-        """The distribution of its input."""
-        return self._distribution
+    bijector = parameter("_bijector", "The invertible function.")
+    distribution = parameter("_distribution", "The distribution of its input.")
 
     @property
     def is_linear_transformation(self) -> bool:
@@ -128,8 +121,7 @@ class Gumbel(TransformedDistribution):
         return self.loc, self.scale
 
     def _wide(self, value: Tensor) -> Tensor:
-        result: Tensor = ops.broadcast_to(value, self._function.batch_shape or ())
-        return result
+        return ops.broadcast_to(value, self._function.batch_shape or ())
 
     def _mean(self) -> Tensor:
         return self.loc + self.scale * np.euler_gamma

@@ -16,11 +16,12 @@ import traceback
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from team_roles import BestKnown, Bounder, Searcher
+
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
 from sporax.planner.solver.graph.network import Network
-from sporax.planner.solver.portfolio.roles import BestKnown, Bounder, Searcher
 
 
 @dataclass(frozen=True, slots=True)

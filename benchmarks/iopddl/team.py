@@ -2,8 +2,9 @@
 
 Problem: proving a bound and finding good choices profit from each other, and HiGHS cannot be stopped from inside.
 
-Method: one process per worker (`worker`), joined to this one by pipes. A thread per pipe and direction keeps both sides
-from blocking each other. What one worker finds goes to all others. When the time is over the processes are killed.
+Method: what `sporax.planner.solver` leaves open goes to one process per worker (`team_worker`), joined to this one by pipes.
+A thread per pipe and direction keeps both sides from blocking each other. What one worker finds goes to all others. When the
+time is over the processes are killed.
 """
 
 from __future__ import annotations
@@ -15,15 +16,31 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from team_roles import BestKnown
+from team_worker import Failure, News, WorkerTask
+
+from sporax.base.errors import SporaxValueError
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.portfolio.roles import BestKnown
-from sporax.planner.solver.portfolio.worker import Failure, News, WorkerTask
+from sporax.planner.solver.graph.cost_graph import CostGraph
+from sporax.planner.solver.methods.exact import BY_PROGRAM
+from sporax.planner.solver.portfolio.solution import (
+    Incumbent,
+    Solution,
+    answer,
+    attempt,
+    is_small,
+    reduced,
+    small_part,
+    start_with_descent,
+)
 
-_ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.portfolio.worker import main; main()"
+_ENTRY = "import sys; sys.path[:] = {path!r}; from team_worker import main; main()"
 """Program of a worker: the same import path as here, which ``python -m`` would not give to a source checkout."""
 
 
@@ -32,6 +49,53 @@ class _Member:
     process: subprocess.Popen[bytes]
     outbox: queue.Queue[bytes | None] = field(default_factory=queue.Queue)
     threads: list[threading.Thread] = field(default_factory=list)
+
+
+_GRACE_SECONDS = 2.0
+"""Overtime for finishing the reduction."""
+
+
+def solve(
+    graph: CostGraph,
+    *,
+    seconds: float = 60.0,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Callable[[float, float, float], None] | None = None,
+) -> Solution:
+    """As `sporax.planner.solver.solve`, with a team for graphs that are not solved at once.
+
+    Args:
+        graph: the problem.
+        seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
+        threads: worker processes.
+        seed: seed of the random choices in the search.
+        progress: called with (seconds so far, best cost, bound) on every improvement.
+
+    Raises:
+        SporaxValueError: `seconds` or `threads` is not positive.
+    """
+    if not seconds > 0 or threads < 1:
+        raise SporaxValueError(
+            f"For 'solve', seconds and threads must be positive, but got seconds={seconds} and threads={threads}."
+        )
+    budget = Budget.of(seconds)
+    core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
+    found = Incumbent(bound=np.inf, method="reduction", is_final=True) if infeasible else Incumbent()
+    if not infeasible and is_small(core):
+        attempt(core, found, small_part(budget), BY_PROGRAM)
+    if found.positions is None and not found.is_final:
+        start_with_descent(core, found, budget)
+    board = BestKnown(lambda *news: None, found.cost, found.positions, found.bound)
+    if progress is not None:
+        report = progress
+        board.post = lambda *news: report(budget.used, board.cost, board.bound)
+        if found.positions is not None:
+            report(budget.used, board.cost, board.bound)
+    if not found.is_final and not budget.is_over:
+        run_team(core, board, budget=budget, threads=threads, seed=seed)
+        found = Incumbent(board.positions, board.cost, board.bound, "team")
+    return answer(graph, core, found, budget)
 
 
 def run_team(core: Core, board: BestKnown, *, budget: Budget, threads: int, seed: int) -> None:

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from neighborhoods import Neighbourhoods
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.graph.cost_graph import Floats, Ints
+from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.coordinate_descent import descend
+from sporax.planner.solver.methods.coordinate_descent import descend, first_positions
 from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.lagrangian import MultiplierAscent
-from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods
 
 _SWEEPS_PER_STEP = 24
 """Sweeps of messages in one step, after which a choice is read off."""
@@ -35,6 +35,37 @@ _EXACT_SHARE = 0.4
 """Share of the time left that one attempt to finish may take; the next waits for a core of 0.7 times the size."""
 _WORTH_SHRINKING = 0.1
 """Share of useless strategies from which reducing the core again saves more than it costs."""
+
+
+class MarginalAscent(MultiplierAscent):
+    """An ascent that remembers the min-marginals of its best bound."""
+
+    def __init__(self, core: Core, multipliers: Floats | None = None) -> None:
+        super().__init__(core, multipliers)
+        self._best_marginals = np.zeros(len(core.costs))
+        self._best_low = -np.inf
+
+    def sweep(self) -> float:
+        """As of any ascent."""
+        bound = super().sweep()
+        # Marginals belong to the first pass of a sweep, so they are kept with the best bound of that pass.
+        if self.low > self._best_low:
+            self._best_low = self.low
+            if self.low < np.inf:
+                self._best_marginals = np.concatenate([np.zeros(0), *self.messages.marginals])
+        return bound
+
+    def dominated(self, cutoff: float) -> Booleans:
+        """[K] strategies that no choice with c(x) < `cutoff` uses, by the best bound's min-marginals."""
+        # Rounding must not remove a strategy of the optimum.
+        slack = 1e-9 * max(1.0, abs(cutoff))
+        result: Booleans = self._best_low + self._best_marginals > cutoff + slack
+        return result
+
+    @property
+    def marginals(self) -> tuple[float, Floats]:
+        """A bound, and [K] how much it rises when a strategy is forced."""
+        return self._best_low, self._best_marginals
 
 
 @dataclass(slots=True)
@@ -102,14 +133,14 @@ class Bounder:
     converged: bool = False
     finished: bool = False
     _cores: list[Core] = field(init=False)
-    _ascent: MultiplierAscent = field(init=False)
+    _ascent: MarginalAscent = field(init=False)
     _tried: int = _EXACT_ENTRIES
     _steps: int = 0
 
     def __post_init__(self) -> None:
         # The shared core first; each further one is made of the one before, with fewer strategies.
         self._cores = [self.core]
-        self._ascent = MultiplierAscent(self.core)
+        self._ascent = MarginalAscent(self.core)
 
     def step(self, budget: Budget) -> None:
         """Some sweeps and one choice; from time to time a smaller core, or an attempt to finish."""
@@ -178,7 +209,7 @@ class Bounder:
             return
         self._cores.append(Core.of(network))
         # Multipliers go on from the best ones: the rows that are left are a subset, and their multipliers hardly change.
-        self._ascent = MultiplierAscent(self._cores[-1], self._ascent.best_multipliers[network.rows])
+        self._ascent = MarginalAscent(self._cores[-1], self._ascent.best_multipliers[network.rows])
         self.converged, self._steps = False, 0
 
     def _finish(self, budget: Budget) -> None:
@@ -248,13 +279,3 @@ class Searcher:
         if outcome.bound == np.inf:
             self.board.bounded(np.inf)
         return outcome.positions
-
-
-def first_positions(core: Core, budget: Budget) -> Ints | None:
-    """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
-    # A multiplier of one for every row: memory summed over time, which is small where little is live for long.
-    used = core.charges(np.ones(len(core.room)))
-    least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
-    positions = np.array(least, dtype=np.int64)
-    positions = descend(core, positions, budget=budget)
-    return positions if core.fits(positions) and np.isfinite(core.cost(positions)) else None

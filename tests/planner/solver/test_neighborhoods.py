@@ -2,16 +2,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neighborhoods import Neighbourhoods, keep_allowed, resolve
 from solver_graphs import whole
 from synthetic_graphs import training_step
 
 from sporax.planner.budget import Budget
+from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.large_neighborhood_search import Neighbourhoods, resolve
-from sporax.planner.solver.portfolio.roles import first_positions
+from sporax.planner.solver.methods.coordinate_descent import first_positions
+from sporax.planner.solver.methods.subproblem import subproblem
 
 SEEDS = st.integers(0, 10**9)
 
@@ -67,3 +69,11 @@ def test_only_allowed_strategies_are_offered(step_core):
     nothing = np.zeros(len(step_core.costs), dtype=np.bool_)
     _, chosen = resolve(step_core, start, np.arange(step_core.num_nodes), Budget.of(5), nothing)
     np.testing.assert_array_equal(chosen, start)
+
+
+def test_only_allowed_strategies_and_the_present_ones_are_left():
+    core = whole(CostGraph.build([[1, 2, 3], [4, 5]], [[0] * 3, [0] * 2], [(0, 0)] * 2, [], None))
+    positions, free = np.array([2, 1]), np.array([0, 1])
+    network = subproblem(core, positions, free)
+    keep_allowed(network, core, positions, free, np.array([True, False, False, False, True]))
+    assert [ids.tolist() for ids in network.ids] == [[0, 2], [1]]

@@ -1,15 +1,9 @@
 """Large neighbourhood search: the way to good choices on graphs that are too large to solve whole.
 
-A neighbourhood frees some nodes of the best choice and solves them exactly (`neighbourhood`). Where to free: a ball
-around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
+A neighbourhood frees some nodes of the best choice and solves them exactly (`planner.solver.methods.subproblem`). Where to free:
+a ball around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
 apart, so that memory saved in one place can be spent in another; or the nodes, wherever they are, on which the bound is
 undecided. Each kind keeps its own size: it grows while sub-problems are solved with ease and shrinks when time runs out.
-
-Large neighbourhoods: free some nodes of a good choice, fix the rest, solve what is free exactly.
-
-The sub-problem is again a network: fixed neighbours turn into costs, the load of fixed nodes is taken off the capacity,
-and rows that no free node tells apart become one. Reductions then shrink it as they shrink the whole, so that hundreds
-of free nodes are solved at once.
 """
 
 from __future__ import annotations
@@ -25,60 +19,7 @@ from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import ExactOutcome, peaks, solve_exactly
-
-
-def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None = None) -> Network:
-    """The network over the `free` nodes (ascending core numbers), all others kept at `positions`.
-
-    Node ``i`` of the result is ``free[i]``; its strategies are positions. A choice that fits the result fits the core.
-    `allowed` [K] limits the strategies, except that those in `positions` stay.
-    """
-    place = {node: number for number, node in enumerate(free.tolist())}
-    offsets = core.offsets
-    costs, links, memory = [], [], []
-    # Rows between two ends differ for no free node, so the fullest of them stands for all.
-    pieces = np.concatenate([np.arange(core.piece_offsets[v], core.piece_offsets[v + 1]) for v in free.tolist()])
-    ends = np.unique(core.spans[pieces])
-    for node in free.tolist():
-        cost = core.costs[offsets[node] : offsets[node + 1]]
-        link = {}
-        for other, table in core.links[node]:
-            if other in place:
-                link[place[other]] = table
-            else:
-                cost = cost + table[:, positions[other]]
-        costs.append(cost)
-        links.append(link)
-        memory.append(core.memory_of(node, ends))
-    network = Network(
-        ids=[np.arange(len(cost), dtype=np.int64) for cost in costs],
-        costs=costs,
-        memory=memory,
-        links=links,
-        rows=np.arange(max(len(ends) - 1, 0)),
-        base=np.zeros(max(len(ends) - 1, 0), np.int64),
-        capacity=_room(core, positions, free, ends),
-    )
-    if allowed is not None:
-        for number, node in enumerate(free.tolist()):
-            # A copy: `allowed` belongs to the caller.
-            mask = allowed[offsets[node] : offsets[node + 1]].copy()
-            mask[positions[node]] = True
-            if not mask.all():
-                network.keep(number, mask)
-    return network
-
-
-def _room(core: Core, positions: Ints, free: Ints, ends: Ints) -> Ints:
-    """Per stretch of rows between `ends`: the least that the fixed nodes leave."""
-    if len(ends) < 2:
-        return np.zeros(0, np.int64)
-    is_free = np.zeros(core.num_nodes, dtype=np.bool_)
-    is_free[free] = True
-    # Loads of the fixed nodes alone; what is free takes its part of the rest.
-    left = core.room - core.loads(positions, ~is_free)
-    return np.minimum.reduceat(left[: ends[-1]], ends[:-1])
-
+from sporax.planner.solver.methods.subproblem import subproblem
 
 _FANOUT = 12
 """Neighbours that a ball follows from one node, so that a hub does not fill it."""
@@ -215,8 +156,10 @@ def resolve(
 
     `allowed` [K] limits the strategies of the free nodes (those of `positions` are always allowed).
     """
-    network = reduce(subproblem(core, positions, free, allowed))
-    inner = Core.of(network)
+    network = subproblem(core, positions, free)
+    if allowed is not None:
+        keep_allowed(network, core, positions, free, allowed)
+    inner = Core.of(reduce(network))
     present = positions[free]
     near = np.zeros(0, np.int64)
     if len(inner.room) and inner.num_nodes:
@@ -230,6 +173,16 @@ def resolve(
     result = positions.copy()
     result[free] = inner.expand(outcome.positions)
     return outcome, result
+
+
+def keep_allowed(network: Network, core: Core, positions: Ints, free: Ints, allowed: Booleans) -> None:
+    """Takes all strategies out of the network of the `free` nodes but those of `allowed` [K] and of `positions`."""
+    for number, node in enumerate(free.tolist()):
+        # A copy: `allowed` belongs to the caller.
+        mask = allowed[core.offsets[node] : core.offsets[node + 1]].copy()
+        mask[positions[node]] = True
+        if not mask.all():
+            network.keep(number, mask)
 
 
 def _alive(core: Core) -> list[tuple[int, Ints]]:

@@ -5,7 +5,7 @@ from solver_graphs import random_positions, whole
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.methods.large_neighborhood_search import subproblem
+from sporax.planner.solver.methods.subproblem import subproblem
 
 SEEDS = st.integers(0, 10**9)
 
@@ -25,13 +25,6 @@ def test_costs_differ_as_on_the_core_and_what_fits_fits_the_core(seed, tiny_grap
     assert difference == core.cost(changed) - core.cost(kept)
     if core.fits(kept):
         assert part.fits(other[free]) == core.fits(changed)
-
-
-def test_only_allowed_strategies_and_the_present_ones_are_left():
-    core = whole(CostGraph.build([[1, 2, 3], [4, 5]], [[0] * 3, [0] * 2], [(0, 0)] * 2, [], None))
-    allowed = np.array([True, False, False, False, True])
-    network = subproblem(core, np.array([2, 1]), np.array([0, 1]), allowed)
-    assert [ids.tolist() for ids in network.ids] == [[0, 2], [1]]
 
 
 def test_fixed_nodes_take_their_memory_first():

@@ -2,12 +2,14 @@ import io
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from solver_graphs import whole
 from synthetic_graphs import training_step
+from team_roles import BestKnown
+from team_worker import Failure, News, WorkerTask, work
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
@@ -15,10 +17,8 @@ from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.portfolio.roles import BestKnown
-from sporax.planner.solver.portfolio.worker import Failure, News, WorkerTask, work
 
-SEEDS = st.integers(0, 10**9)
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "iopddl"
 
 
 @pytest.mark.parametrize("searches", [True, False])
@@ -49,8 +49,8 @@ def test_a_board_that_is_closed_needs_no_work(board):
 
 def run_worker(task):
     """The messages of a worker process that is given this task, and an end of its input only after it is done."""
-    command = [sys.executable, "-c", "from sporax.planner.solver.portfolio.worker import main; main()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "from team_worker import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=BENCHMARK) as process:
         pickle.dump(task, process.stdin)
         process.stdin.flush()
         output = io.BytesIO(process.stdout.read())

@@ -4,13 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solver_graphs import whole
 from synthetic_graphs import training_step
+from team_roles import BestKnown, Bounder, MarginalAscent, Searcher
 
 from sporax.planner.budget import Budget
+from sporax.planner.solver import evaluate
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.portfolio.roles import BestKnown, Bounder, Searcher
 
 
 @pytest.fixture
@@ -76,3 +77,19 @@ def test_the_searcher_starts_from_a_better_choice_of_others(board):
     second = Searcher(core, board, seed=1)
     second.step(Budget.of(20))
     assert board.cost <= actual
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=st.integers(0, 10**9), limited=st.booleans(), forbidden=st.sampled_from([0.0, 0.6]))
+def test_marginals_rule_out_no_strategy_of_the_optimum(seed, limited, forbidden, tiny_graph, least):
+    graph = tiny_graph(seed, forbidden=forbidden, limited=limited)
+    expected, core = least(graph), whole(graph)
+    ascent = MarginalAscent(core)
+    for _ in range(20):
+        assert ascent.sweep() <= expected + 1e-6
+    assert not np.isnan(ascent.marginals[1]).any()
+    dominated = ascent.dominated(expected)
+    for choices in np.ndindex(*graph.sizes):
+        measured = evaluate(graph, choices)
+        if measured.feasible and measured.cost == expected:
+            assert not dominated[core.offsets[:-1] + np.array(choices)].any()
