@@ -1,7 +1,9 @@
-"""Steps of linen, nnx and equinox with the shardings that their users write: planned with these, and equal to one device.
+"""Steps of linen, nnx, equinox and named axes with their users' shardings: planned with these, and equal to one device.
 
 The libraries belong to the extra `test` alone; where one is missing, its steps are skipped.
 """
+
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,54 @@ def of_equinox(mesh):
     return descent(loss), arrays, where, lambda tree: tree.layers[0].weight
 
 
+@jax.tree_util.register_dataclass
+@dataclass
+class Named:
+    """An array with names of its dimensions, as haliax has them; a mapping says along which axes of the mesh they are."""
+
+    array: jax.Array
+    axes: tuple[str, ...] = field(metadata={"static": True})
+
+    def dot(self, axis, other):
+        """The product over `axis`; other names that both have are of a batch."""
+        left = [name for name in dict.fromkeys((*self.axes, *other.axes)) if name != axis]
+        letters = {name: chr(97 + number) for number, name in enumerate([*left, axis])}
+        terms = ["".join(letters[name] for name in names) for names in (self.axes, other.axes, left)]
+        return Named(jnp.einsum(f"{terms[0]},{terms[1]}->{terms[2]}", self.array, other.array), tuple(left))
+
+    def constrained(self, mesh, mapping):
+        spec = P(*(mapping.get(name) for name in self.axes))
+        return Named(jax.lax.with_sharding_constraint(self.array, jax.sharding.NamedSharding(mesh, spec)), self.axes)
+
+
+def of_named_axes(mesh):
+    """Stacked layers of named arrays in a scan with recomputation; mappings of names place weights and activations."""
+    compute, stored = {"batch": "data", "mlp": "model"}, {"embed": "data", "mlp": "model"}
+    random = np.random.default_rng(1)
+    up, down = (
+        Named(jnp.asarray(random.normal(size=shape) * 0.2, "float32"), axes)
+        for shape, axes in (((2, 16, 32), ("layers", "embed", "mlp")), ((2, 32, 16), ("layers", "mlp", "embed")))
+    )
+
+    @jax.checkpoint
+    def layer(x, weights):
+        up, down = (Named(weight.array, weight.axes[1:]).constrained(mesh, compute) for weight in weights)
+        hidden = x.dot("embed", up).constrained(mesh, compute)
+        change = Named(jax.nn.relu(hidden.array), hidden.axes).dot("mlp", down)
+        return Named(x.array + change.array, x.axes).constrained(mesh, compute), None
+
+    def loss(weights, x):
+        found = jax.lax.scan(layer, Named(x, ("batch", "embed")).constrained(mesh, compute), weights)[0]
+        return ((found.array - x) ** 2).mean()
+
+    where = jax.tree.map(
+        lambda entry: Named(P(*(stored.get(name) for name in entry.axes)), entry.axes),
+        (up, down),
+        is_leaf=lambda entry: isinstance(entry, Named),
+    )
+    return descent(loss), (up, down), where, lambda tree: tree[0].array
+
+
 @pytest.mark.parametrize(
     ("mode", "hardware"),
     [
@@ -93,7 +143,7 @@ def of_equinox(mesh):
         *(pytest.param(*pair, marks=pytest.mark.full) for pair in [("ilp", "h100"), ("recursive", "tpu-v5p")]),
     ],
 )
-@pytest.mark.parametrize("made", [of_linen, of_nnx, of_equinox])
+@pytest.mark.parametrize("made", [of_linen, of_nnx, of_equinox, of_named_axes])
 def test_steps_with_their_shardings_are_those_of_one_device(made, mode, hardware):
     mesh = jax.make_mesh(tuple(AXES.values()), tuple(AXES), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     with jax.enable_x64(False):

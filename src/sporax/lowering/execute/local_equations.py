@@ -280,7 +280,7 @@ def _convolution(task: LocalTask, local: Operation, position: Position, slices: 
 def _window(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Fetch borders of the dimensions that windows slide over, and leave out what no window of this slice sees."""
     padding = list(local.params["padding"])
-    edge = _EDGES.get(local.name, _zero)(slices[0].dtype)
+    edge = _edge(local.name, slices[0].dtype)
     for dim in range(len(padding)):
         border, axes = _border(task, 0, dim)
         if border is None:
@@ -293,21 +293,13 @@ def _window(task: LocalTask, local: Operation, position: Position, slices: list[
     return task.bind(slices, {**local.params, "padding": tuple(padding)})
 
 
-def _zero(_: np.dtype) -> float:
-    return 0
-
-
-def _lowest(dtype: np.dtype) -> float:
-    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
-
-
-def _highest(dtype: np.dtype) -> float:
-    return np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).max
-
-
-# A maximum or minimum must not see the zeros of a border beyond the tensor.
-_EDGES: dict[str, Callable[[np.dtype], float]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
-"""What windows see beyond the edges of the tensor; zero for all others."""
+def _edge(name: str, dtype: np.dtype) -> float:
+    """What windows see beyond the edges of the tensor: of a maximum or minimum what is never chosen, else zero."""
+    if name not in ("reduce_window_max", "reduce_window_min"):
+        return 0
+    is_float = jnp.issubdtype(dtype, jnp.floating)
+    lowest, highest = (-np.inf, np.inf) if is_float else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return lowest if name == "reduce_window_max" else highest
 
 
 def _border(task: LocalTask, operand: int, dim: int) -> tuple[Border | None, Axes]:

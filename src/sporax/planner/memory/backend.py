@@ -9,7 +9,7 @@ backend of the hardware (`peak.backend_of`): `xla_cpu` for CPUs, `plain` for all
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -186,15 +186,6 @@ def island_bytes(timeline: Timeline, event: Event, sizes: Sequence[int], on_cpus
     return max(island.temporary_bytes[not on_cpus] - room, 0)
 
 
-def in_order(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Kernels as soon as they can run: what waits for nothing, then what waited for the first of these, and so on."""
-    order = breadth_first(kernels, _waits(kernels))
-    # Without the barriers the combined reductions can be ordered.
-    if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
-        order = breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels]))
-    return order
-
-
 def breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
     """Kernels in the order in which nothing is left that they wait for; `waits` may have entries behind them that do nothing."""
     readers: list[list[int]] = [[] for _ in waits]
@@ -221,3 +212,12 @@ def _waits(kernels: Sequence[Kernel]) -> list[set[int]]:
     maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
     needs = (maker.keys() & (kernel.reads | kernel.after) for kernel in kernels)
     return [{maker[array] for array in arrays} - {number} for number, arrays in enumerate(needs)]
+
+
+def in_order(kernels: Sequence[Kernel], waits: Callable[[Sequence[Kernel]], list[set[int]]] = _waits) -> list[Kernel]:
+    """Kernels as soon as they can run: what waits for nothing, then what waited for the first of these, and so on."""
+    order = breadth_first(kernels, waits(kernels))
+    # Without the barriers the combined reductions can be ordered.
+    if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
+        order = breadth_first(kernels, waits([replace(kernel, after=set()) for kernel in kernels]))
+    return order

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,6 +273,10 @@ def _shared(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> _Usage:
     return _Usage(times, table)
 
 
+def _joined(arrays: Mapping[int, Set[int]], positions: Sequence[int]) -> set[int]:
+    return set().union(*(arrays[position] for position in positions))
+
+
 class _LiveRanges:
     """When arrays are there, in ticks of the kernels of a program."""
 
@@ -324,25 +328,25 @@ class _LiveRanges:
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
         """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
         loops = [*spans(self.timeline.graph)]
-        reads, ran = self._by_position() if loops else ({}, {})
-        written = {entry.position: entry.writes for entry in self.timeline.events if entry.operator is not None}
+        reads, writes, ran = self._by_position() if loops else ({}, {}, {})
         for loop in loops:
             # By positions of operators, since a loop's operators are spread over kernels.
             times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
             if not times:
                 continue
             # What a kernel makes inside of it is no array, and what no round reads does not enter it.
-            for array in (array for entry in loop.enter for array in reads[entry]):
-                if end.get(array, -1) >= min(times):
-                    end[array] = max(end[array], *times)
-            for array in (self.number[value] for entry in loop.leave for value in written[entry]):
-                if array in begin:
-                    begin[array] = min(begin[array], *times)
+            entering = {array for array in _joined(reads, loop.enter) & end.keys() if end[array] >= min(times)}
+            end.update({array: max(end[array], *times) for array in entering})
+            begin.update({array: min(begin[array], *times) for array in _joined(writes, loop.leave) & begin.keys()})
 
-    def _by_position(self) -> tuple[dict[int, set[int]], dict[int, list[int]]]:
-        """By position of an operator the arrays that its kernel reads, or that it is a view of, and ticks of all its kernels."""
+    def _by_position(self) -> tuple[dict[int, set[int]], dict[int, set[int]], dict[int, list[int]]]:
+        """By position of an operator the arrays that its kernel reads or it is a view of, its results, ticks of its kernels."""
         events = self.timeline.events
-        reads = {event.position: {*map(self.number.__getitem__, event.reads)} for event in events if event.operator}
+        operators = [event for event in events if event.operator is not None]
+        reads, writes = (
+            {event.position: {self.number[value] for value in values(event)} for event in operators}
+            for values in (attrgetter("reads"), attrgetter("writes"))
+        )
         ran: dict[int, list[int]] = {}
         for number, kernel in enumerate(self.kernels):
             for event in kernel.events:
@@ -350,7 +354,7 @@ class _LiveRanges:
             root = kernel.roots[0]
             if root.kind is Kind.KERNEL and events[root.event].operator is not None:
                 reads[events[root.event].position] = kernel.reads
-        return reads, ran
+        return reads, writes, ran
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""

@@ -84,7 +84,7 @@ def elementwise(operation: Operation) -> Rule:
 
 
 def product(operation: Operation) -> Rule:
-    """`mul` and `div`: linear in one operand at a time, `div` in the first only."""
+    """`mul` and `div`: linear in one operand at a time, `div` in the first only, by constants."""
     draft = Draft(operation)
     dims = _shared(draft)
     is_product = operation.name == "mul"

@@ -26,6 +26,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_PLAN
 from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.marks import LayoutMark
 from sporax.ir.plan import Plan
 from sporax.ir.variables import read
 from sporax.lowering.ingest.ingest import Ingested
@@ -182,8 +183,8 @@ def _compared(
     step: Ingested, plan: Plan, arguments: Sequence[Any], names: Sequence[str], alone: Alone
 ) -> tuple[list[Any], tuple[VerifiedLeaf, ...]]:
     mesh = jax_mesh(plan.mesh)
-    # An island and a mesh around the call name devices, which one device is not: all of them run the program of one.
-    on_all = mesh_around(arguments) is not None or _has_island(step.graph)
+    # One device is not the devices of a mesh around the call, of an island or of a constraint: all run the program of one.
+    on_all = mesh_around(arguments) is not None or _names_devices(step.graph)
     one = NamedSharding(mesh, PartitionSpec()) if on_all else jax.devices()[0]
     here = jax.device_put(list(arguments), one)
     single = jax.jit(alone)
@@ -196,8 +197,11 @@ def _compared(
     return expected, tuple(leaves)
 
 
-def _has_island(graph: OperatorGraph) -> bool:
-    return any(operator.name == "shard_map" for operator in graph.walk())
+def _names_devices(graph: OperatorGraph) -> bool:
+    """Whether it has islands, or bodies with constraints, which are run as they were written."""
+    inside = (operator for control in graph.operators for body in control.bodies for operator in body.walk())
+    constrained = any(isinstance(operator.mark, LayoutMark) for operator in inside)
+    return constrained or any(operator.name == "shard_map" for operator in graph.walk())
 
 
 def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
@@ -219,7 +223,7 @@ def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
             for place, tensor in enumerate(graph.outputs)
         ]
 
-    if mesh_around(arguments) is None or _has_island(graph):
+    if mesh_around(arguments) is None or _names_devices(graph):
         return run
     # Operators do not say any more how they are typed on explicit axes, as the user's mesh may have them.
     every = PartitionSpec()

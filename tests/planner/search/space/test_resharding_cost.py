@@ -98,20 +98,19 @@ def test_equal_axes_are_searched_once():
     assert asked == 2116
     assert searches <= 262
     # With one slower axis the others are still equal, and what differs is searched anew.
-    assert searches < num_searches(UNEQUAL, [SPEC])[1] <= 558
+    assert searches < num_searches(UNEQUAL, [SPEC])[1] <= 570
     # The same bytes in another shape ask nothing new.
     assert num_searches(LINKS, [SPEC, TensorSpec((128, 64))])[1] == searches
 
 
-# Where links differ, the direct way is not always the best one, and no search looks for another (1.2 % of the pairs).
-@pytest.mark.parametrize(("links", "share"), [(LINKS, 1.0), (FASTER, 1.0), (UNEQUAL, 0.98)])
-def test_searches_of_equal_axes_find_what_each_would(links, share):
+@pytest.mark.parametrize("links", [LINKS, FASTER, UNEQUAL])
+def test_searches_of_equal_axes_find_what_each_would(links):
     costs, places = ReshardingCosts(CUBE, links), everywhere(SPEC)
     pairs = [*itertools.product(places, places)][::7]
     best = [redistribute(SPEC.shape, SPEC.itemsize, a, b, CUBE, True, links).seconds for a, b in pairs]
     found = [costs.seconds(SPEC, a, b) for a, b in pairs]
 
-    assert sum(a == pytest.approx(b) for a, b in zip(found, best, strict=True)) >= share * len(pairs)
+    assert found == pytest.approx(best)
 
 
 def test_nothing_is_sent_of_a_tensor_without_elements():

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from sporax.planner.communication.step_events import Timeline
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
@@ -30,8 +31,8 @@ from sporax.planner.memory.backend import (
     Kernel,
     KernelSchedule,
     Kind,
-    breadth_first,
     carried_by,
+    in_order,
     replaced_by,
     results_of,
 )
@@ -70,7 +71,7 @@ def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kerne
     for kernel in kernels:
         # A kernel of several roots runs with its earliest one.
         kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
-    return _in_order(sorted(kernels, key=lambda kernel: kernel.rank), instructions.rigid)
+    return in_order(sorted(kernels, key=lambda kernel: kernel.rank), partial(_waits, rigid=instructions.rigid))
 
 
 class _Fusion:
@@ -263,15 +264,6 @@ class _Fusion:
                 yield kernel
             else:
                 combined[group].combine(kernel)
-
-
-def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
-    """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
-    order = breadth_first(kernels, _waits(kernels, rigid))
-    # Without the barriers the combined reductions can be ordered.
-    if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
-        order = breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels], rigid))
-    return order
 
 
 def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:

@@ -4,8 +4,8 @@ Problem: `planner.communication.resharding` searches for the sequence of moves o
 pair of candidates.
 
 Method: `ReshardingCosts` first builds a direct route: slice as early as possible, move axes directly to their target,
-gather only what is in the way. A direct route of one move has the least cost. For longer ones the full search runs, unless
-the caller requested speed (`approximate`).
+gather only what is in the way. A direct route of one move has the least cost, but for permutes along axes whose links differ. For
+these and longer ones the full search runs, unless the caller requested speed (`approximate`).
 
 Caching: a route depends on placements, and only on dimensions that are sharded before or after; the number of bytes changes
 its cost. The full search also depends on sizes, as far as devices can shard them, and not on which of several equal axes is
@@ -42,6 +42,7 @@ class ReshardingCosts:
         properties = links.axis_alpha, links.axis_beta, links.axis_rings
         axes = [*zip(mesh.shape, *(values or (0,) * mesh.num_axes for values in properties), strict=True)]
         self._kinds = [axes.index(axis) for axis in axes]
+        self._speeds = [axis[1:] for axis in axes]
         self._routes: dict[tuple[Placement, Placement], _Route] = {}
         self._ways: dict[_Question, _Route | _Searched] = {}
         self._asked: dict[_Searched, _Searched] = {}
@@ -80,11 +81,16 @@ class ReshardingCosts:
         way = self._ways.get(question)
         if way is None:
             way = route = self._direct_route(*question[1:])
-            # A route of one move has the least cost; for approximate costs no other one is looked for.
-            if not self.approximate and len(route.moves) > 1:
+            # For approximate costs no other one is looked for.
+            if not (self.approximate or self._is_least(route)):
                 way = self._searched(*question)
             self._ways[question] = way
         return way
+
+    def _is_least(self, route: _Route) -> bool:
+        """Whether it is one move, and no permute that sends over slow links what copies across quick ones have."""
+        unlike = (move for move in route.moves if len({self._speeds[axis] for axis in move.axes}) > 1)
+        return len(route.moves) < 2 and all(move.kind is not MoveKind.PERMUTE for move in unlike)
 
     def _direct_route(self, source: Placement, target: Placement) -> _Route:
         """The straight way; if `approximate`, perhaps one of lower cost that ends with a permute to bring axes in order."""
