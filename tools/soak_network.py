@@ -342,7 +342,7 @@ def tried(case: Case, program: Path, known: dict[tuple[str, int], list[str]]) ->
         began = time.monotonic()
         while case.step >= 0 and not job.has_done(case.step):
             if not job.is_running() or time.monotonic() > began + _JOB_SECONDS:
-                raise AssertionError(f"it does not reach step {case.step}: {_shown(job)}")
+                raise AssertionError(f"it does not reach step {case.step}: {_in_repr(job)}")
             time.sleep(0.02)
         time.sleep(case.delay)
         KINDS[case.kind][0](made, case)
@@ -372,10 +372,10 @@ def tried(case: Case, program: Path, known: dict[tuple[str, int], list[str]]) ->
                 f"{machine.name} names no cause" for machine in up if not names_a_cause(job.lines[machine.number])
             ]
         if problems:
-            raise AssertionError(f"{'; '.join(problems)} (exit codes {codes}, {seconds:.0f} s)\n{_shown(job)}")
+            raise AssertionError(f"{'; '.join(problems)} (exit codes {codes}, {seconds:.0f} s)\n{_in_repr(job)}")
     # A job that has ended has no losses to compare: only then is the one on one machine run.
     if outcome == "went on" and job.losses() != (expected := expected_losses(case, program, known)):
-        raise AssertionError(f"other losses: {sorted(set(job.losses()) ^ set(expected))[:6]}\n{_shown(job)}")
+        raise AssertionError(f"other losses: {sorted(set(job.losses()) ^ set(expected))[:6]}\n{_in_repr(job)}")
     return outcome
 
 
@@ -385,7 +385,7 @@ def names_a_cause(lines: list[str]) -> bool:
     return any(_NAMED.search(line) for line in own)
 
 
-def _shown(job: Job) -> str:
+def _in_repr(job: Job) -> str:
     return "".join(
         f"node{number}: {line}" for number, lines in enumerate(job.lines) for line in lines[-25:] if "step" not in line
     )

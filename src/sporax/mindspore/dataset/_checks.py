@@ -45,13 +45,13 @@ class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
 
 
 E = TypeVar("E", bound=SporaxError)
-_UNSAID = object()
+_MISSING = object()
 
 
-def in_words(kind: type[E], where: str, words: str, got: object = _UNSAID) -> E:
+def in_words(kind: type[E], where: str, words: str, got: object = _MISSING) -> E:
     """The error of exactly these words, MindSpore's; a note says whose argument it was, and what it got."""
     error = kind(words)
-    error.add_note(f"For '{where}'{'' if got is _UNSAID else f', got {got!r}'}.")
+    error.add_note(f"For '{where}'{'' if got is _MISSING else f', got {got!r}'}.")
     return error
 
 

@@ -210,9 +210,9 @@ class Mask(Elementwise):
                 f"For 'Mask', input datatype does not match the value datatype: {value.dtype} and {self.constant!r}."
             )
         # A fraction is compared with whole numbers as one, as in MindSpore.
-        whole = value.dtype.kind in "iub" and isinstance(self.constant, float)
+        as_integer = value.dtype.kind in "iub" and isinstance(self.constant, float)
         # numpy compares with promotion, so a large constant does not wrap.
-        compared = _COMPARE[self.operator](value, int(self.constant) if whole else self.constant)
+        compared = _COMPARE[self.operator](value, int(self.constant) if as_integer else self.constant)
         return np.asarray(compared).astype(self.dtype)
 
 

@@ -46,7 +46,7 @@ class Dense(Cell):
         (2, 4)
     """
 
-    _shown = "input_channels=in_channels output_channels=out_channels has_bias"
+    _in_repr = "input_channels=in_channels output_channels=out_channels has_bias"
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Embedding(Cell):
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.
     """
 
-    _shown = "vocab_size embedding_size padding_idx"
+    _in_repr = "vocab_size embedding_size padding_idx"
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Dropout(Cell):
         SporaxValueError, SporaxTypeError: no such probability.
     """
 
-    _shown = "p"
+    _in_repr = "p"
 
     def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: DType = dtypes.float32) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class Dropout1d(Cell):
     """
 
     # A static method, so that subclasses exchange the function alone.
-    _shown = "p"
+    _in_repr = "p"
     _drop = staticmethod(ops.dropout1d)
 
     def __init__(self, p: float = 0.5) -> None:

@@ -81,7 +81,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     compiled_once = False
     """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
 
-    _shown = ""
+    _in_repr = ""
     """Attributes that `repr` shows, separated by spaces; ``label=name`` where they are called otherwise there."""
 
     def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
@@ -503,8 +503,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return self._param_prefix
 
     def extend_repr(self) -> str:
-        """Settings shown in `repr`: those that `_shown` names; layers may override it."""
-        pairs = (part.partition("=") for part in self._shown.split())
+        """Settings shown in `repr`: those that `_in_repr` names; layers may override it."""
+        pairs = (part.partition("=") for part in self._in_repr.split())
         return ", ".join(f"{label}={getattr(self, name or label)}" for label, _, name in pairs)
 
     def __repr__(self) -> str:

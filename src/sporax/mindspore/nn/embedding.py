@@ -49,7 +49,7 @@ class EmbeddingLookup(Cell):
         SporaxTypeError, SporaxValueError: settings that do not fit together.
     """
 
-    _shown = "vocab_size embedding_size target"
+    _in_repr = "vocab_size embedding_size target"
     BATCH_SLICE = "batch_slice"
     FIELD_SLICE = "field_slice"
     TABLE_ROW_SLICE = "table_row_slice"

@@ -43,7 +43,7 @@ class LayerNorm(Cell):
         SporaxTypeError: `normalized_shape` is not a tuple or list.
     """
 
-    _shown = "normalized_shape"
+    _in_repr = "normalized_shape"
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RMSNorm(Cell):
         dtype: element type of the Parameter.
     """
 
-    _shown = "normalized_shape"
+    _in_repr = "normalized_shape"
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class GroupNorm(Cell):
         SporaxValueError: the groups do not divide the channels, or the input has other channels.
     """
 
-    _shown = "num_groups num_channels"
+    _in_repr = "num_groups num_channels"
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _BatchNorm(Cell):
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
-    _shown = "num_features eps momentum"
+    _in_repr = "num_features eps momentum"
     ranks: tuple[int, ...] = ()
 
     def __init__(
@@ -423,7 +423,7 @@ class _InstanceNorm(Cell):
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
-    _shown = "num_features eps momentum"
+    _in_repr = "num_features eps momentum"
     rank = 0
 
     def __init__(

@@ -40,7 +40,7 @@ class Pad(Cell):
 class _Around(Cell):
     """Padding of the last `spatial` dimensions, given as one int or as (left, right, top, bottom, …)."""
 
-    _shown = "padding"
+    _in_repr = "padding"
     spatial = 1
     mode = "constant"
 

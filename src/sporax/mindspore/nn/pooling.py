@@ -24,7 +24,7 @@ class _Windowed(Cell):
         pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
     """
 
-    _shown = "kernel_size stride pad_mode"
+    _in_repr = "kernel_size stride pad_mode"
     spatial = 2
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
@@ -273,7 +273,7 @@ def _batched(pool: Any, x: Tensor) -> Tensor:
 
 
 class _Adaptive(Cell):
-    _shown = "output_size"
+    _in_repr = "output_size"
     spatial = 2
 
     def __init__(self, output_size: Any) -> None:
@@ -348,7 +348,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 
 
 class _LPPool(Cell):
-    _shown = "norm_type kernel_size stride"
+    _in_repr = "norm_type kernel_size stride"
     spatial = 1
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:

@@ -108,7 +108,7 @@ def recur(
 class _Recurrent(Cell):
     """Stack of recurrent layers; see `LSTM`."""
 
-    _shown = "input_size hidden_size num_layers bidirectional"
+    _in_repr = "input_size hidden_size num_layers bidirectional"
     mode = "tanh"
 
     def __init__(
@@ -294,7 +294,7 @@ class RNNCellBase(Cell):
 class _RecurrentCell(RNNCellBase):
     """One step of one layer; see `LSTMCell`."""
 
-    _shown = "input_size hidden_size"
+    _in_repr = "input_size hidden_size"
     mode = "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, has_bias: bool = True, dtype: DType = dtypes.float32) -> None:

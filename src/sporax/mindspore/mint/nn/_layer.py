@@ -142,7 +142,7 @@ class PReLU(Cell):
         dtype: its element type; float32 by default.
     """
 
-    _shown = "num_parameters"
+    _in_repr = "num_parameters"
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
         super().__init__()

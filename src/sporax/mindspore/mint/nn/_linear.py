@@ -77,7 +77,7 @@ class Embedding(Cell):
         SporaxNotImplementedError: `sparse` is requested.
     """
 
-    _shown = "num_embeddings embedding_dim padding_idx"
+    _in_repr = "num_embeddings embedding_dim padding_idx"
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,

@@ -32,7 +32,7 @@ class LayerNorm(Cell):
         SporaxTypeError, SporaxValueError: no such shape.
     """
 
-    _shown = "normalized_shape eps elementwise_affine"
+    _in_repr = "normalized_shape eps elementwise_affine"
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GroupNorm(Cell):
         SporaxTypeError, SporaxValueError: no such numbers, or the groups do not divide the channels.
     """
 
-    _shown = "num_groups num_channels eps affine"
+    _in_repr = "num_groups num_channels eps affine"
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DType | None = None
@@ -112,7 +112,7 @@ class _BatchNorm(Cell):
         SporaxTypeError, SporaxValueError: no such numbers, or input of another rank or channel count.
     """
 
-    _shown = "num_features eps momentum affine track_running_stats"
+    _in_repr = "num_features eps momentum affine track_running_stats"
     ranks: tuple[int, ...] = ()
     # None where `affine` or `track_running_stats` is False.
     weight: Any

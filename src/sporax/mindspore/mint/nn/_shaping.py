@@ -64,7 +64,7 @@ class Dropout(Cell):
         SporaxTypeError, SporaxValueError: no such probability or switch.
     """
 
-    _shown = "p inplace"
+    _in_repr = "p inplace"
     _drop = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -116,7 +116,7 @@ class _ConstantPadding(_Padding):
         value: what they hold.
     """
 
-    _shown = "padding value"
+    _in_repr = "padding value"
 
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
