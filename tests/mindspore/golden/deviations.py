@@ -163,7 +163,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     ),
     "the number of workers follows the configuration, as for all other sources": ("dataset.NumpySlicesDataset",),
     "`vocab_cache_size` is back, as before 2.3, since parameter servers are": ("nn.EmbeddingLookup",),
-    "RandomSampler shuffles whole epochs, so there is no kind of shuffle to choose": ("dataset.RandomSampler",),
     "a layer without settings takes none; in MindSpore those of its base class show": ("mint.nn.Mish", "mint.nn.SELU"),
 }
 

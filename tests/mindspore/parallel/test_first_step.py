@@ -1,5 +1,7 @@
 """What the first step of a planned network costs: traces, compiled programs and searches, counted."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -22,10 +24,10 @@ class Net(nn.Cell):
         super().__init__()
         self.up, self.down, self.act = nn.Dense(8, 32), nn.Dense(32, 8), nn.GELU()
         self.up.weight.set_data(ms.Tensor(np.linspace(-0.1, 0.1, 256, dtype=np.float32).reshape(32, 8)))
-        self.calls = 0
+        self.calls = deque()
 
     def construct(self, x):
-        self.calls += 1
+        self.calls.append(x.shape)
         return self.down(self.act(self.up(x)))
 
 
@@ -49,7 +51,7 @@ def trained(steps=3):
 def test_a_planned_step_is_traced_once_and_one_program_is_compiled(parallel):
     with compilations() as compiled:
         net, losses = trained()
-    assert net.calls == 1
+    assert len(net.calls) == 1
     assert [name for name in compiled.names if "TrainOneStep" not in name] == []
     assert len(compiled.names) == 1
     assert losses[0] > losses[-1]

@@ -151,7 +151,7 @@ BY_HEIGHT = ((1, 1, 2, 1), (1, 1, 1, 1))
         ("Split", [(16, 8)], ((2, 1),), {"axis": 0}, "dimension 0 of tensor 0"),
         ("CumSum", [(16, 8)], ((1, 8),), {"axis": 1}, "dimension 1 of tensor 0"),
         ("TopK", [(16, 8)], ((1, 8),), {"k": 2}, "dimension 1 of tensor 0"),
-        ("GatherD", [(8, 16), (8, 16)], ((2, 1), (2, 1)), {"dim": 0}, "dimension 0 of tensor 0"),
+        ("GatherD", [(8, 16), (8, 16)], ((2, 1), (2, 1)), {"dim": 0}, "dimension 0 of tensor 1"),
         ("GatherNd", [(8, 8), (16, 2)], ((2, 1), (1, 1)), {}, "dimension 0 of tensor 0"),
         ("GatherNd", [(8, 8), (16, 2)], ((1, 1), (1, 2)), {}, "dimension 1 of tensor 1"),
         ("ScatterUpdate", [(8, 4), (4,), (4, 4)], ((2, 1), (1,), (1, 1)), {}, "dimension 0 of tensor 0"),

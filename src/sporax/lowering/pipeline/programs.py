@@ -201,7 +201,7 @@ class _Maker:
             light = entry_for(operator.name).family == "1 elementwise" and not moves
             if (
                 light
-                and self.away.isdisjoint(operator.results)
+                and self.away.isdisjoint((*operator.operands, *operator.results))
                 and there.issuperset(map(self._stored_as, operator.operands))
             ):
                 again.update(operator.results)

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -268,6 +270,10 @@ class Program:
         for variant in candidates:
             if variant.fresh() and variant.own == local_ranks.positions_of_own(arrays):
                 return variant
+        if candidates and candidates[-1].effects:
+            owner, name, _ = candidates[-1].effects[0]
+            _tell_of_assignment(type(owner).__name__, name)
+            del candidates[:-_MOST_ASSIGNING]
         variant = self._new_variant(signature, arrays, candidates)
         candidates.append(variant)
         return variant
@@ -289,3 +295,16 @@ class Program:
         # Those without variants failed while tracing.
         compiled = [earlier for earlier, variants in self._variants.items() if variants]
         return difference(compiled[-1], signature) if compiled else "first call"
+
+
+_MOST_ASSIGNING = 8
+"""As many earlier variants of a program wait that assigns attributes: it may have only few states."""
+
+
+@cache
+def _tell_of_assignment(kind: str, name: str) -> None:
+    warnings.warn(
+        f"For '{kind}', 'construct' assigns the attribute '{name}', which compiled programs have as a constant: for every new "
+        "value the step is traced and compiled again. A Parameter changes without that.",
+        stacklevel=2,
+    )

@@ -130,6 +130,7 @@ ALIASES = {
     "AccumulateNV2": "AddN", "InplaceUpdateV2": "InplaceUpdate", "MatrixDiagPartV3": "matrix_diag_part",
     "BartlettWindow": "bartlett_window", "BlackmanWindow": "blackman_window", "HammingWindow": "hamming_window",
     "UpsampleNearest3D": "interpolate", "UpsampleTrilinear3D": "interpolate", "BatchNorm": "batch_norm_eval",
+    "NPUClearFloatStatusV2": "NPUClearFloatStatus", "NPUGetFloatStatusV2": "NPUGetFloatStatus", "DumpGradient": "TensorDump",
 }  # fmt: skip
 """Classes whose messages name the public operator or function that they are."""
 
