@@ -21,6 +21,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -287,6 +288,10 @@ def _script_frames(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
+_CALLS = re.compile(r"\nPython Call Stack:\n(?:  .*\n)+.*\n?")
+"""What errors of the user's functions in data sets say of their calls, in MindSpore's form."""
+
+
 def shorten(error: BaseException) -> bool:
     """Leave an error the frames of the user's files alone, unless ``SPORAX_VERBOSE=1``: a message of Sporax explains itself.
     Returns whether it has fewer now.
@@ -297,6 +302,8 @@ def shorten(error: BaseException) -> bool:
     if not own:
         return False
     error.__traceback__ = _chained(own)
+    if isinstance(error, SporaxError):
+        error.message = _CALLS.sub(". ", error.message).rstrip()
     # JAX's note about frames that it has left out.
     error.__notes__ = [note for note in getattr(error, "__notes__", []) if _NOTE_OF_JAX not in note]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
