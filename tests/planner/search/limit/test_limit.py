@@ -121,17 +121,16 @@ def test_the_loop_finds_what_tensors_alone_do_not_show():
 
 
 @pytest.mark.full
-def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_one_fits():
+def test_a_plan_that_is_a_little_too_large_is_repaired_to_one_that_fits_and_takes_less_time():
     mesh = DeviceMatrix((2, 4))
     model = Roofline(RATES, link_costs(RATES, mesh))
     options = SearchOptions(fully_use_devices=True, platform="gpu")
     problem = ProblemBuilder(networks.mlp(6, 4096, 4096).graph, mesh, model, options).build()
-    limit = 296_960_000
+    limit = 300_000_000
 
-    fits, repaired = lagrangian_plan(problem, limit), fit(problem, limit)
-    assert repaired.peak_bytes <= limit
-    assert fits.peak_bytes <= limit
-    assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(fits.chosen)
+    larger, repaired = lagrangian_plan(problem, limit), fit(problem, limit)
+    assert repaired.peak_bytes <= limit < larger.peak_bytes
+    assert problem.seconds(repaired.chosen) < 0.95 * problem.seconds(larger.chosen)
 
 
 @pytest.mark.sampled(1)
@@ -139,13 +138,13 @@ def test_a_cheaper_plan_that_is_a_little_too_large_is_repaired_where_a_dearer_on
     ("graph", "shape", "limit", "share"),
     [
         (networks.mlp(4, 256, 64).graph, (2, 4), 110_000, 0.9),
-        (networks.mlp(6, 256, 64).graph, (2, 4), 158_929, 0.75),
-        (networks.mixture(16, 64, 64, 8, 128).graph, (8,), 955_525, 0.8),
+        (networks.mlp(6, 256, 64).graph, (2, 4), 165_000, 0.75),
+        (networks.mixture(16, 64, 64, 8, 128).graph, (8,), 1_000_000, 0.9),
     ],
     ids=["four layers", "six layers", "experts"],
 )
 def test_plans_that_were_smaller_than_they_need_to_be_lead_to_better_ones(monkeypatch, graph, shape, limit, share):
-    """Of the experts, a limit that is a tenth lower had a plan that took three quarters of the time."""
+    """Plans for lower limits take less time than that for this one, which is the first that is found."""
     mesh = DeviceMatrix(shape)
     model = Roofline(RATES, link_costs(RATES, mesh))
     problem = ProblemBuilder(graph, mesh, model, SearchOptions(fully_use_devices=True, platform="gpu")).build()
