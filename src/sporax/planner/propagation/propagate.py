@@ -208,9 +208,10 @@ class _Propagation:
         self, number: int, operator: Operator, current: MaybePlacements, result_placements: MaybePlacements
     ) -> None:
         """Every tensor passes through by itself; those of which nothing is known wait, for the others say nothing of them."""
-        where = tuple(here or there for here, there in zip(current, result_placements, strict=True))
-        if None not in where:
-            self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+        where = [here or there for here, there in zip(current, result_placements, strict=True)]
+        known = tuple(placement for placement in where if placement is not None)
+        if len(known) == len(where):
+            self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), known, known))
             return
         for old, new, placement in zip(operator.operands, operator.results, where, strict=True):
             if placement is None:
@@ -626,10 +627,10 @@ class _Propagation:
                 current = [self._current_placement(tensor, number) for tensor in operator.operands]
                 if operator.name in (MARK, *IDENTITIES):
                     specs = operator.operation.operands
-                    where = tuple(
+                    replicated = tuple(
                         here or Placement.replicated(spec.num_dims) for here, spec in zip(current, specs, strict=True)
                     )
-                    self._finish(number, operator, OperatorPlan(unsharded(rule), where, where))
+                    self._finish(number, operator, OperatorPlan(unsharded(rule), replicated, replicated))
                 # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
                     self._shard(number, operator, current, [None] * len(operator.results))
