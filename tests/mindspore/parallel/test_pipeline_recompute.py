@@ -77,6 +77,14 @@ class CastingBlock(Block):
         return super().construct(x) + self.mm2(self.mm1(x, self.w1), ops.Cast()(self.w2, ms.float32))
 
 
+class CastBlock(Block):
+    """Casts all weights before use, which leaves nothing but weights for the first barrier of recomputation."""
+
+    def construct(self, x):
+        one, other = ops.Cast()(self.w1, ms.float32), ops.Cast()(self.w2, ms.float32)
+        return self.add(x, self.mm2(self.mm1(x, one), other))
+
+
 class NetOfIds(Net):
     def __init__(self):
         super().__init__()
@@ -90,6 +98,24 @@ class NetOfIds(Net):
 
     def rows(self, count):
         return np.random.default_rng(1).integers(0, 8, (count, 1)).astype(np.int32)
+
+
+def test_weights_that_are_cast_stay_in_the_slices_of_their_strategies():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, pipeline_stages=2, full_batch=True)
+    net = Net()
+    net.blocks = nn.CellList([CastBlock() for _ in range(LAYERS)])
+    for stage, block in enumerate(net.blocks):
+        block.pipeline_stage = stage
+        block.recompute()
+    step = nn.TrainOneStepCell(PipelineCell(net, MICRO), nn.SGD(net.trainable_params(), 0.1)).set_train()
+    x = Tensor(net.rows(MICRO * ROWS))
+    slices = {
+        entry.name.split(".")[-1]: placement.parts(chunk.plan.mesh)
+        for chunk in step.program.plan(x, x).pipeline.chunks
+        for entry, placement in zip(chunk.chunk.step.graph.inputs, chunk.plan.inputs, strict=True)
+    }
+    assert (slices["w1"], slices["w2"]) == ((1, 2), (2, 1))
 
 
 @cache

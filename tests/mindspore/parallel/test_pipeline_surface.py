@@ -113,6 +113,43 @@ def test_other_cells_of_micro_batches(cell):
     np.testing.assert_allclose(actual, trained(1), rtol=1e-5)
 
 
+class MaskedMean(nn.Cell):
+    """Two layers, a stage each, and the mean of the elements that a mask counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Dense(4, 4), nn.Dense(4, 4)
+        self.first.pipeline_stage, self.last.pipeline_stage = 0, 1
+
+    def construct(self, x, mask):
+        return (self.last(self.first(x)) * mask).sum() / mask.sum()
+
+
+def test_a_masked_mean_divides_by_the_mask_of_its_micro_batch():
+    """The sum of the parts' means, and its gradient; parts count other numbers of elements."""
+    x = np.random.default_rng(2).normal(size=(8, 4)).astype(np.float32)
+    mask = (np.arange(32).reshape(8, 4) < 19).astype(np.float32)
+    mask[6:] = np.eye(4, dtype=np.float32)[:2]
+    parts = [(Tensor(x[rows]), Tensor(mask[rows])) for rows in (slice(start, start + 2) for start in range(0, 8, 2))]
+
+    def trained(stages):
+        settings(stages, devices=4)
+        ms.set_seed(1)
+        net = MaskedMean()
+        micro = PipelineCell(net, MICRO) if stages > 1 else lambda *_: sum(net(*part) for part in parts)
+        gradients = ms.value_and_grad(micro, None, net.trainable_params())
+        loss, grads = ms.jit(gradients)(Tensor(x), Tensor(mask))
+        return float(loss), [grad.asnumpy() for grad in grads], net
+
+    loss, grads, staged = trained(2)
+    assert {device.id for device in staged.last.weight.array.devices()} == {2, 3}
+    expected, wanted, net = trained(1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    for grad, value in zip(grads, wanted, strict=True):
+        np.testing.assert_allclose(grad, value, rtol=1e-5, atol=1e-6)
+    assert abs(MICRO * float(net(Tensor(x), Tensor(mask))) - expected) > 1e-2
+
+
 def test_gradients_of_a_stage_are_fused():
     """One all-reduce per stage and step where all gradients may be one buffer, and more where they may not."""
     counts = {}

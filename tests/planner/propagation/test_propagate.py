@@ -59,6 +59,18 @@ def test_where_operands_disagree_the_cheaper_one_moves():
     assert plan.operators[-1].operands[0] == ROWS
 
 
+def test_tensors_of_a_barrier_say_nothing_of_each_other():
+    """What is known passes at once, and what is not waits for a later reader."""
+    builder = GraphBuilder()
+    x, w, other = builder.argument(8, 16), builder.weight(8, 16), builder.argument(8, 16)
+    passed, weight = builder.add("optimization_barrier", [x, w], (8, 16), (8, 16))
+    y = builder.binary("mul", weight, other)
+    plan = planned(builder.graph(builder.unary("neg", passed), y), x0=ROWS, x2=COLUMNS)
+    assert plan.inputs == (ROWS, COLUMNS, COLUMNS)
+    assert plan.operators[0].operands == plan.operators[0].results == (ROWS, COLUMNS)
+    assert not plan.reshardings
+
+
 def test_what_no_reader_decides_is_whole():
     assert planned(product()).inputs == (WHOLE, WHOLE)
 

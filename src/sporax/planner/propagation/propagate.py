@@ -207,18 +207,19 @@ class _Propagation:
     def _pass_through(
         self, number: int, operator: Operator, current: MaybePlacements, result_placements: MaybePlacements
     ) -> None:
-        """Every tensor passes through by itself; those of which nothing is known wait, if there are no others."""
-        # Not even one tensor is decided, so the identity waits like any other operator.
-        if not any(current) and not any(result_placements):
-            for tensor in operator.operands:
-                self.waiting.setdefault(tensor, []).append(number)
+        """Every tensor passes through by itself; those of which nothing is known wait, for the others say nothing of them."""
+        where = [here or there for here, there in zip(current, result_placements, strict=True)]
+        known = tuple(placement for placement in where if placement is not None)
+        if len(known) == len(where):
+            self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), known, known))
             return
-        specs = operator.operation.operands
-        where = tuple(
-            here or there or Placement.replicated(spec.num_dims)
-            for here, there, spec in zip(current, result_placements, specs, strict=True)
-        )
-        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+        for old, new, placement in zip(operator.operands, operator.results, where, strict=True):
+            if placement is None:
+                self.waiting.setdefault(old, []).append(number)
+            elif old not in self.placement_of and old != LITERAL:
+                self._decide(old, placement)
+            elif new not in self.placement_of:
+                self._arrive(new, placement)
 
     def _only_assignment(self, number: int, operator: Operator) -> Assignment | None:
         """What a search has decided, or the author of an island."""
@@ -335,16 +336,19 @@ class _Propagation:
             if tensor != LITERAL and tensor not in self.placement_of:
                 self._decide(tensor, placement)
         for tensor, placement in zip(operator.results, planned.results, strict=True):
-            # Terms of a gradient are reduced as soon as they exist.
-            if tensor in self.gradient_terms and self.gradient_terms[tensor] in self.storage_of:
-                name = self.trainable[self.gradient_terms[tensor]]
-                self.reshardings[tensor] = self.policy.gradient_term(name, self.storage_of[self.gradient_terms[tensor]])
-            elif tensor in self.fixed.shared and tensor not in self.reshardings:
-                self.reshardings[tensor] = self.fixed.shared[tensor]
-            resharding = self.reshardings.get(tensor)
-            # The resharded placement is what readers see.
-            self.placement_of.pop(tensor, None)
-            self._decide(tensor, placement if resharding is None else resharding.placement)
+            self._arrive(tensor, placement)
+
+    def _arrive(self, tensor: int, placement: Placement) -> None:
+        """Say where an operator leaves a result; it may be resharded there, which is what readers see."""
+        # Terms of a gradient are reduced as soon as they exist.
+        if tensor in self.gradient_terms and self.gradient_terms[tensor] in self.storage_of:
+            name = self.trainable[self.gradient_terms[tensor]]
+            self.reshardings[tensor] = self.policy.gradient_term(name, self.storage_of[self.gradient_terms[tensor]])
+        elif tensor in self.fixed.shared and tensor not in self.reshardings:
+            self.reshardings[tensor] = self.fixed.shared[tensor]
+        resharding = self.reshardings.get(tensor)
+        self.placement_of.pop(tensor, None)
+        self._decide(tensor, placement if resharding is None else resharding.placement)
 
     def _decide(self, tensor: int, placement: Placement) -> None:
         """Say where readers find a tensor, and look again at operators that waited for it."""
@@ -621,9 +625,12 @@ class _Propagation:
             if number not in self.plans:
                 rule = rule_for(operator.operation)
                 current = [self._current_placement(tensor, number) for tensor in operator.operands]
-                if operator.name == MARK:
-                    everywhere = tuple(Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
-                    self._finish(number, operator, OperatorPlan(unsharded(rule), everywhere, everywhere))
+                if operator.name in (MARK, *IDENTITIES):
+                    specs = operator.operation.operands
+                    replicated = tuple(
+                        here or Placement.replicated(spec.num_dims) for here, spec in zip(current, specs, strict=True)
+                    )
+                    self._finish(number, operator, OperatorPlan(unsharded(rule), replicated, replicated))
                 # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
                     self._shard(number, operator, current, [None] * len(operator.results))

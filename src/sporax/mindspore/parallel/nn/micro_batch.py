@@ -1,8 +1,8 @@
 """Cells that divide a batch into micro batches, run the network on each, and add up what comes out.
 
-The result is the *sum* over the micro batches, also when the network gives a mean: its gradients are the sums of the micro
-batches' gradients, `micro_size` times those of the mean over the whole batch. Who trains divides (``sens`` of the train
-Cell, ``scale_sense`` of `PipelineGradReducer`).
+The result is the *sum* over the micro batches, also when the network gives a mean: `micro_size` times the mean over the whole
+batch, where all micro batches count equally many elements; a mean by a mask divides by that of its micro batch. Gradients
+follow. Who trains divides (``sens`` of the train Cell, ``scale_sense`` of `PipelineGradReducer`).
 
 Gradients of a network in micro batches, on their way to the optimizer.
 """
