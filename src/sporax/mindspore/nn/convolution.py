@@ -24,7 +24,8 @@ class _Convolution(Cell):
         transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
     """
 
-    _in_repr = "input_channels=in_channels output_channels=out_channels kernel_size stride pad_mode padding dilation group has_bias"
+    _in_repr = """input_channels=in_channels output_channels=out_channels kernel_size stride pad_mode padding dilation group
+    has_bias"""
     spatial = 2
     transposed = False
 
