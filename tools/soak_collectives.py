@@ -197,7 +197,7 @@ def _bodies(count: int) -> dict[str, Callable[[Any], Any]]:
     import jax.numpy as jnp
     from jax import lax
 
-    from sporax.lowering.execute.redistribute import sum_in_order
+    from sporax.lowering.execute.reductions import sum_in_order
 
     def in_pairs(x: Any) -> Any:
         # As `sporax.runtime.ranks.exchanges` sums over two and four ranks; others have a partner as well, or none.
