@@ -261,8 +261,7 @@ class _Propagation:
         # Only a conflict between operands costs something, so single decided operands are tried only then.
         for position in decided[1:] if best else ():
             alone = [placement if number == position else None for number, placement in enumerate(current)]
-            # The axes that this operand alone would take are removed from the others, so that they follow where they
-            # can.
+            # The axes that this operand alone would take are removed from the others, which follow where they can.
             taken = frozenset(axis for axes in propagate(rule, self.mesh, alone) for axis in axes)
             others = [
                 placement if number == position else _without(placement, taken)
@@ -318,15 +317,11 @@ class _Propagation:
         # Of a gradient that is converted next, a device needs the shard of the parameter that it stores.
         stored = self.storage_of.get(self.converted.get(tensor, LITERAL))
         complete = stored or self.homes.get(tensor) or self.placement_of[tensor].complete()
-        if self._may_combine(tensor, number):
+        # A reader that was sharded for partial operands would compute something else on complete ones.
+        if not any(reader in self.plans for reader in self.consumers[tensor] if reader != number):
             self.reshardings[tensor] = Resharding(complete, "combined")
             self.placement_of[tensor] = complete
         return complete
-
-    def _may_combine(self, tensor: int, number: int) -> bool:
-        """Whether no operator has been sharded on the assumption that the tensor is partial."""
-        # A reader that was sharded for partial operands would compute something else on complete ones.
-        return not any(reader in self.plans for reader in self.consumers[tensor] if reader != number)
 
     def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
         # Placements to which operands are moved; later readers find them there without cost.
@@ -626,11 +621,9 @@ class _Propagation:
                 rule = rule_for(operator.operation)
                 current = [self._current_placement(tensor, number) for tensor in operator.operands]
                 if operator.name in (MARK, *IDENTITIES):
-                    specs = operator.operation.operands
-                    replicated = tuple(
-                        here or Placement.replicated(spec.num_dims) for here, spec in zip(current, specs, strict=True)
-                    )
-                    self._finish(number, operator, OperatorPlan(unsharded(rule), replicated, replicated))
+                    everywhere = (Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
+                    there = tuple(here or default for here, default in zip(current, everywhere, strict=True))
+                    self._finish(number, operator, OperatorPlan(unsharded(rule), there, there))
                 # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
                     self._shard(number, operator, current, [None] * len(operator.results))
