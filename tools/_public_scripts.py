@@ -371,7 +371,7 @@ PROGRAMS = {
         settings=SCALE_1024,
         package="mindformers",
         copies=1,
-        why="biases of keys have no gradient but rounding, which Adam scales up; all else 1.3e-2: its `bprop` scales gradients by mp",
+        why="biases of keys have no gradient but rounding, which Adam scales up; all else 1.3e-2: its `bprop` scales by mp",
     ),
     "pangu_alpha_stages": Program(
         "models",
