@@ -113,6 +113,9 @@ class Pool:
                 yield from in_order_of(items, lambda item: executor.submit(_apply, str(path), item), self.processes)
             except futures.BrokenExecutor as error:
                 self._executor = None  # the next pass starts other processes
+                # One that is just starting can miss the end of the others; Python would wait for it at its own end.
+                for process in list(executor._processes.values()):
+                    process.kill()
                 raise worker_died("") from error
 
 
