@@ -79,15 +79,9 @@ def records(file: Path, copies: int, **columns: np.ndarray) -> None:
     """A file of MindRecord whose columns have the first dimension of these arrays as rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     writer = FileWriter(str(file), 1)
-    kinds = {
-        name: {"type": value.dtype.name, **({"shape": list(value.shape[1:])} if value.ndim > 1 else {})}
-        for name, value in columns.items()
-    }
+    kinds = {name: {"type": value.dtype.name, "shape": list(value.shape[1:])} for name, value in columns.items()}
     writer.add_schema(kinds, "made")
-    rows = [
-        {name: value[row] if value.ndim > 1 else value[row].item() for name, value in columns.items()}
-        for row in range(len(next(iter(columns.values()))))
-    ]
+    rows = [{name: value[row] for name, value in columns.items()} for row in range(len(next(iter(columns.values()))))]
     writer.write_raw_data([row for row in rows for _ in range(copies)])
     writer.commit()
 
@@ -146,12 +140,6 @@ def adverts(folder: Path, copies: int) -> None:
     columns = {"feat_ids": drawn(24, 26, high=20), "feat_vals": drawn(24, 13, high=9, kind=np.float32)}
     for part in ("train_input_part.mindrecord000", "test_input_part.mindrecord00"):
         records(folder / part, copies, **columns, label=drawn(24, 1, high=2, kind=np.float32))
-
-
-def reviews(folder: Path, copies: int) -> None:
-    """Twelve texts of 500 words that are good or bad, and a vector for each of 60 words."""
-    records(folder / "aclImdb_train.mindrecord0", copies, feature=drawn(12, 500, high=60), label=drawn(12, high=2))
-    np.savetxt(folder / "weight.txt", drawn(60, 16) / 128 - 1)
 
 
 def faces(folder: Path, copies: int) -> None:
@@ -446,16 +434,16 @@ PROGRAMS = {
         {"categorical_feature_sizes": [20] * 26, "data_vocab_size": 520, "batch_size": 8, "data_emb_dim": 8}
         | {"bottom_mlp_args": [16, 8], "top_mlp_args": [16, 1], "convert_dtype": False},
     ),
-    "lstm": Program(
+    "wide_and_deep_shards": Program(
         "models",
-        "official/nlp/LSTM",
-        "train.py",
-        reviews,
-        "--config_path {config} --preprocess_path {data} --device_target CPU",
-        "--device_target Ascend --distribute true --device_num 8",
+        "official/recommend/Wide_and_Deep",
+        "train_and_eval_distribute.py",
+        clicks,
+        "--config_path {config} --data_path {data} --ckpt_path out --device_target CPU",
+        "--batch_size 1000 --device_target Ascend",
         "default_config.yaml",
-        {"num_epochs": 1, "batch_size": 4, "embed_size": 16, "num_hiddens": 16, "num_layers": 1, "run_eval": False}
-        | {"dynamic_lr": False},
+        {"vocab_size": 200, "batch_size": 8000, "emb_dim": 8, "deep_layer_dim": [32, 16, 16, 16], "epochs": 1},
+        copies=1,
     ),
     "mindcv": Program(
         "mindcv",
