@@ -64,7 +64,6 @@ class FileSampler(BuiltinSampler):
         self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
         self.shards = shards
-        self.num_shares = shards[0] if isinstance(shards, SharesOfAll) else 0
         self.own_files = own_files
 
     def is_shuffled(self) -> bool:

@@ -234,7 +234,8 @@ class ModelCheckpoint(Callback):
                 f"set has {facts.batch_num}."
             )
         if total > facts.get("resume_step", 0):
-            facts.resume_step = self._last_step = resume_from(path, facts.train_network, total)
+            is_part = self._config.saved_network is not None
+            facts.resume_step = self._last_step = resume_from(path, facts.train_network, total, is_part)
             self._latest = str(path)
 
     def _why_not_resumed(self) -> str:
