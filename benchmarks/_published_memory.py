@@ -133,7 +133,7 @@ def _state_bytes(run: Run, parameters: float, group: int, on_host: float = 0.0) 
 
 
 def completed(run: Run) -> Run:
-    """The run with what it does not say of its recomputation: the least that fits, at last everything with its inputs on the host."""
+    """The run with what it does not say of its recomputation: the least that fits; at last inputs go to the host."""
     if not run.again.guessed:
         return run
     modules = LATENT_MODULES if run.decoder.latent else MODULES

@@ -168,6 +168,8 @@ class Software:
         megatron: `selective` computes the core of attention again, not layers; where memory is too small, recipes of models with
             experts compute norms, activations and the products of compressed attention again (`moe_act`, `mla_up_proj`).
         experts_behind: tokens go to experts and back while another micro batch computes.
+        graphs: an iteration is launched as one graph.
+        attention: how much faster than in 16 bits attention is.
         moves: how often the row of a token is read or written on its way to an expert and back, forward.
         biases: bytes per element of such a row that biases of experts read and write, forward and backward.
     """
@@ -188,6 +190,8 @@ class Software:
     once_per_node: bool = False
     megatron: bool = False
     experts_behind: bool = False
+    graphs: bool = False
+    attention: float = 1.0
     moves: int = 6
     biases: tuple[int, int] = (28, 40)
     """By default those of Megatron's `TEGroupedMLP._apply_bias`: products with probabilities, sums and copies in 32 bits."""
@@ -251,6 +255,10 @@ def _software(row: Mapping[str, str], pp: int) -> Software:
         if model.startswith("gpt-oss") or (model.startswith("qwen3") and chip in ("H100", "B200", "B300")):
             changes |= {"moves": 10, "once_per_node": False}
         changes["experts_behind"] = chip == "H100" and model in ("deepseek-v3", "qwen3-235b-a22b")
+        newest = re.search(r"26\.0[6-9]|performance-summary\.md", source) and row["precision"].lower() == "mxfp8"
+        if newest and model in ("deepseek-v3", "gpt-oss-120b") and chip in ("GB200", "GB300", "B300"):
+            # Release 26.06; attention as in cuDNN's own benchmark (GB300, DeepSeek-V3, 4096 tokens: 1752 and 1273 TFLOP/s).
+            changes |= {"experts_behind": True, "graphs": True, "attention": 1.38}
     if known.name == "MegaScale" and not note.startswith("megascale"):
         changes["name"] = "Megatron-LM of 2024"
     elif known.name == "MegaScale":

@@ -234,7 +234,7 @@ class _Step:
         return (
             forward
             * (3.5 + run.again.attention * run.again.layers)
-            / self.profile.attention_flops_per_second(self.kernel)
+            / (run.software.attention * self.profile.attention_flops_per_second(self.kernel))
             / min(decoder.head_dim / _FULL_HEAD, 1.0) ** _SMALL_HEADS[self.on_tpu]
         )
 
@@ -373,7 +373,7 @@ class _Step:
             products=layers * self.products(),
             attention=layers * self.attention(),
             traffic=layers * self.traffic(),
-            blocks=layers * self.profile.launch_seconds,
+            blocks=0.0 if run.software.graphs else layers * self.profile.launch_seconds,
             head=head,
             head_traffic=_LOGIT_BYTES * self.tokens * run.decoder.vocab / run.tp / self.profile.bytes_per_second,
             tensor=0.0 if run.software.asynchronous else tensor,

@@ -161,6 +161,18 @@ def test_biases_of_experts_are_read_and_written_by_row(source, again, num_bytes)
     assert work_of(run).traffic - work_of(bare).traffic == pytest.approx(expected)
 
 
+def test_a_release_that_hides_more_is_quicker(tmp_path, monkeypatch):
+    row = EXPERTS | {"model": "deepseek-v3", "chip": "GB300", "precision": "mxfp8"}
+    newer = row | {"source": "Megatron-Bridge 26.06"}
+    changes = (row, newer, newer | {"precision": "bf16"}, row | {"precision": "bf16"})
+    found = predicted(tmp_path, monkeypatch, *changes, columns=[*COLUMNS, "source"])
+    old, new, wide, old_wide = (entry["parts"] for entry in found)
+    assert wide == old_wide
+    assert old["attention"] / new["attention"] == pytest.approx(1.38)
+    assert new["other collectives"] < 0.8 * old["other collectives"]
+    assert new["memory-bound"] < old["memory-bound"]
+
+
 def test_the_least_is_computed_again_that_fits(tmp_path, monkeypatch):
     row = EXPERTS | {
         "recompute": "?",
