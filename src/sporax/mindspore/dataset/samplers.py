@@ -110,6 +110,10 @@ class BuiltinSampler:
         """How many rows a sampler of the user's says that it yields; None where it says nothing."""
         return None
 
+    def all_shares(self) -> int:
+        """How many ranks' shares this process reads by it or by its children; 0 for its own."""
+        return self.num_shares or (self.child_sampler.all_shares() if self.child_sampler is not None else 0)
+
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
         return self.child_sampler is not None and self.child_sampler.is_shuffled()
