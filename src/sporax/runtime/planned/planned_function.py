@@ -261,7 +261,7 @@ class PlannedFunction(Answers):
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
-            compiler_options=compiler_options(["recompute"] if self._is_ordered else []),
+            compiler_options=dict(compiler_options(["recompute"] if self._is_ordered else [])),
         )
 
     @property

@@ -74,9 +74,11 @@ class OfOneShape:
 
     def __call__(self, *args: Any) -> Any:
         """Call it."""
-        is_traced = self.nested and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args))
+        function = self.jitted
+        if self.nested is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+            function = self.nested
         try:
-            return (self.nested if is_traced else self.jitted)(*self._brought(args))
+            return function(*self._brought(args))
         except ValueError:
             leaves = jax.tree.leaves(args)
             check_shapes(leaves if len(leaves) == len(self.inputs) else (), self.inputs, self.graph)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from planner_graphs import GraphBuilder, mesh_of, placement
 
-from sporax.planner.communication.step_events import Timeline
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind, is_rearranged
 from sporax.planner.search.space.plan_assembly import replicated_plan
 

@@ -32,8 +32,8 @@ from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.island import Island
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import COLLECTIVES, NATIVE_REDUCTIONS, Move, MoveKind, named_axes
-from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
+from sporax.planner.memory.step_events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, JOIN, RULES, SLICE, STACK
 
