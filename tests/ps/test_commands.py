@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from background_cluster import background
 
+from background_cluster import background
 from forked_commands import run_forked
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli

@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from background_cluster import BackgroundCluster, background
 from simulation import Faults, Simulation
 
+from background_cluster import BackgroundCluster, background
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.client.store import Dense, ServerStore

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from background_cluster import BackgroundCluster, background
 
+from background_cluster import BackgroundCluster, background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.events import Received, Reply
 from sporax.ps.protocol.messages import (

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("zmq")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from background_cluster import background
 from faulty_proxy import FaultyNetwork
 
+from background_cluster import background
 from sporax.ps.client import client_state
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec

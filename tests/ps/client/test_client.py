@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from background_cluster import background
 
+from background_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from background_cluster import background
 
+from background_cluster import background
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, Options, Record, RegisterProcess, Stop

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from background_cluster import BackgroundCluster, background
 
+from background_cluster import BackgroundCluster, background
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch import cli
 from sporax.ps.client.store import Dense, ServerStore

@@ -6,8 +6,8 @@ import socket
 
 import numpy as np
 import pytest
-from background_cluster import background
 
+from background_cluster import background
 from sporax.cluster import ports
 from sporax.launch import cli
 from sporax.ps.client.store import Dense, ServerStore
