@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.memory.backend import COSTLY
-from sporax.planner.memory.xla_cpu.instructions import SIMPLE, is_rearranged
+from sporax.planner.memory.xla_cpu.instructions import SIMPLE, order_of
 from sporax.planner.search.bound.partial_order import CompiledForm, Order
 from sporax.planner.search.space.problem import Problem
 
@@ -76,7 +76,7 @@ class Materialization:
                 for candidate, steps in enumerate(choices.steps):
                     parts = (num_parts(self.problem.mesh, axes) for axes in steps[member].operands[place].dims)
                     local = tuple(size // count for size, count in zip(shape, parts, strict=True))
-                    self._copies[key][candidate] = is_rearranged(reader, place, local)
+                    self._copies[key][candidate] = bool(order_of(reader, place, local))
         return self._copies[key]
 
     def sure_copies(self, operator: int, place: int) -> int:
