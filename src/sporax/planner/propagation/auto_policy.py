@@ -40,8 +40,8 @@ class AutoPolicy(SemiAuto):
     def keeps(self, mark: OperatorMark) -> bool:
         """Whether the operator has a strategy that counts: recursive programming decides for itself by default, as in MindSpore.
 
-        Tables in uneven parts have one way to be sharded; `set_data_parallel`, strategy files and strategies inside of Cells with a
-        `bprop` hold in every search.
+        Tables in uneven parts have one way to be sharded; `set_data_parallel`, strategy files, and strategies inside of Cells
+        with a `bprop` hold in every search.
         """
         if mark.get("strategy_gen_mode") == "data_parallel":
             return True
