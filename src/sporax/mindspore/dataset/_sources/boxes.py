@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
@@ -50,7 +50,11 @@ def _coco_names(
 def _coco_columns(
     where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
 ) -> Mapping[str, Stored]:
-    content = read_json(where, path)
+    try:
+        content = read_json(where, path)
+    except SporaxRuntimeError as error:
+        fault = f"Invalid annotation file, Coco Dataset annotation file: {path} cannot be read as JSON"
+        raise SporaxRuntimeError(f"For '{where}', {fault}.") from error
     with reading(where, path, "'images'"):
         names = {image["id"]: image["file_name"] for image in content["images"]}
     things: dict[int, list[dict[str, Any]]] = {}
@@ -58,6 +62,14 @@ def _coco_columns(
         for note in content["annotations"]:
             # Panoptic annotations hold a list of segments per image; others are one thing each.
             things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+    if "category_id" in _COCO_COLUMNS[task]:
+        with reading(where, path, "'categories'"):
+            known = {kind["id"] for kind in content["categories"]}
+        used = [thing["category_id"] for some in things.values() for thing in some if "category_id" in thing]
+        unknown = next((kind for kind in used if kind not in known), None)
+        if unknown is not None:
+            fault = f"Invalid annotation, the attribute of 'category_id': {unknown} is missing"
+            raise SporaxRuntimeError(f"For '{where}', {fault} among the categories of {str(path)!r}.")
     # In the order of "images"; MindSpore leaves out images without annotations.
     annotated = [image for image in names if things.get(image)]
     columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}

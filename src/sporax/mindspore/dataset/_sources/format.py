@@ -301,6 +301,8 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        if isinstance(sampler, PKSampler) and "label" not in columns:
+            raise _checks.in_words(SporaxValueError, where, f"{where} doesn't support PKSampler.")
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
