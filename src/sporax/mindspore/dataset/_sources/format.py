@@ -32,6 +32,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._operations import record_constructor, recorded_arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._sources.columns import ArrayTable, Files, Stored
@@ -348,7 +349,7 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         table = functools.partial(opened, where, tuple(columns), read)
         SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         asked = recorded_arguments(self)
         shuffle = asked["shuffle"]
         if not isinstance(shuffle, Shuffle):
