@@ -64,15 +64,8 @@ class FileSampler(BuiltinSampler):
         self.shuffle = shuffle
         self.shards = shards
         self.num_shares = shards[0] if isinstance(shards, SharesOfAll) else 0
-        self.own_files = own_files
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random."""
-        return self.shuffle is not Shuffle.FALSE
-
-    def is_sharded(self) -> bool:
-        """Whether only one rank's share is read."""
-        return self.own_files or self.shards is not None
+        self._draws = shuffle is not Shuffle.FALSE
+        self._is_share = own_files or shards is not None
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
