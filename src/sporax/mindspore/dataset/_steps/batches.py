@@ -29,6 +29,7 @@ from sporax.mindspore.dataset._checks import (
     type_error,
 )
 from sporax.mindspore.dataset._dataset import BatchInfo, Dataset, StepDataset
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import (
     Array,
@@ -246,7 +247,7 @@ class _Batches(StepDataset):
         full, rest = divmod(self._child._num_rows(), self._fixed_size)
         return full + (rest > 0 and not self.drop_remainder)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return super()._arguments() | ({"batch_size": self._ask} if callable(self._ask) else {})
 
 
@@ -284,7 +285,7 @@ class BatchDataset(_Batches):
         self._runs_python = per_batch_map is not None
         self._workers = self._flow_workers()
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         # MindSpore names the function only where there is one.
         return {name: value for name, value in super()._arguments().items() if name != "per_batch_map" or value}
 
@@ -336,7 +337,7 @@ class BucketBatchByLengthDataset(StepDataset):
         super().__init__(columns, [input_dataset])
         self._below = self._table_workers()
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return super()._arguments() | {"column_names": self._keys}
 
     def _stream(self, run: Pass) -> Stream:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._streams import (
     ENDLESS,
@@ -143,7 +143,7 @@ class ConcatDataset(StepDataset):
                 )
         super().__init__(datasets[0]._column_names, datasets)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return {"sampler": self._sampler}
 
     def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
