@@ -1,5 +1,7 @@
 """Training in pipeline stages on eight devices of one process gives the losses of one device."""
 
+import json
+
 import pytest
 from pipeline_cases import (
     IDS,
@@ -23,7 +25,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.mindspore import Tensor, context, nn
 from sporax.planner.pipeline.generators import generate
-from sporax.report.render.pipeline_timeline import times_of
+from sporax.report.render.pipeline_timeline import chrome_trace, times_of
 
 
 @pytest.fixture(autouse=True)
@@ -229,4 +231,5 @@ def test_tables_timelines_and_measured_times(two_stages, tmp_path):
     times = planned.measure(step, Tensor(IDS), Tensor(LABELS))
     outcome = planned.replayed(times)
     assert outcome.seconds > 0
-    assert len(times) >= 2 * 8 and times.keys() <= times_of(planned.simulate()).keys()
+    trace = json.loads(chrome_trace([("simulated", times_of(planned.simulate())), ("measured", times)]))
+    assert len([event for event in trace["traceEvents"] if event["ph"] == "X"]) >= 2 * 16

@@ -1,10 +1,13 @@
 """A pipeline's timeline as a picture and as a trace."""
 
+import json
 from xml.etree import ElementTree
+
+import pytest
 
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
-from sporax.report.render.pipeline_timeline import svg, times_of
+from sporax.report.render.pipeline_timeline import chrome_trace, svg, times_of
 
 SCHEDULE = generate("1f1b", 2, 4)
 OUTCOME = simulate(SCHEDULE, uniform_costs(SCHEDULE))
@@ -29,3 +32,13 @@ def test_every_task_is_a_box_in_the_row_of_its_stage():
 def test_timelines_stand_below_each_other():
     one, two = (ElementTree.fromstring(svg([("t", TIMES)] * count)) for count in (1, 2))
     assert int(two.get("height")) == 2 * int(one.get("height"))
+
+
+def test_a_trace_has_a_process_per_timeline_and_a_thread_per_stage():
+    events = json.loads(chrome_trace([("simulated", TIMES), ("measured", TIMES)]))["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["simulated", "measured"]
+    tasks = [event for event in events if event["ph"] == "X"]
+    assert {(event["pid"], event["tid"]) for event in tasks} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert len(tasks) == 2 * len(TIMES)
+    longest = max(event["ts"] + event["dur"] for event in tasks)
+    assert longest == pytest.approx(OUTCOME.seconds * 1e6)  # microseconds

@@ -1,7 +1,8 @@
-"""A pipeline's timeline, for people: as SVG."""
+"""A pipeline's timeline, for people: as SVG, and as a trace for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -65,3 +66,24 @@ def _box(task: Task, x: float, y: float, width: float) -> str:
         f'fill="{_COLORS[task.kind]}" fill-opacity="{opacity}" stroke="white"/>'
         f'<text x="{x + width / 2:.2f}" y="{y + 15}" text-anchor="middle">{label}</text></g>'
     )
+
+
+def chrome_trace(timelines: Sequence[tuple[str, Times]]) -> str:
+    """The timelines as a trace: one process per timeline, one thread per stage."""
+    events: list[dict[str, object]] = []
+    for process, (title, times) in enumerate(timelines):
+        events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}})
+        for task, (start, end) in times.items():
+            events.append(
+                {
+                    "ph": "X",
+                    "name": task.text,
+                    "cat": task.kind.name.lower(),
+                    "pid": process,
+                    "tid": task.stage,
+                    # The trace format counts microseconds.
+                    "ts": start * 1e6,
+                    "dur": (end - start) * 1e6,
+                }
+            )
+    return json.dumps({"traceEvents": events})
