@@ -172,9 +172,11 @@ def staying_batch_parallel() -> AbstractContextManager[None]:
     return _surrounded("batch_parallel", True)
 
 
-def with_fixed_strategies() -> AbstractContextManager[None]:
+@contextmanager
+def fixed_strategies() -> Iterator[None]:
     """Context whose strategies all searches keep, since the user's gradients count on them."""
-    return _surrounded("fixed", True)
+    with _surrounded("fixed", True):
+        yield
 
 
 def next_operator(in_strategy: Any, out_strategy: Any) -> AbstractContextManager[None]:
