@@ -20,8 +20,8 @@ Shardings = tuple[tuple[int, ...] | Layout | None, ...]
 """One entry per tensor: numbers of slices per dimension, or a Layout; None to leave a tensor to the planner."""
 
 
-FROM_FILE = "strategy_from_file"
-"""Attribute of marks whose strategy comes from a file: searches keep it."""
+FIXED = "strategy_is_fixed"
+"""Attribute of marks whose strategy searches keep: it comes from a file, or a gradient of the user's counts on it."""
 
 
 class Side(Enum):
@@ -81,6 +81,7 @@ class LayoutMark:
         layouts: as in `OperatorMark.in_strategy`.
         free: dimensions that are left to the planner, of a mark of one tensor.
         is_stored: whether a parameter is stored like that, too, and not only read.
+        bprop: side and position of the tensor, where it enters or leaves a call whose gradients the user computes.
     """
 
     requester: str
@@ -88,6 +89,7 @@ class LayoutMark:
     layouts: Shardings
     free: tuple[int, ...] = ()
     is_stored: bool = True
+    bprop: tuple[Side, int] | None = None
 
     def __str__(self) -> str:
         return f"layouts of {self.requester}"
