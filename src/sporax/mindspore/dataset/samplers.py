@@ -71,9 +71,6 @@ class BuiltinSampler:
     _draws = False
     """Whether it draws its order at random."""
 
-    _is_share = False
-    """Whether it takes one rank's share of the rows."""
-
     def __init__(self, num_samples: int | None = None) -> None:
         where = type(self).__name__
         if num_samples is not None:
@@ -126,7 +123,7 @@ class BuiltinSampler:
 
     def is_sharded(self) -> bool:
         """Whether only one rank's share is read."""
-        return self._is_share or (self.child_sampler is not None and self.child_sampler.is_sharded())
+        return isinstance(self.shards, tuple) or (self.child_sampler is not None and self.child_sampler.is_sharded())
 
     def is_pure(self) -> bool:
         """Whether the order follows from the pass alone, so that several processes can work it out by themselves."""
@@ -225,8 +222,6 @@ class DistributedSampler(BuiltinSampler):
         num_samples: at most this many rows (of this rank).
         offset: -1 for equal shares, or the rank that reads row 0.
     """
-
-    _is_share = True
 
     def __init__(
         self, num_shards: int, shard_id: int, shuffle: bool | Shuffle = True, num_samples: int | None = None,

@@ -64,7 +64,11 @@ class FileSampler(BuiltinSampler):
         self.shuffle = shuffle
         self.shards = shards
         self._draws = shuffle is not Shuffle.FALSE
-        self._is_share = own_files or shards is not None
+        self.own_files = own_files
+
+    def is_sharded(self) -> bool:
+        """Whether only one rank's share is read."""
+        return self.own_files or super().is_sharded()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
