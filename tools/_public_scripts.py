@@ -135,10 +135,23 @@ def clicks(folder: Path, copies: int) -> None:
         records(folder / part, 1, **columns, label=drawn(rows, 1000, high=2, kind=np.float32))
 
 
+def adverts(folder: Path, copies: int) -> None:
+    """Views of adverts by 26 kinds of features and 13 numbers."""
+    columns = {"feat_ids": drawn(24, 26, high=20), "feat_vals": drawn(24, 13, high=9, kind=np.float32)}
+    for part in ("train_input_part.mindrecord000", "test_input_part.mindrecord00"):
+        records(folder / part, copies, **columns, label=drawn(24, 1, high=2, kind=np.float32))
+
+
 def faces(folder: Path, copies: int) -> None:
     """Twelve faces of three people, a folder each."""
     for number in range(12 * copies):
         picture(folder / "faces" / str(number // copies // 4) / f"{number:03}.jpg", number // copies, 112, 112)
+
+
+def classes(folder: Path, copies: int) -> None:
+    """The same as pictures of three classes."""
+    faces(folder, copies)
+    (folder / "faces").rename(folder / "train")
 
 
 def boxes(folder: Path, copies: int) -> None:
@@ -409,6 +422,37 @@ PROGRAMS = {
         {"vocab_size": 200, "batch_size": 8000, "emb_dim": 8, "deep_layer_dim": [32, 16, 16, 16], "epochs": 1},
         copies=1,
         why="`gradients_mean` divides by the devices, as where MindSpore compiles it, with the mark `cross_batch` and without",
+    ),
+    "dlrm": Program(
+        "models",
+        "research/recommend/dlrm",
+        "train.py",
+        adverts,
+        "--config_path {config} --dataset_path {data} --ckpt_path out/ --do_eval False",
+        "",
+        "npu_config.yaml",
+        {"categorical_feature_sizes": [20] * 26, "data_vocab_size": 520, "batch_size": 8, "data_emb_dim": 8}
+        | {"bottom_mlp_args": [16, 8], "top_mlp_args": [16, 1], "convert_dtype": False},
+    ),
+    "wide_and_deep_shards": Program(
+        "models",
+        "official/recommend/Wide_and_Deep",
+        "train_and_eval_distribute.py",
+        clicks,
+        "--config_path {config} --data_path {data} --ckpt_path out --device_target CPU",
+        "--batch_size 1000 --device_target Ascend",
+        "default_config.yaml",
+        {"vocab_size": 200, "batch_size": 8000, "emb_dim": 8, "deep_layer_dim": [32, 16, 16, 16], "epochs": 1},
+        copies=1,
+    ),
+    "mindcv": Program(
+        "mindcv",
+        "",
+        "train.py",
+        classes,
+        "--data_dir {data} --model resnet18 --batch_size 4 --epoch_size 1 --image_resize 32 --num_classes 3 --opt momentum "
+        "--scheduler constant --warmup_epochs 0 --dataset_sink_mode False --ckpt_save_dir out --lr 0.01",
+        "--distribute",
     ),
     "mindyolo": Program(
         "mindyolo",

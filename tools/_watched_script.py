@@ -26,7 +26,7 @@ import numpy as np
 
 import mindspore as ms
 from mindspore import dataset, nn
-from mindspore.dataset import vision
+from mindspore.dataset import transforms, vision
 
 Arguments = dict[str, Any]
 
@@ -72,6 +72,7 @@ def same(image: Any) -> Any:
 #: Random transform -> what stands in its place.
 FIXED: dict[str, Callable[..., Any]] = {
     "RandomCrop": lambda size, *_, **__: vision.CenterCrop(size),
+    "RandomCropDecodeResize": lambda size, *_, **__: transforms.Compose([vision.Decode(), vision.Resize((size, size))]),
     "RandomResizedCrop": lambda size, *_, **__: vision.Resize((size, size) if isinstance(size, int) else size),
     "RandomHorizontalFlip": lambda *_, **__: same,
     "RandomVerticalFlip": lambda *_, **__: same,

@@ -81,6 +81,7 @@ class LayoutMark:
         layouts: as in `OperatorMark.in_strategy`.
         free: dimensions that are left to the planner, of a mark of one tensor.
         is_stored: whether a parameter is stored like that, too, and not only read.
+        bprop: side and position of the tensor, where it enters or leaves a call whose gradients the user computes.
     """
 
     requester: str
@@ -88,6 +89,7 @@ class LayoutMark:
     layouts: Shardings
     free: tuple[int, ...] = ()
     is_stored: bool = True
+    bprop: tuple[Side, int] | None = None
 
     def __str__(self) -> str:
         return f"layouts of {self.requester}"

@@ -34,6 +34,7 @@ def test_one_node():
         **allocation_settings({}),
         "RANK_ID": "1",
         "RANK_SIZE": "2",
+        "DEVICE_NUM": "2",
         "DEVICE_ID": "1",
         "LOCAL_RANK": "1",
         "LOCAL_RANK_SIZE": "2",
@@ -82,6 +83,8 @@ def test_cores_are_shared_out_only_where_ranks_compute_on_them():
     assert plan("--worker_num=2", "--bind_core=True", JAX_PLATFORMS="cuda").ranks[0].share.cores == (0, 1)
     assert plan("--worker_num=2", "--bind_core=False").ranks[0].share == cores.Share()
     simulated = plan("--worker_num=2", "--local_devices=4", JAX_PLATFORMS="").ranks[0]
+    assert simulated.variables["DEVICE_NUM"] == "8"
+    assert plan("--worker_num=2", DEVICE_NUM="3").ranks[0].variables["DEVICE_NUM"] == "3"
     assert simulated.share.cores == (0, 1)
     assert simulated.variables["XLA_FLAGS"] == "--xla_force_host_platform_device_count=4"
     assert plan("--worker_num=1", '--bind_core={"scheduler": ["3"]}').scheduler_cores == (3,)

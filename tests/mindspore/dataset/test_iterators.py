@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import _iterators as iterators
 from sporax.mindspore.dataset import vision
-from sporax.mindspore.dataset._nodes.node import Node
 
 from .conftest import column, rows
 
@@ -222,7 +221,7 @@ def test_a_dataset_starts_from_a_source():
     with pytest.raises(TypeError, match="source"):
         ds.Dataset(3)
     assert issubclass(ds.MnistDataset, ds.Dataset)
-    assert isinstance(numbers()._node, Node)
+    assert isinstance(numbers(), ds.SourceDataset)
 
 
 PROCESSES = """

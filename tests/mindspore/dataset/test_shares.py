@@ -29,7 +29,51 @@ def of_sampler(size=35, **shard):
     return ds.NumpySlicesDataset(np.arange(size), sampler=ds.DistributedSampler(**shard, num_samples=4))
 
 
+class OwnSampler:
+    """As in public programs: a permutation by a seed of its own, wrapped to equal shares."""
+
+    def __init__(self, size, num_replicas, rank, draw):
+        self.size, self.num_replicas, self.rank, self.draw = size, num_replicas, rank, draw
+        self.num_samples, self.epoch, self.left = -(-size // num_replicas), 0, list(range(size))
+
+    def __iter__(self):
+        self.epoch += 1
+        indices = list(self.draw(self))
+        indices += indices[: self.num_samples * self.num_replicas - self.size]
+        return iter(indices[self.rank :: self.num_replicas])
+
+    def __len__(self):
+        return self.num_samples
+
+
+class DerivedSampler(ds.Sampler):
+    def __init__(self, num_shards, shard_id):
+        super().__init__()
+        self._group_size, self._rank_id, self.epoch = num_shards, shard_id, 0
+
+    def reset(self):
+        self.epoch += 1
+
+    def __iter__(self):
+        yield from (
+            np.random.RandomState(self.epoch)
+            .permutation(self.dataset_size // 8 * 8)[self._rank_id :: self._group_size]
+            .tolist()
+        )
+
+
+def rotated(sampler):
+    """Changes a list in place."""
+    sampler.left.append(sampler.left.pop(0))
+    return sampler.left
+
+
+def by_own_sampler(draw, num_shards, shard_id):
+    return ds.GeneratorDataset(list(range(35)), ["x"], sampler=OwnSampler(35, num_shards, shard_id, draw)).batch(2)
+
+
 def read(data, epochs=2):
+    np.random.seed(3)  # every process of a job begins with the script's seed
     rows = data.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
     return [[row[0] for row in rows] for _ in range(epochs)]
 
@@ -40,6 +84,12 @@ PIPELINES = {
     "remainder": lambda **shard: numbers(True, **shard).batch(3, drop_remainder=True),
     "behind": lambda **shard: numbers(True, **shard).skip(1).shuffle(3).batch(2).map(lambda x: x * 2).repeat(2).take(3),
     "sampler": lambda **shard: of_sampler(**shard).batch(2),
+    "own sampler": lambda **shard: by_own_sampler(
+        lambda own: np.random.RandomState(own.epoch).permutation(own.size), **shard
+    ),
+    "own sampler, drawn": lambda **shard: by_own_sampler(lambda own: np.random.permutation(own.size), **shard),
+    "own sampler, in place": lambda **shard: by_own_sampler(rotated, **shard),
+    "derived sampler": lambda **shard: ds.NumpySlicesDataset(np.arange(35), sampler=DerivedSampler(**shard)).batch(2),
     "filtered": lambda **shard: numbers(True, 64, **shard).filter(lambda x: x >= 0).batch(4),
 }
 
@@ -103,3 +153,19 @@ def test_a_size_before_the_parallel_mode_counts_all_rows_and_a_line_says_so(rank
     ms.set_auto_parallel_context(parallel_mode="data_parallel")
     assert data.get_dataset_size() == 4
     assert capsys.readouterr().err == ""
+
+
+class Chosen:
+    """Rows that were chosen for a rank beforehand."""
+
+    def __init__(self, indices):
+        self.indices = indices
+
+    def __iter__(self):
+        return iter(self.indices)
+
+
+def test_rows_that_were_chosen_for_one_rank_are_warned_of(ranks):
+    data = ds.GeneratorDataset(list(range(35)), ["x"], sampler=Chosen(range(35)[::8]))
+    with pytest.warns(UserWarning, match="For 'Chosen', 5 of 35 rows are read, as by one rank, but .* for 8 ranks"):
+        assert len(read(data, 1)[0]) == 5

@@ -15,7 +15,9 @@ import sporax
 from compiled_programs import compilations
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
+from sporax.planner import peak_bytes
 from sporax.planner.cost import cost_of
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 RNG = np.random.default_rng(0)
 
@@ -153,6 +155,30 @@ def test_a_step_is_compiled_once_for_states_of_every_type(made, is_placed):
             state, _ = run(state, x)
     assert compiled.names.count("jit(call)") == 1
     assert state["count"] == 3
+
+
+def test_a_checkpoint_saves_memory_on_cpus_too_and_may_be_part_of_another_program():
+    """XLA takes away what keeps the second run apart from the first, unless it is told not to."""
+
+    def planned(wrapped):
+        def loss(weights, x):
+            for weight in weights:
+                x = wrapped(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w.T))(x, weight)
+            return (x**2).mean()
+
+        return sporax.plan(jax.grad(loss), *structs, devices=8, mode="propagation", fixed={1: (8, 1)})
+
+    def compiled(plan):
+        placed = [struct.update(sharding=to) for struct, to in zip(structs, plan.in_shardings, strict=True)]
+        return device_bytes(plan.jitted(()).lower(*placed).compile())
+
+    structs = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((6, 16, 32), (4096, 16))]
+    again, once = planned(jax.checkpoint), planned(lambda layer: layer)
+    assert compiled(again) < 0.7 * compiled(once)
+    assert peak_bytes(again.result) == pytest.approx(compiled(again), rel=0.1)
+    arguments = jax.device_put((floats(6, 16, 32), floats(4096, 16)), again.in_shardings)
+    doubled = jax.jit(lambda *arguments: 2 * again.function()(*arguments))(*arguments)
+    np.testing.assert_allclose(doubled, 2 * once.function()(*arguments), rtol=1e-4, atol=1e-7)
 
 
 def test_memory_is_a_limit():

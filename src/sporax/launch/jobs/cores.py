@@ -206,6 +206,7 @@ def only_process(environ: Mapping[str, str], count: int) -> dict[str, str]:
     """
     variables = simulated_devices(environ, count)
     names = {"RANK_SIZE": str(count), "RANK_ID": "0", "DEVICE_ID": environ.get("DEVICE_ID", "0")}
+    names["DEVICE_NUM"] = environ.get("DEVICE_NUM", str(count))  # start scripts of public programs export it
     # A script that was started like this may start another.
     inherits = f"{SIMULATED_DEVICES}={environ.get('RANK_SIZE')}" in environ.get("XLA_FLAGS", "").split()
     place = RankEnvironment.from_environ({**environ, **variables, **(names if inherits else {})})

@@ -114,7 +114,9 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> NodeJob:
     on_cpu = cores.computes_on_cpu({**environ, **simulated})
     # Ranks that compute on the CPU would otherwise fight for its cores.
     bind_core = on_cpu if options.bind_core is None else options.bind_core
-    common = {**simulated, **(allocation_settings(environ) if on_cpu else {})}
+    # Start scripts of public programs export it.
+    devices = environ.get("DEVICE_NUM", str(options.worker_num * (options.local_devices or 1)))
+    common = {"DEVICE_NUM": devices, **simulated, **(allocation_settings(environ) if on_cpu else {})}
     available = cores.available_cores()
     shares = cores.shares(
         options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxError, SporaxTypeError
+from sporax.ir.marks import LayoutMark, Side, next_number
+from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common._pullback import dense, is_inexact, no_cotangent, take_apart
 from sporax.mindspore.common.parameter import Parameter
 from sporax.runtime.state import frames
@@ -58,11 +60,19 @@ def own_gradient(
         found = _fitting(name, gradients, inputs, error)
         return list(map(_cotangent, found, arrays)), [_cotangent(0, array) for array in held]
 
-    differentiable = jax.custom_vjp(forward)
+    differentiable, number = jax.custom_vjp(forward), next_number()
     differentiable.defvjp(keeping, backward)
-    outputs, updates = differentiable(arrays, [frames.read(parameter) for parameter in parameters])
+    held = [frames.read(parameter) for parameter in parameters]
+    outputs, updates = differentiable(_marked(name, number, arrays, Side.IN), held)
     frames.commit(dict(zip(seen["written"], updates, strict=True)))
-    return seen["result"].fill(outputs)
+    return seen["result"].fill(_marked(name, number, outputs, Side.OUT))
+
+
+def _marked(name: str, number: int, arrays: list[jax.Array], side: Side) -> list[jax.Array]:
+    """The same arrays; what has a cotangent passes a mark of its own, where a plan counts the ranks that repeat it."""
+    marks = (LayoutMark(name, number, (None,), bprop=(side, position)) for position in range(len(arrays)))
+    pairs = zip(arrays, marks, strict=True)
+    return [trace_marks.apply_mark([array], mark)[0] if is_inexact(array) else array for array, mark in pairs]
 
 
 def _fitting(name: str, gradients: Any, inputs: tuple[Any, ...], error: type[SporaxError]) -> list[Any]:

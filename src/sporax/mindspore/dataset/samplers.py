@@ -6,8 +6,11 @@ restored iterator works out the same order. Samplers may be stacked: a child's r
 
 from __future__ import annotations
 
+import copy
 import enum
 import numbers
+import random
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -24,9 +27,11 @@ from sporax.mindspore.dataset._checks import (
     check_num_samples,
     check_shards,
     in_words,
+    parallel_context,
     type_error,
 )
 from sporax.mindspore.dataset._random import Pass
+from sporax.runtime.session import SESSION
 
 Order = NDArray[np.int64]
 
@@ -63,9 +68,6 @@ class BuiltinSampler:
         num_samples: at most this many rows per pass; None or 0 for all.
     """
 
-    num_shares = 0
-    """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
-
     def __init__(self, num_samples: int | None = None) -> None:
         where = type(self).__name__
         if num_samples is not None:
@@ -90,6 +92,14 @@ class BuiltinSampler:
         """The sampler below this one, or None."""
         return self.child_sampler
 
+    shards: tuple[int, int] | None = None
+    """(num_shards, shard_id), of samplers that divide by them."""
+
+    @property
+    def num_shares(self) -> int:
+        """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
+        return self.shards[0] if isinstance(self.shards, SharesOfAll) else 0
+
     def get_num_samples(self) -> int | None:
         # The least cap counts, wherever it is in the chain.
         """The cap on the number of rows that this sampler and its children impose, or None."""
@@ -99,6 +109,10 @@ class BuiltinSampler:
     def stated(self) -> int | None:
         """How many rows a sampler of the user's says that it yields; None where it says nothing."""
         return None
+
+    def all_shares(self) -> int:
+        """How many ranks' shares this process reads by it or by its children; 0 for its own."""
+        return self.num_shares or (self.child_sampler.all_shares() if self.child_sampler is not None else 0)
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -220,8 +234,7 @@ class DistributedSampler(BuiltinSampler):
         self.offset: int = _check(where, "offset", offset, numbers.Integral, called="integer")
         shards = check_shards(where, num_shards, shard_id)
         assert shards is not None
-        self.num_shards, self.shard_id = self._shards = shards
-        self.num_shares = self.num_shards if isinstance(shards, SharesOfAll) else 0
+        self.num_shards, self.shard_id = self.shards = shards
         self.shuffle = shuffle is True or shuffle in _GLOBAL
         if shuffle in (Shuffle.FILES, Shuffle.INFILE):
             self.add_child(RandomSampler(shuffle=Shuffle(shuffle)))
@@ -240,7 +253,8 @@ class DistributedSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must use one permutation to have different rows.
         permutation = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
-        count, shard = self._shards.of_rank(run.rank) if isinstance(self._shards, SharesOfAll) else self._shards
+        own = self.num_shards, self.shard_id
+        count, shard = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else own
         if self.offset >= 0:
             return permutation[(shard - self.offset) % count :: count]
         if not num_rows:
@@ -405,8 +419,18 @@ class PKSampler(BuiltinSampler):
         return np.concatenate(picked) if picked else np.zeros(0, np.int64)
 
 
+_RANKS = frozenset(("rank", "rank_id", "shard_id"))
+_COUNTS = frozenset("num_replicas replicates group_size rank_size world_size num_shards device_num".split())
+"""Attributes by which samplers of public programs read one rank's share, with and without underscores."""
+_STATE = (list, np.ndarray, np.random.RandomState, np.random.Generator, random.Random)
+"""What a sampler may change in place from pass to pass."""
+
+
 class Sampler(BuiltinSampler):
     """Base for samplers of your own: override `__iter__` to yield row numbers; `dataset_size` is set by then.
+
+    One with attributes for a rank and for the number of ranks reads one rank's share. Where a process acts for all ranks, copies
+    of it with the other ranks read the other shares.
 
     Example:
         >>> class Reversed(Sampler):
@@ -418,6 +442,8 @@ class Sampler(BuiltinSampler):
         super().__init__(num_samples)
         # MindSpore sets this before `__iter__` is called.
         self.dataset_size = 0
+        self._copies: list[Sampler] = []
+        self._orders: tuple[Pass | None, list[Order]] = None, []
 
     def __iter__(self) -> Iterator[int]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__, which yields row numbers.")
@@ -429,7 +455,57 @@ class Sampler(BuiltinSampler):
     def reset(self) -> None:
         """Called before every pass; override it if the sampler keeps state."""
 
+    @property
+    def num_shares(self) -> int:
+        """See BuiltinSampler; the attributes of the user's object say it."""
+        found = {name.strip("_"): value for name, value in getattr(self._object(), "__dict__", {}).items()}
+        counts, ranks = ({found[name] for name in names & found.keys()} for names in (_COUNTS, _RANKS))
+        own = parallel_context().ranks_of_process()
+        return own if own > 1 and counts == {own} and ranks == {0} else 0
+
+    def _object(self) -> object:
+        """The user's object."""
+        return self
+
+    def _with(self, own: object) -> Sampler:
+        """The sampler that reads by another object of the user's."""
+        assert isinstance(own, Sampler)
+        return own
+
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        count = self.num_shares if SESSION.by_rank() else 0
+        if not count:
+            rows, ranks = self._order_of_rank(num_rows), parallel_context().ranks_of_process()
+            if SESSION.by_rank() and ranks > 1 and len(rows) == -(-num_rows // ranks):
+                warnings.warn(
+                    f"For '{type(self._object()).__name__}', {len(rows)} of {num_rows} rows are read, as by one rank, but this "
+                    f"process acts for {ranks} ranks: keep attributes 'rank' and 'num_replicas' that '__iter__' reads, or start "
+                    f"`sporax run --worker_num {ranks}`.",
+                    stacklevel=2,
+                )
+            return rows
+        # All at once, and from one state of the random numbers: in a process of its own every rank has the same.
+        if self._orders[0] != run.with_rank(0):
+            self._copies = self._copies or [self, *map(self._copy, range(1, count))]
+            states, orders = (np.random.get_state(), random.getstate()), []
+            for sampler in self._copies:
+                np.random.set_state(states[0])
+                random.setstate(states[1])
+                orders.append(sampler._order_of_rank(num_rows))
+            self._orders = run.with_rank(0), orders
+        return self._orders[1][run.rank]
+
+    def _copy(self, rank: int) -> Sampler:
+        """The sampler of another rank, with state of its own."""
+        own = copy.copy(self._object())
+        for name, value in vars(own).copy().items():
+            if name.strip("_") in _RANKS:
+                setattr(own, name, rank)
+            elif isinstance(value, _STATE):
+                setattr(own, name, copy.deepcopy(value))
+        return self._with(own)
+
+    def _order_of_rank(self, num_rows: int) -> Order:
         self.dataset_size = num_rows
         # In this order: `reset` may use the size.
         self.reset()
@@ -487,6 +563,13 @@ class IterSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.sampler)
+
+    def _object(self) -> object:
+        return self.sampler
+
+    def _with(self, own: object) -> Sampler:
+        assert isinstance(own, Iterable)
+        return IterSampler(own, self.num_samples)
 
 
 class FixedOrder(BuiltinSampler):

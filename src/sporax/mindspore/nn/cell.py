@@ -199,14 +199,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             # A `Precision` lets each operator decide, so inputs stay as they are.
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
-            construct = self._construct_named if not hasattr(type(self), "bprop") else self._construct_with_bprop
             if "recompute" in self._marks and frames.current_frame() is not None:
-                inside = functools.partial(run_hooked, self, construct)
+                inside = functools.partial(run_hooked, self, self._construct_named)
                 result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
             elif self._hooks:
-                result = run_hooked(self, construct, args, kwargs)
+                result = run_hooked(self, self._construct_named, args, kwargs)
             else:
-                result = construct(*args, **kwargs)
+                result = self._construct_named(*args, **kwargs)
             return result if self._cast_out is None else _cast_floats(result, self._cast_out)
         except SporaxError as error:
             # Each Cell on the way adds its name, so the message has the path.
@@ -233,13 +232,15 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             return mismatch
         return None
 
-    def _construct_with_bprop(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a Cell whose class says in ``bprop(*inputs, out, dout)`` how gradients pass."""
+    def _construct_own(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `construct`; a class may say in ``bprop(*inputs, out, dout)`` how gradients pass."""
+        if not hasattr(type(self), "bprop"):
+            return self.construct(*args, **kwargs)
         inputs = inspect.signature(self.construct).bind(*args, **kwargs)
         inputs.apply_defaults()
         name, bprop = type(self).__name__, functools.partial(getattr(type(self), "bprop"), self)  # noqa: B009
         parameters = tuple(self.get_parameters())
-        return own_gradient(name, self._construct_named, bprop, inputs.args, parameters, SporaxRuntimeError)
+        return own_gradient(name, self.construct, bprop, inputs.args, parameters, SporaxRuntimeError)
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:
@@ -249,7 +250,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             )
         # Eagerly, name scopes would only cost.
         if frames.current_frame() is None and self._cast_to is None:
-            return self.construct(*args, **kwargs)
+            return self._construct_own(*args, **kwargs)
         if "offload" in self._marks and frames.compiling():
             with offloading(self._marks["offload"]):
                 return self._construct_in_scope(*args, **kwargs)
@@ -263,8 +264,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 return self._sharded(args, kwargs)
             if "strategy_gen_mode" in self._marks:
                 with staying_batch_parallel():
-                    return self.construct(*args, **kwargs)
-            return self.construct(*args, **kwargs)
+                    return self._construct_own(*args, **kwargs)
+            return self._construct_own(*args, **kwargs)
 
     def _on_its_stage(self) -> AbstractContextManager[Any]:
         """Name scopes that say which pipeline stage and segment operators belong to, where this Cell says so."""
@@ -298,7 +299,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         in_strategy, out_strategy, plan, _, _ = self._marks["shard"]
         name = self._cell_name or type(self).__name__
         parameters = parameters_by_plan(self, plan)
-        return sharded_call(name, self.construct, args, kwargs, in_strategy, out_strategy, parameters)
+        return sharded_call(name, self._construct_own, args, kwargs, in_strategy, out_strategy, parameters)
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled program takes as fixed: plain attributes, the dtype inputs are cast to, number of hooks."""

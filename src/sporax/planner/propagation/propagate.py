@@ -35,7 +35,7 @@ from sporax.ir.marks import (
     Side,
     WeightMark,
 )
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_fusion import gradient_terms
 from sporax.planner.communication.resharding import default_costs, redistribute
@@ -100,6 +100,7 @@ class _Propagation:
     moved: set[tuple[int, Placement]] = field(default_factory=set)
     passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
     busy: dict[int, set[int]] = field(default_factory=dict)
+    entered: dict[Mark, int] = field(default_factory=dict)
     update_from: int = 0
     pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
     gradient_terms: dict[int, int] = field(default_factory=dict)
@@ -382,6 +383,7 @@ class _Propagation:
         elif isinstance(mark, OperatorMark):
             self._operator_mark(number, operator, mark, current)
         else:
+            self.entered[mark] = operator.results[0]
             # Where the user leaves dimensions open, a search has decided about them.
             shared = [self.fixed.shared.get(tensor) if mark.free else None for tensor in operator.results]
             wanted = [here if entry is None else entry.placement for here, entry in zip(current, shared, strict=True)]
@@ -460,9 +462,32 @@ class _Propagation:
                     self.homes[tensor] = home
                 else:
                     placement = home
+            if mark.backward and source is not None and isinstance(mark.of, LayoutMark) and mark.of.bprop:
+                self._at_bprop(mark.of, operator.results[0], source, placement)
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _at_bprop(self, mark: LayoutMark, tensor: int, source: Placement, here: Placement) -> None:
+        """A cotangent enters or leaves a `bprop` of the user, which MindSpore's ranks run by themselves, on slices.
+
+        Ranks that repeat a result have equal shares of its cotangent there. Along axes that sharded an input no rank adds up
+        what becomes of these shares: a `bprop` multiplies by the number of ranks, and here the plan divides by it.
+        """
+        assert mark.bprop is not None
+        of_results = self.busy.setdefault(mark.number, set())
+        if mark.bprop[0] is Side.OUT:
+            of_results.update(source.used)
+            return
+        # An input counts as the first operator takes it; the `bprop` reads it, too.
+        first = [
+            self.graph.operators[reader].mark for reader in self.consumers.get(self.entered.get(mark, LITERAL), ())
+        ][:1]
+        of_input = next((self.busy[entry.number] for entry in first if isinstance(entry, OperatorMark)), source.used)
+        if (shares := num_parts(self.mesh, tuple(of_input - of_results))) > 1:
+            why = f"gradients by 'bprop' of {mark.requester}, over {shares}: as many ranks repeat its result, but not its input"
+            self.notes[f"{why}. As in MindSpore, it must multiply by that"] = None
+            self.reshardings[tensor] = Resharding(here, why, scale=1.0 / shares)
 
     def _is_added(self, tensor: int) -> bool:
         """Whether the one reader of a cotangent adds it to others."""

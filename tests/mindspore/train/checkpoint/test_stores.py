@@ -291,7 +291,7 @@ def test_a_run_goes_on_from_plain_files_with_what_they_hold(tmp_path: Path, caps
         np.testing.assert_array_equal(value, weights[name].asnumpy(), err_msg=name)
     said = capsys.readouterr().err
     assert "goes on after step 5" in said
-    assert "Not in this file: random numbers" in said
+    assert "Not in this file: random numbers" in said and said.endswith("Later ones have them.\n")
     # From now on files have them, so that nothing is missing.
     train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5))], resume=True)
     assert "Not in this file" not in capsys.readouterr().err
@@ -310,7 +310,9 @@ def test_a_run_goes_on_from_the_weights_alone_and_says_so(tmp_path: Path, capsys
 
     assert run(1, False) == 4
     assert run(2, True) == 4  # its optimizer begins anew: the second epoch alone
-    assert "Parameters such as 'global_step' (state of the optimizer), which begin again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Parameters such as 'global_step' (state of the optimizer), which begin again" in said
+    assert said.endswith("'saved_network' leaves the former out of later ones, too.\n")
 
 
 def test_a_training_that_saves_nothing_says_that_resume_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:

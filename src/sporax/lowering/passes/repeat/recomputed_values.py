@@ -204,7 +204,7 @@ def comparable(value: object) -> Hashable:
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)
     # The number of the call is left out: it differs from layer to layer.
     if isinstance(value, LayoutMark):
-        return ("layout", value.requester, value.layouts)
+        return ("layout", value.requester, value.layouts, value.bprop)
     if isinstance(value, DerivativeMark):
         return ("derivative", comparable(value.of), value.positions, value.backward)
     if isinstance(value, np.ndarray | jax.Array):

@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
     existing,
     files_in,
@@ -109,17 +109,15 @@ _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
 
 class CocoDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder of the images."),
-            arguments.file("annotation_file", "the JSON file."),
-            arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
-            *arguments.SAMPLED_IMAGES,
-            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
-        ),
-        columns=_coco_names,
-        read=_coco_columns,
+    arguments=(
+        arguments.folder("folder of the images."),
+        arguments.file("annotation_file", "the JSON file."),
+        arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
+        *arguments.SAMPLED_IMAGES,
+        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
     ),
+    columns=_coco_names,
+    read=_coco_columns,
 ):
     """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
 
@@ -259,24 +257,22 @@ def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], 
 
 class VOCDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
-            arguments.text(
-                "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
-            ),
-            arguments.classes(
-                'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
-                "alphabetical order."
-            ),
-            *arguments.SAMPLED_IMAGES,
-            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
+        arguments.text(
+            "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
         ),
-        columns=_voc_columns,
-        read=_voc,
-        prepare=_voc_values,
+        arguments.classes(
+            'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
+            "alphabetical order."
+        ),
+        *arguments.SAMPLED_IMAGES,
+        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
     ),
+    columns=_voc_columns,
+    read=_voc,
+    prepare=_voc_values,
 ):
     """PASCAL VOC: JPEGImages, Annotations, SegmentationClass, and lists in ImageSets.
 
@@ -339,15 +335,13 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, S
 
 class KITTIDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds both folders."),
-            arguments.usage("train", "test"),
-            *arguments.SAMPLED_IMAGES,
-        ),
-        columns=_kitti_names,
-        read=_kitti,
+    arguments=(
+        arguments.folder("folder that holds both folders."),
+        arguments.usage("train", "test"),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=_kitti_names,
+    read=_kitti,
 ):
     """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
 
@@ -405,18 +399,16 @@ def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[s
 
 class WIDERFaceDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.usage(
-                *("train", "test", "valid", "all"),
-                doc='"train", "test", "valid" or "all" (the default: training and validation).',
-            ),
-            *arguments.SAMPLED_IMAGES,
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.usage(
+            *("train", "test", "valid", "all"),
+            doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
-        columns=_face_names,
-        read=_wider_face,
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=_face_names,
+    read=_wider_face,
 ):
     """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
 

@@ -106,14 +106,12 @@ def _enwik9(where: str, folder: Path) -> Table:
 
 class EnWik9Dataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the file enwik9."),
-            *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(default=True)),
-        ),
-        columns=("text",),
-        read=_enwik9,
+    arguments=(
+        arguments.folder("folder that holds the file enwik9."),
+        *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(default=True)),
     ),
+    columns=("text",),
+    read=_enwik9,
 ):
     """The lines of enwik9, empty ones too. Column: `text` () str."""
 
@@ -139,9 +137,9 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 
 class SST2Dataset(
     FileDataset,
-    format=Format(
-        (_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES), columns=_sst2_names, read=_sst2
-    ),
+    arguments=(_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES),
+    columns=_sst2_names,
+    read=_sst2,
 ):
     """Stanford Sentiment Treebank: train.tsv, dev.tsv and test.tsv.
 
@@ -176,9 +174,9 @@ def _squad(where: str, folder: Path, part: str) -> Table:
 
 class SQuADDataset(
     FileDataset,
-    format=Format(
-        (_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES), columns=_SQUAD_COLUMNS, read=_squad
-    ),
+    arguments=(_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES),
+    columns=_SQUAD_COLUMNS,
+    read=_squad,
 ):
     """SQuAD 1.1 and 2.0: train-v*.json and dev-v*.json.
 
@@ -258,15 +256,13 @@ def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class IMDBDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds both folders."),
-            arguments.usage("train", "test", "all"),
-            *arguments.SAMPLED,
-        ),
-        columns=("text", "label"),
-        read=_imdb,
+    arguments=(
+        arguments.folder("folder that holds both folders."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("text", "label"),
+    read=_imdb,
 ):
     """IMDb reviews: folders train and test with the text files of folders pos (1) and neg (0).
 

@@ -234,7 +234,8 @@ class ModelCheckpoint(Callback):
                 f"set has {facts.batch_num}."
             )
         if total > facts.get("resume_step", 0):
-            facts.resume_step = self._last_step = resume_from(path, facts.train_network, total)
+            is_part = self._config.saved_network is not None
+            facts.resume_step = self._last_step = resume_from(path, facts.train_network, total, is_part)
             self._latest = str(path)
 
     def _why_not_resumed(self) -> str:
@@ -330,7 +331,6 @@ class ModelCheckpoint(Callback):
         ]
         keep, minutes = self._config.keep_checkpoint_max, self._config.keep_checkpoint_per_n_minutes
         if keep:
-            # The newest stays until the next one is whole: the disk may be full.
             # The newest stays until the next one is whole: the disk may be full.
             for path in files[:-1][: max(0, len(files) - keep + 1)]:
                 path.unlink(missing_ok=True)

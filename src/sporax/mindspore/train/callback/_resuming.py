@@ -94,13 +94,14 @@ def _written(path: Path) -> int:
         return 0
 
 
-def resume_from(path: Path, network: Any, step: int = 0) -> int:
+def resume_from(path: Path, network: Any, step: int = 0, is_part: bool = False) -> int:
     """Load a file into the training network, with the random numbers of that moment; a line says what is not in it.
 
     Args:
         path: the file.
         network: the training network.
         step: after which it was written, where it does not say so itself.
+        is_part: `saved_network` leaves out a part of the training network.
 
     Returns:
         The step after which it was written.
@@ -115,20 +116,16 @@ def resume_from(path: Path, network: Any, step: int = 0) -> int:
         # Behind the step are the words of the random state.
         frames.put(seed.operators, values[1:].astype(np.uint32))
         step = int(values[0])
-    if (missing or stored is None) and _ranks.rank() == 0:
-        states = (
-            [f"{len(missing)} Parameters such as '{missing[0]}' (state of the optimizer), which begin again"]
-            if missing
-            else []
-        )
-        states += (
-            ["random numbers, so dropout and shuffles differ from those of a run without a stop"]
-            if stored is None
-            else []
-        )
+    states = []
+    if missing:
+        states.append(f"{len(missing)} Parameters such as '{missing[0]}' (state of the optimizer), which begin again")
+    if stored is None:
+        states.append("random numbers, so dropout and shuffles differ from those of a run without a stop")
+    if states and _ranks.rank() == 0:
+        is_short = bool(missing) and is_part
+        later = "'saved_network' leaves the former out of later ones, too" if is_short else "Later ones have them"
         print(
-            f"sporax: training goes on after step {step}, from '{path}'. Not in this file: {'; '.join(states)}. "
-            "Checkpoints from now on have them.",
+            f"sporax: training goes on after step {step}, from '{path}'. Not in this file: {'; '.join(states)}. {later}.",
             file=sys.stderr,
             flush=True,
         )
