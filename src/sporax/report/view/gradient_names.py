@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.graph import Operator, OperatorGraph, Role
 from sporax.planner.rules.loop_rules import RULES as EDGES
 from sporax.planner.rules.loop_rules import STACK
 from sporax.planner.search.space.operator_rules import is_identity, is_light
@@ -44,15 +44,20 @@ def _updated(
     waiting = list(results)
     for tensor in waiting:
         shape = graph.tensors[tensor].shape
-        for number in readers.get(tensor, ()):
-            operator = graph.operators[number]
-            if not (is_light(operator) or is_identity(operator) or operator.name in EDGES) or operator.bodies:
-                continue
-            for operand in operator.operands:
-                if operand in variables and graph.tensors[operand].shape == shape:
-                    return variables[operand]
-            sizes = {other: math.prod(graph.tensors[other].shape) for other in operator.results}
-            same_size = (other for other in sizes if sizes[other] == math.prod(shape) or operator.name == STACK)
+        for operator in filter(_passes, (graph.operators[number] for number in readers.get(tensor, ()))):
+            changed = (operand for operand in operator.operands if operand in variables)
+            if (found := next((entry for entry in changed if graph.tensors[entry].shape == shape), None)) is not None:
+                return variables[found]
             if len(waiting) < _MOST_TENSORS:
-                waiting += [other for other in same_size if other not in waiting]
+                waiting += [
+                    other
+                    for other in operator.results
+                    if other not in waiting
+                    and (operator.name == STACK or math.prod(graph.tensors[other].shape) == math.prod(shape))
+                ]
     return ""
+
+
+def _passes(operator: Operator) -> bool:
+    """Whether what it makes of a gradient is still one."""
+    return operator.name in EDGES or (not operator.bodies and (is_light(operator) or is_identity(operator)))

@@ -39,7 +39,7 @@ from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.gradient_names import PREFIX, gradient_names
-from sporax.report.view.operator_names import joined, product_name
+from sporax.report.view.operator_names import joined, product_name, variable_names
 
 
 class StepPhase(Enum):
@@ -112,10 +112,8 @@ class _GroupCollector:
         gradients = _gradients(graph)
         learnt = _last_gradients(graph)
         self._collect_moves(transfers.at_start, "weights for use", StepPhase.FORWARD, times)
-        for number, (operator, planned, place) in enumerate(
-            zip(graph.operators, plan.operators, part.operators, strict=True)
-        ):
-            mark = operator.mark
+        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+            mark, place = operator.mark, part.operators[number]
             # Behind the last finished gradient everything belongs to the update.
             self.updates = self.updates or number == learnt
             group = self._group_of(part, number, planned)
@@ -221,7 +219,8 @@ class _UnmarkedGroupCollector(_GroupCollector):
         super().__init__()
         self.makers: dict[int, tuple[int, OperatorGroup]] = {}
         """For every tensor the group that made it, and its place among them."""
-        self.late, self.gradients, self.names = late_tensors(graph), gradient_names(graph), _variables(graph)
+        self.late, self.gradients = late_tensors(graph), gradient_names(graph)
+        self.names = variable_names(graph, (Role.PARAMETER, Role.STATE))
 
     def _group_of(self, part: Part, number: int, planned: OperatorPlan) -> OperatorGroup:
         operator, place = part.graph.operators[number], part.operators[number]
@@ -256,18 +255,6 @@ class _UnmarkedGroupCollector(_GroupCollector):
 def _latest(makers: Iterable[tuple[int, OperatorGroup]], phase: StepPhase) -> tuple[int, OperatorGroup] | None:
     """The latest group of a phase: an operator that reads two belongs to the one that it had to wait for."""
     return max((maker for maker in makers if maker[1].phase is phase), key=lambda maker: maker[0], default=None)
-
-
-def _variables(graph: OperatorGraph) -> dict[int, str]:
-    """Names of parameters and their state, also turned, converted or of one round, by number of the tensor."""
-    names = {
-        argument.tensor: argument.name for argument in graph.inputs if argument.role in (Role.PARAMETER, Role.STATE)
-    }
-    for operator in graph.operators:
-        if is_identity(operator) or (is_light(operator) and len(operator.operands) == len(operator.results) == 1):
-            pairs = zip(operator.operands, operator.results, strict=True)
-            names.update((result, names[tensor]) for tensor, result in pairs if tensor in names)
-    return names
 
 
 def _is_backward(mark: Mark) -> bool:
