@@ -226,7 +226,7 @@ def document(
         "The null model is one constant per chip and precision times FLOPs and bubble. One plan moves between two releases of one software by 5.8 % (median; p90 10 %): no model is below that.", "",
         f"Pairs of plans of one model, machine and software, published 5 % apart or more: {right} of {len(compared)} in the right order" + (f"; wrong are {', '.join(wrong)}." if wrong else "."), "",
         f"No published plan is called too large: {sum(max(entry.peaks) <= entry.run.profile.memory_bytes for entry in predictions)} of {len(predictions)} fit. Where a run does not say what it computes again, "
-        "nothing is assumed where that fits, else everything.", "",
+        "the least that fits is assumed.", "",
         f"A step's seconds, mean of the first group: {_shares(sure)}.", "",
         "## What is off", "",
         *(f"* Row {entry.run.number}, {entry.run.row['model']} on {entry.run.devices} {entry.run.row['chip']}: {entry.error:+.0%} left out." for entry in worst), "",
