@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from _published_table import FULL, NARROW, STAGES, Run
+from _published_table import FULL, LATENT_MODULES, MODULES, NARROW, STAGES, Run
 
 _BUFFERS = 5e8
 """Bytes of libraries, collectives and what an allocator loses."""
@@ -133,10 +133,11 @@ def _state_bytes(run: Run, parameters: float, group: int, on_host: float = 0.0) 
 
 
 def completed(run: Run) -> Run:
-    """The run with what it does not say of its recomputation: nothing where that fits, else everything, at last on the host."""
+    """The run with what it does not say of its recomputation: the least that fits; at last inputs go to the host."""
     if not run.again.guessed:
         return run
-    for again in (run.again, FULL):
+    modules = LATENT_MODULES if run.decoder.latent else MODULES
+    for again in (run.again, *([modules] if run.software.megatron and not run.is_dense else []), FULL):
         found = replace(run, again=again)
         if max(peaks(found)) <= run.profile.memory_bytes:
             return found

@@ -37,6 +37,7 @@ class Decoder:
         experts, top_k, expert_ffn, shared_ffn: of layers with experts; `dense_layers` have none.
         latent: ranks of queries and of keys with values, and rotary dims, where they are compressed (DeepSeek).
         window, windowed: tokens that a share of the layers attends to.
+        biased: products of experts have biases.
     """
 
     layers: int
@@ -56,6 +57,7 @@ class Decoder:
     latent: tuple[int, ...] = ()
     window: int = 0
     windowed: float = 0.0
+    biased: bool = False
 
     def __post_init__(self) -> None:
         if not self.head_dim:
@@ -117,8 +119,8 @@ _SHAPES: Mapping[str, Decoder] = {
     "kimi-k2": Decoder(61, 7168, 18432, 64, 64, 163840, True, experts=384, top_k=8, expert_ffn=2048, shared_ffn=2048, dense_layers=1, **_MLA),
     "qwen3-235b-a22b": Decoder(94, 4096, 12288, 64, 4, 151936, True, 128, experts=128, top_k=8, expert_ffn=1536),
     "qwen3-30b-a3b": Decoder(48, 2048, 6144, 32, 4, 151936, True, 128, experts=128, top_k=8, expert_ffn=768),
-    "gpt-oss-120b": Decoder(36, 2880, 2880, 64, 8, 201088, True, 64, experts=128, top_k=4, expert_ffn=2880, window=128, windowed=0.5),
-    "gpt-oss-20b": Decoder(24, 2880, 2880, 64, 8, 201088, True, 64, experts=32, top_k=4, expert_ffn=2880, window=128, windowed=0.5),
+    "gpt-oss-120b": Decoder(36, 2880, 2880, 64, 8, 201088, True, 64, experts=128, top_k=4, expert_ffn=2880, window=128, windowed=0.5, biased=True),
+    "gpt-oss-20b": Decoder(24, 2880, 2880, 64, 8, 201088, True, 64, experts=32, top_k=4, expert_ffn=2880, window=128, windowed=0.5, biased=True),
     "llama4-maverick": Decoder(48, 5120, 16384, 40, 8, 202048, True, 128, experts=128, top_k=1, expert_ffn=8192, shared_ffn=8192, dense_layers=24, window=8192, windowed=0.75),
     "llama4-scout": Decoder(48, 5120, 16384, 40, 8, 202048, True, 128, experts=16, top_k=1, expert_ffn=8192, shared_ffn=8192, window=8192, windowed=0.75),
     "gemma2-9b": Decoder(42, 3584, 14336, 16, 8, 256128, True, 256, window=4096, windowed=0.5),
@@ -163,7 +165,13 @@ class Software:
         state: bytes per parameter of weights (as stored), gradients and optimizer state.
         whole: one compiled program: updates as gradients come, gathers matrix by matrix, computes cheap results again.
         once_per_node: a token goes to a node of several of its experts once.
-        megatron: `selective` computes the core of attention again, not layers.
+        megatron: `selective` computes the core of attention again, not layers; where memory is too small, recipes of models with
+            experts compute norms, activations and the products of compressed attention again (`moe_act`, `mla_up_proj`).
+        experts_behind: tokens go to experts and back while another micro batch computes.
+        graphs: an iteration is launched as one graph.
+        attention: how much faster than in 16 bits attention is.
+        moves: how often the row of a token is read or written on its way to an expert and back, forward.
+        biases: bytes per element of such a row that biases of experts read and write, forward and backward.
     """
 
     name: str
@@ -181,12 +189,19 @@ class Software:
     whole: bool = False
     once_per_node: bool = False
     megatron: bool = False
+    experts_behind: bool = False
+    graphs: bool = False
+    attention: float = 1.0
+    moves: int = 6
+    biases: tuple[int, int] = (28, 40)
+    """By default those of Megatron's `TEGroupedMLP._apply_bias`: products with probabilities, sums and copies in 32 bits."""
 
 
 _MEGATRON = {"megatron": True, "state": (2, 4, 12), "loss_bytes": 8}
 _NEMO = _MEGATRON | {"state": (2, 2, 10)}
 """Its fused Adam has gradients in 16 bits, and of weights in 32 bits the 16 that weights in 16 lack."""
 _XLA = {"gradient_bytes": 2, "state": (4, 2, 8), "whole": True}
+# Rows on TPUs as in MaxText's `RoutedMoE`: repeated, sorted, sorted back, cast to 32 bits, added up; biases are gathered by row.
 _SOFTWARE: tuple[tuple[str, Software], ...] = (
     ("2205.05198", Software("Megatron-LM 2022", "", gradient_bytes=2, overlapped=False, **_MEGATRON)),
     ("2104.04473", Software("Megatron-LM 2021", "", sequence=False, gradient_bytes=2, overlapped=False, **_MEGATRON)),
@@ -202,7 +217,7 @@ _SOFTWARE: tuple[tuple[str, Software], ...] = (
     ("NVIDIA/Megatron-LM", Software("Megatron-LM", asynchronous=True, **_MEGATRON)),
     ("nemo", Software("NeMo", asynchronous=True, gradient_bytes=2, **_NEMO)),
     ("gpu-recipes", Software("MaxText on GPUs", loss_bytes=6, **_XLA)),
-    ("tpu-recipes", Software("MaxText on TPUs", loss_bytes=2, **_XLA)),
+    ("tpu-recipes", Software("MaxText on TPUs", loss_bytes=2, moves=10, biases=(24, 18), **_XLA)),
     (
         "Mist",
         Software(
@@ -234,6 +249,16 @@ def _software(row: Mapping[str, str], pp: int) -> Software:
         changes["sequence"] = False
     if known.name in ("torchtitan", "Automodel") and pp > 1:
         changes["once"] = True
+    chip, model = row["chip"].upper(), row["model"].lower()
+    if known.name == "Megatron-Bridge":
+        # As its `scripts/performance/configs` have it: the plain dispatcher sends each copy, and sorts once more on either side.
+        if model.startswith("gpt-oss") or (model.startswith("qwen3") and chip in ("H100", "B200", "B300")):
+            changes |= {"moves": 10, "once_per_node": False}
+        changes["experts_behind"] = chip == "H100" and model in ("deepseek-v3", "qwen3-235b-a22b")
+        newest = re.search(r"26\.0[6-9]|performance-summary\.md", source) and row["precision"].lower() == "mxfp8"
+        if newest and model in ("deepseek-v3", "gpt-oss-120b") and chip in ("GB200", "GB300", "B300"):
+            # Release 26.06; attention as in cuDNN's own benchmark (GB300, DeepSeek-V3, 4096 tokens: 1752 and 1273 TFLOP/s).
+            changes |= {"experts_behind": True, "graphs": True, "attention": 1.38}
     if known.name == "MegaScale" and not note.startswith("megascale"):
         changes["name"] = "Megatron-LM of 2024"
     elif known.name == "MegaScale":
@@ -267,6 +292,10 @@ class Again:
 _ALL = dict.fromkeys(("q", "k", "v", "o", "up", "down"), 1.0)
 NOTHING = Again({}, layers=0.0)
 FULL = Again(_ALL, 1.0, 1.0, saved=frozenset(["input"]))
+MODULES = Again({}, 0.0, 0.5, saved=frozenset(["input", "middle", "q", "k", "v", "context", "up", "experts"]))
+LATENT_MODULES = Again({"q": 0.78, "k": 0.8}, 0.0, 0.5, saved=MODULES.saved - frozenset(["q", "k", "v"]))
+"""What Megatron computes again of layers with experts: norms and activations, of compressed attention also the second of the two
+products that make queries, keys and values (shares of their elements in DeepSeek-V3)."""
 
 
 _POLICIES: Mapping[str, frozenset[str]] = {

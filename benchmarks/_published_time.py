@@ -46,6 +46,7 @@ class Work:
         head, head_traffic: seconds of the vocabulary's product and loss per micro batch.
         tensor, divided: seconds of tensor parallelism per micro batch, waited for or in asynchronous forms.
         context, experts, sends: seconds of keys and values, of experts' tokens, of sends between stages per micro batch.
+        behind: seconds of experts' tokens that are exchanged while another micro batch computes.
         weights, at_once: seconds of weights and gradients that are exchanged per micro batch, and once a step.
         update, host: seconds of the optimizer, and of what goes to the host per micro batch.
         overlapped: 1 where weights and gradients are exchanged while devices compute.
@@ -63,6 +64,7 @@ class Work:
     divided: Any
     context: Any
     experts: Any
+    behind: Any
     sends: Any
     weights: Any
     at_once: Any
@@ -105,14 +107,15 @@ def parts_of(work: Work, rates: Rates) -> dict[str, NDArray[np.float64]]:
     layers = products + attention + memory
     linked = {
         name: getattr(work, name) / rates.link
-        for name in ("tensor", "divided", "context", "experts", "sends", "weights", "at_once")
+        for name in ("tensor", "divided", "context", "experts", "behind", "sends", "weights", "at_once")
     }
     tensor = linked["tensor"] + linked["divided"] * (1 - rates.asynchronous)
     context = exposed(linked["context"], attention, 1.0)
     hidden = rates.weights * work.overlapped
     weights = exposed(linked["weights"], layers + head, hidden)
     host = exposed(work.host, layers, 1.0)
-    in_micro = tensor + context + linked["experts"] + linked["sends"] + weights + host
+    experts = linked["experts"] + linked["behind"] * (1 - rates.asynchronous)
+    in_micro = tensor + context + experts + linked["sends"] + weights + host
     # The last backward pass is what the exchange at the end hides behind.
     at_once = exposed(
         linked["at_once"],
@@ -231,7 +234,7 @@ class _Step:
         return (
             forward
             * (3.5 + run.again.attention * run.again.layers)
-            / self.profile.attention_flops_per_second(self.kernel)
+            / (run.software.attention * self.profile.attention_flops_per_second(self.kernel))
             / min(decoder.head_dim / _FULL_HEAD, 1.0) ** _SMALL_HEADS[self.on_tpu]
         )
 
@@ -256,8 +259,11 @@ class _Step:
         forward = outside * decoder.hidden * 2 * (2 * 2 + 2 * 3) + tokens / tp * (
             heads * 4 + decoder.matrices * ffn * 2
         )
-        forward += moe * outside * decoder.top_k * decoder.hidden * 2 * 6
-        total = forward * (3 + run.again.traffic * run.again.layers) * software.traffic
+        rows, again = moe * outside * decoder.top_k * decoder.hidden, run.again.traffic * run.again.layers
+        forward += rows * 2 * software.moves
+        total = forward * (3 + again) * software.traffic
+        if decoder.biased:
+            total += rows * (software.biases[0] * (1 + again) + software.biases[1])
         if self.narrow:
             # Operands of products and their gradients are scaled, rounded and transposed: 2 bytes read, 2 written.
             total += (
@@ -358,7 +364,7 @@ class _Step:
         vocabulary = run.decoder.vocab * run.decoder.hidden
         rate = self.wide_rate
         head = 3 * 2 * self.tokens * vocabulary / run.tp / rate
-        tensor = layers * self.tensor()
+        tensor, experts = layers * self.tensor(), layers * self.experts()
         per_micro, at_once = self.exchange()
         states = run.decoder.parameters / run.tp / run.pp / (run.dp * run.cp if run.zero else 1)
         return Work(
@@ -367,13 +373,14 @@ class _Step:
             products=layers * self.products(),
             attention=layers * self.attention(),
             traffic=layers * self.traffic(),
-            blocks=layers * self.profile.launch_seconds,
+            blocks=0.0 if run.software.graphs else layers * self.profile.launch_seconds,
             head=head,
             head_traffic=_LOGIT_BYTES * self.tokens * run.decoder.vocab / run.tp / self.profile.bytes_per_second,
             tensor=0.0 if run.software.asynchronous else tensor,
             divided=tensor if run.software.asynchronous else 0.0,
             context=layers * self.context(),
-            experts=layers * self.experts(),
+            experts=0.0 if run.software.experts_behind else experts,
+            behind=experts if run.software.experts_behind else 0.0,
             sends=self.sends(),
             weights=per_micro,
             at_once=at_once,

@@ -18,17 +18,21 @@ import multiprocessing
 import os
 import socket
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from background_cluster import background
 
 SGD = OptimizerSpec("sgd")
 ANSWER_BYTES = 16

@@ -24,10 +24,8 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         "needs the extra `ps`, which a worker without servers lacks",
     ),
     ("mindspore.dataset._checks", "mindspore.context"): (1, "the context loads JAX, which reading data does not need"),
-    ("mindspore.dataset._dataset", "mindspore.dataset._json_pipelines"): (
-        1,
-        "what is imported is built on this module",
-    ),
+    ("mindspore.dataset._all_ranks", "mindspore.parallel.auto_parallel"): (1, "reading data does not need JAX"),
+    ("mindspore.dataset._dataset", "mindspore.dataset._json_values"): (1, "JSON needs all transforms"),
     ("mindspore.dataset._iterators", "mindspore.dataset._engine"): (
         1,
         "numpy output needs neither JAX nor, before the first row, the engine",
@@ -36,11 +34,7 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         1,
         "numpy output needs neither JAX nor, before the first row, the engine",
     ),
-    ("mindspore.dataset._json_pipelines", "mindspore.dataset"): (
-        1,
-        "operations are found by their names in the package",
-    ),
-    ("mindspore.dataset._nodes.all_ranks", "mindspore.parallel.auto_parallel"): (1, "reading data does not need JAX"),
+    ("mindspore.dataset._json", "mindspore.dataset"): (1, "sources are found by their names in the package"),
     ("mindspore.nn.cell", "mindspore.ops"): (1, "what is imported is built on this module"),
     ("mindspore.nn.wrap", "mindspore.nn"): (1, "the other half of the package is built on this module"),
     ("mindspore.train.callback._resumable", "mindspore.train.checkpoint.orbax_store.OrbaxStore"): (

@@ -1,8 +1,8 @@
 """Random training steps, planned for eight CPU devices: predicted memory of a device next to that of the compiled program.
 
-A step is drawn from the seed and its number alone: layers one by one, in a scan or a loop, with or without gradient, donated or
-not, in float32 or half precision. Plans are those of the searches; nothing is run. Counted are steps above 1 MB; the aim is that
-95 % of them are predicted within 10 %.
+A step is drawn from the seed and its number alone: layers one by one, in a scan, a loop or a `jax.shard_map`, computed again
+or not, with or without gradient, donated or not, in float32 or half precision. Plans are those of the searches; nothing is run.
+Counted are steps above 1 MB; the aim is that 95 % of them are predicted within 10 %.
 
 Run: python tools/soak_memory.py [--seed 0] [--first 0] [--cases 200] [--only TEXT]
 """
@@ -23,6 +23,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 import sporax
 from sporax.planner import peak_bytes
@@ -39,6 +40,19 @@ def attention(x: Any, w: Any) -> Any:
     return (jax.nn.softmax(rows @ rows.swapaxes(1, 2)) @ rows).reshape(x.shape)
 
 
+def heads(x: Any, w: Any) -> Any:
+    """Four heads."""
+    rows = (x @ w).reshape(8, -1, 4, x.shape[-1] // 4)
+    scores = jax.nn.softmax(jnp.einsum("bshd,bthd->bhst", rows, rows))
+    return x + jnp.einsum("bhst,bthd->bshd", scores, rows).reshape(x.shape)
+
+
+def dropped(x: Any, w: Any) -> Any:
+    """A third of the elements is dropped, in every layer others."""
+    key = jax.random.fold_in(jax.random.key(0), lax.bitcast_convert_type(w[0, 0].astype("float32"), "uint32"))
+    return jnp.where(jax.random.bernoulli(key, 0.7, x.shape), jax.nn.relu(x @ w), 0)
+
+
 LAYERS: dict[str, Layer] = {
     "tanh": lambda x, w: jnp.tanh(x @ w),
     "gelu": lambda x, w: x + jax.nn.gelu(x @ w),
@@ -46,11 +60,27 @@ LAYERS: dict[str, Layer] = {
     "gated": lambda x, w: (x @ w) * jax.nn.sigmoid(x @ w.T),
     "softmax": lambda x, w: jax.nn.softmax(x @ w),
     "attention": attention,
+    "heads": heads,
+    "dropout": dropped,
 }
+
+
+def island(layer: Layer) -> Layer:
+    """On rows of one device, as its author has sharded them."""
+
+    def network(x: Any, ws: Any) -> Any:
+        mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        return jax.shard_map(HOW["each"](layer), mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))(x, ws)
+
+    return network
+
+
 HOW: dict[str, Callable[[Layer], Layer]] = {
     "each": lambda layer: lambda x, ws: [x := layer(x, w) for w in ws][-1],
     "scan": lambda layer: lambda x, ws: lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0],
     "remat": lambda layer: lambda x, ws: lax.scan(jax.checkpoint(lambda x, w: (layer(x, w), None)), x, ws)[0],
+    "checkpoint": lambda layer: HOW["each"](jax.checkpoint(layer)),
+    "island": island,
     "fori": lambda layer: lambda x, ws: lax.fori_loop(0, 4, lambda i, x: layer(x, ws[0]), x),
 }
 
@@ -96,7 +126,7 @@ def drawn(seed: int, number: int) -> tuple[str, Callable[..., Any], list[Any], d
     donated = () if kind == "none" else donated
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in [(count, width, width)] * 2 + [(rows, width)]]
     text = f"{number}: {layer} {how} {kind} {dtype} {count}x{rows}x{width}{' donated' * bool(donated)} {mode}{' batch' * batch}"
-    fixed = {2: (4, 1)} if batch and layer == "attention" else {2: (8, 1)} if batch else {}
+    fixed = {2: (4, 1)} if batch and layer in ("attention", "heads") else {2: (8, 1)} if batch else {}
     return text, steps[kind], shapes, {"mode": mode, "donate_argnums": donated, "fixed": fixed}
 
 

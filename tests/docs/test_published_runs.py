@@ -2,11 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from _published_table import _SHAPES, read_run
+from _published_time import work_of
 from published_runs import main
 
 COLUMNS = "model,chip,devices,precision,seq,global_batch,micro_batch,dp,tp,pp,vp,cp,ep,zero,recompute,tokens_s_dev,note".split(
@@ -123,3 +126,72 @@ def test_eager_programs_and_small_heads_take_longer(tmp_path, monkeypatch):
     shape = "shape (layers, hidden, ffn, heads, kv, vocab, gated): 16 2048 8192 {0} {0} 32000 1"
     small, large = predicted(tmp_path, monkeypatch, *({"note": shape.format(heads)} for heads in (32, 16)))
     assert small["parts"]["attention"] > 1.3 * large["parts"]["attention"]
+
+
+EXPERTS = {
+    "model": "qwen3-235b-a22b", "chip": "H100", "devices": "256", "dp": "32", "pp": "8", "vp": "1", "ep": "32", "zero": "1",
+    "micro_batch": "1", "global_batch": "1024", "source": "NVIDIA-NeMo/Megatron-Bridge",
+}  # fmt: skip
+
+
+def test_experts_cost_what_their_software_moves(tmp_path, monkeypatch):
+    changes = [
+        {}, {"chip": "B200"}, {"chip": "GB200"}, {"source": "Primus"}, {"chip": "v5p"}, {"chip": "v5p", "source": "tpu-recipes"},
+    ]  # fmt: skip
+    found = predicted(tmp_path, monkeypatch, *(EXPERTS | change for change in changes), columns=[*COLUMNS, "source"])
+    behind, plain, near, waiting, fused, sorting = (entry["parts"] for entry in found)
+    assert plain["memory-bound"] > 1.1 * near["memory-bound"]
+    assert sorting["memory-bound"] > 1.1 * fused["memory-bound"]
+    # Each copy of a token is sent, and a part of the time is hidden.
+    assert 0.5 * waiting["other collectives"] < behind["other collectives"] < 0.8 * waiting["other collectives"]
+
+
+@pytest.mark.parametrize(
+    ("source", "again", "num_bytes"), [("Primus", "none", 68), ("Primus", "full", 96), ("tpu-recipes", "none", 42)]
+)
+def test_biases_of_experts_are_read_and_written_by_row(source, again, num_bytes):
+    run = read_run(
+        0,
+        ROW | EXPERTS | {"model": "gpt-oss-120b", "pp": "4", "dp": "64", "source": source, "recompute": again},
+        _SHAPES,
+    )
+    bare = replace(run, decoder=replace(run.decoder, biased=False))
+    rows = 4096 * 4 * 2880 * (36 / 4)
+    expected = rows * num_bytes / run.profile.memory_bandwidth
+    assert work_of(run).traffic - work_of(bare).traffic == pytest.approx(expected)
+
+
+def test_a_release_that_hides_more_is_quicker(tmp_path, monkeypatch):
+    row = EXPERTS | {"model": "deepseek-v3", "chip": "GB300", "precision": "mxfp8"}
+    newer = row | {"source": "Megatron-Bridge 26.06"}
+    changes = (row, newer, newer | {"precision": "bf16"}, row | {"precision": "bf16"})
+    found = predicted(tmp_path, monkeypatch, *changes, columns=[*COLUMNS, "source"])
+    old, new, wide, old_wide = (entry["parts"] for entry in found)
+    assert wide == old_wide
+    assert old["attention"] / new["attention"] == pytest.approx(1.38)
+    assert new["other collectives"] < 0.8 * old["other collectives"]
+    assert new["memory-bound"] < old["memory-bound"]
+
+
+def test_the_least_is_computed_again_that_fits(tmp_path, monkeypatch):
+    row = EXPERTS | {
+        "recompute": "?",
+        "model": "qwen3-30b-a3b",
+        "chip": "H200",
+        "devices": "8",
+        "dp": "8",
+        "pp": "1",
+        "ep": "8",
+    }
+    nothing, modules, everything = predicted(
+        tmp_path, monkeypatch, *(row | {"micro_batch": str(size)} for size in (1, 3, 8)), columns=[*COLUMNS, "source"]
+    )
+    assert nothing["fits"]
+    assert modules["fits"]
+    assert modules["parts"]["products"] == pytest.approx(nothing["parts"]["products"])
+    assert modules["parts"]["memory-bound"] > nothing["parts"]["memory-bound"]
+    assert everything["parts"]["products"] > 1.2 * modules["parts"]["products"]
+    (eager,) = predicted(
+        tmp_path, monkeypatch, row | {"micro_batch": "4", "source": "Automodel"}, columns=[*COLUMNS, "source"]
+    )
+    assert eager["parts"]["products"] == pytest.approx(everything["parts"]["products"])

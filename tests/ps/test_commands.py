@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import zmq
 
+from background_cluster import background
 from forked_commands import run_forked
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cli
 from sporax.launch.commands import ps_command
 from sporax.launch.commands.ps_command import table
-from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.metrics import MetricsPage, exposition, expositions

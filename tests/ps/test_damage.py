@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from simulation import Faults, Simulation
 
+from background_cluster import BackgroundCluster, background
 from sporax.base.errors import SporaxRuntimeError
-from sporax.launch.servers.ps_cluster import BackgroundCluster, background
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, OptimizerSpec, Options, Record

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zmq
 
-from sporax.launch.servers.ps_cluster import BackgroundCluster, background
+from background_cluster import BackgroundCluster, background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.events import Received, Reply
 from sporax.ps.protocol.messages import (

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from faulty_proxy import FaultyNetwork
 
-from sporax.launch.servers.ps_cluster import background
+from background_cluster import background
 from sporax.ps.client import client_state
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec

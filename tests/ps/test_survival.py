@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sporax.launch.servers.ps_cluster import BackgroundCluster, background
+from background_cluster import BackgroundCluster, background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 
 from sporax.base.errors import SporaxValueError
 from sporax.base.lazy_members import dataclass
@@ -42,7 +43,7 @@ class Island:
         operands, results: how they are sharded at its border.
         flops: floating-point operations of one device.
         collectives: what its body communicates.
-        temporary_bytes: what its body holds at most in addition to operands and results, on CPUs and on other devices.
+        body: the `OperatorGraph` of one device.
     """
 
     matrix: DeviceMatrix
@@ -51,7 +52,7 @@ class Island:
     results: tuple[Names, ...]
     flops: float = 0.0
     collectives: tuple[IslandCollective, ...] = ()
-    temporary_bytes: tuple[int, int] = (0, 0)
+    body: object = field(default=None, compare=False, repr=False)
 
     def num_devices(self, axes: Iterable[str]) -> int:
         """How many devices are along some of its axes, those of one device left out."""

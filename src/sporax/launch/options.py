@@ -74,35 +74,17 @@ class DryRunOptions:
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """A checked command line.
+    """A checked command line: the flags of these names, whose help says what they mean.
 
     Attributes:
-        target: what to run.
-        worker_num: ranks of the whole job; None runs the target in this process.
-        local_worker_num: ranks started here.
-        master_addr, master_port: where the scheduler listens; port None takes a free one (one node only).
-        node_rank: this node's number, or -1: the scheduler numbers the ranks.
-        local_devices: devices each process simulates on the CPU, or None.
-        log_dir: directory of the log files.
-        join: wait for the job; else a background process watches it.
-        cluster_time_out: seconds that ranks wait for each other to start.
-        bind_core: False, True (share this node's cores out), a table, or None: share out where ranks compute on CPU.
-        bind_numa: False, True (deal the ranks out over the nodes) or a table.
-        rank_table_file: exported as RANK_TABLE_FILE.
-        worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
-        tail_worker_log: local ranks whose output is shown while joining; None shows all.
-        token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
+        worker_num: None runs the target in this process.
+        master_port: None takes a free one (one node only).
+        bind_core: None shares cores out where ranks compute on the CPU.
+        tail_worker_log: None shows all.
+        token_file: None: the launcher draws a token on one node.
         dry_run: what is imitated; None in a real job.
-        no_cache: compile and search for plans again, and store nothing for later runs.
-        verbose: errors have all of their frames.
-        verify_plan: the first run of every plan is compared with one device.
-        verify_steps: how many steps apart programs run twice, to compare their results; 0: never.
-        server_num: parameter servers.
-        staleness, durability: of the parameter server; None and "" for the environment's.
-        max_restarts: of the job from its newest checkpoint; in a job with servers, of one process.
-        resume: the script goes on from the newest complete checkpoint of its callbacks.
-        profile: folder of a recording of some steps; "" for none.
-        profile_steps: which; "" for the default.
+        staleness, durability: None and "" for the environment's.
+        profile, profile_steps: "" for no recording, and for the default.
     """
 
     target: Target

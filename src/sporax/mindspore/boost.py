@@ -30,19 +30,10 @@ __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names
 
 _NOT_OFFERED = frozenset("AutoBoost AdaSum DimReduce GroupLossScaleManager".split())
 
-__all__ = [
-    "BoostTrainOneStepCell",
-    "BoostTrainOneStepWithLossScaleCell",
-    "CommonHeadLastFN",
-    "FreezeOpt",
-    "GradientAccumulation",
-    "GradientFreeze",
-    "LessBN",
-    "OptimizerProcess",
-    "ParameterProcess",
-    "gradient_accumulation_op",
-    "gradient_clear_op",
-]
+__all__ = """
+    BoostTrainOneStepCell BoostTrainOneStepWithLossScaleCell CommonHeadLastFN FreezeOpt GradientAccumulation
+    GradientFreeze LessBN OptimizerProcess ParameterProcess gradient_accumulation_op gradient_clear_op
+""".split()
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 

@@ -29,22 +29,10 @@ from sporax.runtime.process import recorded_operators
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
-__all__ = [
-    "AicoreMetrics",
-    "ExportType",
-    "HostSystem",
-    "Profiler",
-    "ProfilerAction",
-    "ProfilerActivity",
-    "ProfilerLevel",
-    "Schedule",
-    "_ExperimentalConfig",
-    "analyse",
-    "mstx",
-    "profile",
-    "schedule",
-    "tensorboard_trace_handler",
-]
+__all__ = """
+    AicoreMetrics ExportType HostSystem Profiler ProfilerAction ProfilerActivity ProfilerLevel Schedule
+    _ExperimentalConfig analyse mstx profile schedule tensorboard_trace_handler
+""".split()
 
 answer_missing_names(__name__)
 

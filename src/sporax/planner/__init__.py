@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sporax.planner.compiled_limit import Measure, is_close_to_limit
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
-    from sporax.planner.memory.peak import temporary_bytes
     from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
     from sporax.planner.propagation.propagate import plan_of_body
     from sporax.planner.request import PlanRequest
@@ -49,7 +48,6 @@ __all__ = [
     "received",
     "remembered",
     "request_key",
-    "temporary_bytes",
     "trade_offs",
     "plan_of_body",
 ]

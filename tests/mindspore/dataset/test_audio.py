@@ -47,7 +47,7 @@ def test_transforms_of_sound_work_in_pipelines():
 @pytest.mark.parametrize(("case", "kind"), audio_cases.CASES, ids=str)
 def test_transforms_of_sound_return_from_json(case, kind):
     operation = eval(case, NAMES)
-    back = decoded_operation("deserialize", json.loads(json.dumps(encoded_operation("serialize", operation))))
+    back = decoded_operation(json.loads(json.dumps(encoded_operation(operation))))
     wave = audio_cases.INPUTS[kind]
     assert type(back) is type(operation)
     results = zip(np.atleast_2d(back(wave)), np.atleast_2d(operation(wave)), strict=True)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import _iterators as iterators
 from sporax.mindspore.dataset import vision
-from sporax.mindspore.dataset._nodes.node import Node
 
 from .conftest import column, rows
 
@@ -198,6 +197,7 @@ def test_living_iterators_are_listed_and_released_together():
     del one
     assert len(iterators.ITERATORS_LIST) == count - 1
     iterators._cleanup()
+    assert iterators.ITERATORS_LIST == []
     with pytest.raises(AttributeError, match="stopped"):
         next(other)
 
@@ -222,7 +222,7 @@ def test_a_dataset_starts_from_a_source():
     with pytest.raises(TypeError, match="source"):
         ds.Dataset(3)
     assert issubclass(ds.MnistDataset, ds.Dataset)
-    assert isinstance(numbers()._node, Node)
+    assert isinstance(numbers(), ds.SourceDataset)
 
 
 PROCESSES = """

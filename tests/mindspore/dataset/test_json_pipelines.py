@@ -76,9 +76,9 @@ def same(first, second):
 
 
 def assert_operation_returns(operation, value):
-    document = json.loads(json.dumps(encoded_operation("serialize", operation)))
-    back = decoded_operation("deserialize", document)
-    assert type(back) is type(operation) and encoded_operation("serialize", back) == document
+    document = json.loads(json.dumps(encoded_operation(operation)))
+    back = decoded_operation(document)
+    assert type(back) is type(operation) and encoded_operation(back) == document
     same(operation(value), back(value))
 
 
@@ -352,6 +352,6 @@ def test_wrong_arguments(tmp_path):
             ds.deserialize(document)
     operation = {"tensor_op_name": "Resize", "tensor_op_params": {"size": 3, "colour": 1}}
     with pytest.raises(RuntimeError, match="no argument 'colour'"):
-        decoded_operation("deserialize", operation)
+        decoded_operation(operation)
     with pytest.raises(RuntimeError, match="sampler 'Own'"):
         ds.deserialize(ds.serialize(images()) | {"sampler": {"sampler_name": "Own"}})

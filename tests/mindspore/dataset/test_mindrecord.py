@@ -107,7 +107,7 @@ def test_pipelines_and_other_processes(ours):
         ds.MindDataset(f"{ours}0", ["label"], shuffle=False).batch(4).create_tuple_iterator(output_numpy=True)
     )
     assert [batch[0].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6]]
-    table = pickle.loads(pickle.dumps(ds.MindDataset(f"{ours}0", shuffle=False)._node.store()))
+    table = pickle.loads(pickle.dumps(ds.MindDataset(f"{ours}0", shuffle=False)._store()))
     assert table.gather(np.array([6]))["data"][0].tolist() == [6, 0]
 
 

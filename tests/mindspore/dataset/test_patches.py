@@ -5,7 +5,7 @@ import pytest
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore import context
-from sporax.mindspore.dataset._nodes.all_ranks import together
+from sporax.mindspore.dataset._all_ranks import together
 from sporax.mindspore.parallel import Layout
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 

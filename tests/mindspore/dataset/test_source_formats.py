@@ -237,8 +237,7 @@ def test_every_format_is_deterministic_and_resumes(root, name):
     alone = epochs(make(1))
     assert epochs(make(3)) == alone
     assert sorted(map(str, alone[0])) == sorted(map(str, alone[1]))
-    sent = make(1)
-    sent._node = cloudpickle.loads(cloudpickle.dumps(sent._node))  # as worker processes receive it
+    sent = cloudpickle.loads(cloudpickle.dumps(make(1)))  # as worker processes receive it
     assert epochs(sent) == alone
 
 

@@ -59,6 +59,34 @@ def test_steps_are_made_by_their_classes_too():
     assert column(ds.ConcatDataset([numbers(2), numbers(1)])) == [0, 1, 0]
 
 
+def test_steps_have_their_arguments():
+    data = numbers().map([abs, np.negative], ["x"], ["y"], num_parallel_workers=2)
+    assert (data.input_columns, data.output_columns, len(data.operations)) == (("x",), ("y",), 2)
+    assert numbers().shuffle(3).buffer_size == 3 and numbers().sync_wait("a", 2).num_batch == 2
+    with pytest.raises(TypeError, match="For 'MapDataset', missing a required argument: 'operations'"):
+        ds.MapDataset(numbers())
+
+
+def test_a_sampler_reaches_the_steps_behind_it_but_no_iterator_that_was_made():
+    data = ds.NumpySlicesDataset(np.arange(6), ["x"], shuffle=False)
+    batches = data.repeat(2).batch(4)
+    assert batches.get_dataset_size() == 3
+    before = batches.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    data.use_sampler(ds.SubsetSampler([4, 1]))
+    assert (column(batches), batches.get_dataset_size()) == ([[4, 1, 4, 1]], 1)
+    assert [row[0].tolist() for row in before] == [[0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5]]
+    whole = (data + data).skip(1)
+    whole.children[0].use_sampler(ds.DistributedSampler(2, 1, shuffle=False))
+    assert (column(whole), whole.get_dataset_size()) == ([1], 1)
+
+
+def test_a_part_of_a_source_is_a_source_of_its_kind(animals):
+    part = animals.split([1, 1], randomize=False)[1]
+    assert type(part) is type(animals) and part.children == [] and part.get_dataset_size() == 1
+    values = ds.NumpySlicesDataset([5, 6, 7], shuffle=False).split([1, 2], randomize=False)[1]
+    assert [value.item() for value in values[1]] == [7]
+
+
 @pytest.fixture
 def animals(tmp_path):
     for kind in ("cat", "dog"):
@@ -288,3 +316,25 @@ def test_device_que_reads_for_ever_until_it_is_stopped():
     assert seen.wait(60)
     queue.release()
     assert not queue._sender.is_alive()
+
+
+def test_rows_of_flows_are_shared_out_and_shuffled_behind_a_concatenation():
+    def flow(first, count):
+        return ds.GeneratorDataset(lambda: iter(range(first, first + count)), ["x"])
+
+    both = flow(0, 4) + flow(4, 3)
+    for shard in range(2):
+        both.use_sampler(ds.DistributedSampler(2, shard, shuffle=False))
+        assert (column(both), both.get_dataset_size()) == (list(range(shard, 7, 2)), 4 - shard)
+    both.use_sampler(ds.RandomSampler())
+    first, second = column(both, epochs=2)
+    assert sorted(first) == sorted(second) == list(range(7)) and first != second
+
+
+def test_strings_and_bytes_are_padded_by_values_longer_than_they_are():
+    rows = [(np.array(["a"]), np.array([b"x"])), (np.array(["a", "b"]), np.array([b"x", b"y"]))]
+    data = ds.GeneratorDataset(rows, ["text", "bytes"], shuffle=False)
+    pads = {"text": (None, "[PAD]"), "bytes": ([3], b"-2")}
+    ((text, content),) = data.padded_batch(2, pad_info=pads).create_tuple_iterator(num_epochs=1, output_numpy=True)
+    assert text.tolist() == [["a", "[PAD]"], ["a", "b"]]
+    assert content.tolist() == [[b"x", b"-2", b"-2"], [b"x", b"y", b"-2"]]

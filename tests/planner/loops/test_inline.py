@@ -6,7 +6,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, problem_of,
 
 from sporax.ir.graph import Role
 from sporax.ir.plan import Resharding
-from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.loops.inline import inline_loops, loops_around
 from sporax.planner.plan_check import check_plan
 from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.search.space.plan_assembly import plan_of, replicated_plan
@@ -60,20 +60,20 @@ def test_the_whole_plan_survives_both_ways():
     assert unfolded.graph == out.graph.fingerprint()
 
 
-def test_spans_name_what_a_loop_reads_and_stacks():
-    out = inline_loops(scan())
-    names = [operator.name for operator in out.graph.operators]
-    (span,) = spans(out.graph)
-    assert [names[number] for number in range(span.first, span.last + 1)] == [
+def test_what_takes_the_results_of_a_loop_is_in_it():
+    graph = inline_loops(scan()).graph
+    names = [operator.name for operator in graph.operators]
+    around = loops_around(graph)
+    (loop,) = {*around} - {()}
+    assert [name for name, loops in zip(names, around, strict=True) if loops == loop] == [
         "loop_argument",
         "loop_slice",
         "dot_general",
         "tanh",
+        "loop_carry",
+        "loop_stack",
     ]
-    # What is carried is another value in every round.
-    assert [names[number] for number in span.enter] == ["loop_slice"]
-    assert [names[number] for number in span.leave] == ["loop_stack"]
-    assert list(spans(product())) == []
+    assert loops_around(product()) == [()]
 
 
 def test_a_resharding_inside_a_body_is_the_same_in_the_inlined_step():

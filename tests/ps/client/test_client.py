@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from sporax.launch.servers.ps_cluster import background
+from background_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
 

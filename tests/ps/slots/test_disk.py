@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import zmq
 
+from background_cluster import background
 from sporax.base.errors import SporaxRuntimeError
-from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec, Options, Record, RegisterProcess, Stop
 from sporax.ps.protocol.wire import decode, encode

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from background_cluster import BackgroundCluster, background
 from sporax.base.errors import SporaxRuntimeError
 from sporax.launch import cli
-from sporax.launch.servers.ps_cluster import BackgroundCluster, background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol.messages import CheckpointPart, OptimizerSpec, VariableSpec
 from sporax.ps.scheduler.scheduler_checkpoints import CheckpointRound, first_clock

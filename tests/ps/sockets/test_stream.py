@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sporax.launch.servers.ps_cluster import background
+from background_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Acked, OptimizerSpec, PeerHello, Pulled, Push, Source, VariableValues

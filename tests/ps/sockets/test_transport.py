@@ -7,9 +7,9 @@ import socket
 import numpy as np
 import pytest
 
+from background_cluster import background
 from sporax.cluster import ports
 from sporax.launch import cli
-from sporax.launch.servers.ps_cluster import background
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.protocol.messages import OptimizerSpec

@@ -6,7 +6,7 @@ value that it is attached to: a job, its spec, or one role. Names of roles are c
 them in any case.
 
 An API server estimates what an expression may cost at worst and refuses a definition that is too expensive, so lists that
-rules walk through have a largest size in the schema (`MOST_ROLES`, `MOST_CONTAINERS`, `MOST_RULE_ROLES`).
+rules walk through have a largest size in the schema (`MOST_ROLES`, `MOST_CONTAINERS`, `spec.MOST_RULE_ROLES`).
 
 Reference: kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions, validation rules.
 """
@@ -22,7 +22,6 @@ Rule = dict[str, str]
 
 MOST_ROLES = 8  # more than there are, so that a rule can name the wrong one
 MOST_CONTAINERS = 100
-MOST_RULE_ROLES = 10  # of one rule of the failure policy
 _NO_LIMIT = 2**31 - 1
 _ROLES = "self.msReplicaSpecs"
 _SWITCHES = {PodRole.WORKER: "enableDynamicWorker", PodRole.SERVER: "enableDynamicServer"}

@@ -1,9 +1,8 @@
 """What is remembered of a job between two looks, kept in the job's own `status`: nothing lives in the operator alone.
 
-Conditions are those of the original (Created, Running, Restarting, Succeeded, Failed), plus Suspended, Scaled,
-GangScheduled, SpecAccepted, Admitted, PodsReachable and PodsStarted. The newest change stands last, where the printer column
-State looks.
-Conditions that others have written are kept, and stand first.
+What each field means is in `descriptions`. Conditions are those of the original (Created, Running, Restarting, Succeeded,
+Failed), plus Suspended, Scaled, GangScheduled, SpecAccepted, Admitted, PodsReachable and PodsStarted. The newest change stands
+last, where the printer column State looks. Conditions that others have written are kept, and stand first.
 
 A `PodRecord` counts each incarnation of a pod once: `uid` is the last one seen, `settled_uid` the last whose end has been
 counted. So looking twice, or an operator that died between counting and deleting, changes nothing.
@@ -14,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from sporax.k8s.resource.spec import PodRole
 
@@ -39,6 +38,9 @@ INVALID_SPEC = "InvalidSpec"
 Body = dict[str, Any]  # a status as JSON-like data
 Content = Mapping[str, Any]  # the same, as others wrote it
 Truth = Literal["True", "False", "Unknown"]
+_Int32 = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
+_Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+_BY_TYPE = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
 class _Status(Struct, frozen=True, rename="camel", kw_only=True):
@@ -50,7 +52,7 @@ class Condition(_Status, frozen=True):
 
     type: str
     status: Truth
-    observed_generation: int = 0
+    observed_generation: _Int64 = 0
     reason: str = ""
     message: str = ""
     last_update_time: datetime | None = None
@@ -60,26 +62,15 @@ class Condition(_Status, frozen=True):
 class ReplicaStatus(_Status, frozen=True):
     """The pods of one role, counted."""
 
-    active: int = 0
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    active: _Int32 = 0
+    ready: _Int32 = 0
+    succeeded: _Int32 = 0
+    failed: _Int32 = 0
     label_selector: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class PodRecord(_Status, frozen=True, omit_defaults=True):
-    """What is remembered of one pod over all its incarnations.
-
-    Attributes:
-        uid: the incarnation that was seen last.
-        settled_uid: the last incarnation whose end has been counted.
-        since: when `uid` was first seen.
-        restarts: incarnations that had to be replaced.
-        container_restarts: how often the kubelet started the container of `uid` again, as counted so far.
-        quick_failures: failures in a row of incarnations that did not last; the delay grows with them.
-        not_before: when the next incarnation may be created.
-        result: how the pod ended for good; "" while it has not.
-    """
+    """What is remembered of one pod over all its incarnations."""
 
     uid: str = ""
     settled_uid: str = ""
@@ -88,19 +79,11 @@ class PodRecord(_Status, frozen=True, omit_defaults=True):
     container_restarts: int = 0
     quick_failures: int = 0
     not_before: datetime | None = None
-    result: Literal["", "Succeeded", "Failed"] = ""
+    result: Annotated[Literal["", "Succeeded", "Failed"], Meta(extra_json_schema={"type": "string"})] = ""
 
 
 class Progress(_Status, frozen=True, omit_defaults=True):
-    """How far a job is, as rank 0 says.
-
-    Attributes:
-        step: steps made since rank 0's process started to train.
-        epoch: from 1 on; 0 is unknown.
-        loss: of the last step, as text; "" is unknown.
-        samples_per_second: of rank 0, as text; "" is unknown.
-        time: when rank 0 was asked.
-    """
+    """How far a job is, as rank 0 says."""
 
     step: int = 0
     epoch: int = 0
@@ -110,25 +93,14 @@ class Progress(_Status, frozen=True, omit_defaults=True):
 
 
 class Status(_Status, frozen=True):
-    """The `status` of an `MSJob`.
+    """The `status` of an `MSJob`."""
 
-    Attributes:
-        restarts: pods and containers that were started again, for whatever reason.
-        failures: those of them that had failed; `backoffLimit` is about these.
-        job_restarts: how often the whole job was started again; `maxRestarts` is about these.
-        sizes: pods of each role that the job runs with.
-        servers_may_be_evicted: what the disruption budget of the servers was last set to.
-        scheduler_answers: whether the job's scheduler has ever said how its servers are.
-        selector: labels of the job's workers, for the scale sub-resource.
-        progress: how far the job is; None before rank 0 has said it.
-    """
-
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: Annotated[list[Condition], Meta(extra_json_schema=_BY_TYPE)] = field(default_factory=list)
     replica_statuses: dict[str, ReplicaStatus] = field(default_factory=dict)
     start_time: datetime | None = None
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None
-    observed_generation: int = 0
+    observed_generation: _Int64 = 0
     restarts: int = 0
     failures: int = 0
     job_restarts: int = 0

@@ -4,23 +4,41 @@ The original's has no schema beyond the field names. Here enums, minimums, requi
 API server. What a schema of Kubernetes before 1.25 cannot say (names of roles in any case, rules across fields) is
 checked by `spec.read_job`; `admission_rules` says it in the Common Expression Language for newer servers.
 
+Method: types, bounds and defaults are those of the structs that read a spec (`spec`) and a status (`job_status`); what Kubernetes
+says otherwise stands at their fields, or here.
+
 Two traps of real servers shape this: a default of "" on an enum is refused by 1.20, and unknown roles must not be pruned
 silently, so the roles are `additionalProperties` and the operator names the wrong one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
+from msgspec import inspect
+
+from sporax.ir.variables import MAX_PORT
 from sporax.k8s.resource import admission_rules, names
 from sporax.k8s.resource.admission_rules import with_rules
 from sporax.k8s.resource.descriptions import described
-from sporax.k8s.resource.spec import CleanPodPolicy, FailureAction, PodRole, RestartPolicy
+from sporax.k8s.resource.job_status import Status
+from sporax.k8s.resource.spec import JobSpec, PodRole, ReplicaSpec
 
 Schema = dict[str, Any]
 
 _ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_TIME: Schema = {"type": "string", "format": "date-time"}
+_PLAIN: Mapping[type[inspect.Type], Callable[[Any], Schema]] = {
+    inspect.BoolType: lambda _: {"type": "boolean"},
+    inspect.DateTimeType: lambda _: {"type": "string", "format": "date-time"},
+    inspect.IntType: lambda kind: {"type": "integer"} | _bounds(minimum=kind.ge, maximum=kind.le),
+    inspect.StrType: lambda kind: {"type": "string"} | _bounds(minLength=kind.min_length),
+    inspect.EnumType: lambda kind: {"type": "string", "enum": [str(value) for value in kind.cls]},
+    inspect.LiteralType: lambda kind: {"type": "string", "enum": list(kind.values)},
+    inspect.AnyType: lambda _: _ANYTHING,
+}
+"""Schemas of types that hold no others."""
 
 
 def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
@@ -76,46 +94,53 @@ def custom_resource_definition(*, with_expressions: bool = False) -> Schema:
     }
 
 
-def _object(properties: Schema, *required: str) -> Schema:
-    """An object with these properties."""
-    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
+def _of(kind: inspect.Type) -> Schema:
+    """The schema of the values of a type."""
+    match kind:
+        case inspect.Metadata():
+            own = kind.extra_json_schema or {}
+            return own if "type" in own else _of(kind.type) | own
+        case inspect.UnionType():
+            return _of(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        case inspect.StructType():
+            return _struct(kind)
+        case inspect.ListType():
+            return {"type": "array", "items": _of(kind.item_type)}
+        case inspect.DictType():
+            is_any = isinstance(kind.value_type, inspect.AnyType | inspect.DictType)
+            return _ANYTHING if is_any else {"type": "object", "additionalProperties": _of(kind.value_type)}
+    return _PLAIN[type(kind)](kind)
 
 
-def _checked(properties: Schema, *required: str) -> Schema:
-    """An object whose misspelled fields reach the operator, which names them; the API server would drop them silently."""
-    return _object(properties, *required) | {"x-kubernetes-preserve-unknown-fields": True}
+def _bounds(**bounds: int | None) -> Schema:
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-def _integer(minimum: int, maximum: int | None = None) -> Schema:
-    """A whole number."""
-    bound = {} if maximum is None else {"maximum": maximum}
-    return {"type": "integer", "format": "int32", "minimum": minimum, **bound}
+def _struct(kind: inspect.StructType) -> Schema:
+    """An object. Misspelled fields of a spec reach the operator, which names them; the API server would drop them silently."""
+    properties = {item.encode_name: _of(item.type) for item in kind.fields}
+    for item in kind.fields:
+        if isinstance(item.default, StrEnum) and item.default:
+            properties[item.encode_name]["default"] = str(item.default)
+    required = [item.encode_name for item in kind.fields if item.required]
+    schema: Schema = {"type": "object", "properties": properties} | ({"required": required} if required else {})
+    return schema | ({"x-kubernetes-preserve-unknown-fields": True} if kind.forbid_unknown_fields else {})
 
 
-def _choice(values: Any, default: str | None = None) -> Schema:
-    """One of some words."""
-    return {"type": "string", "enum": [str(value) for value in values]} | ({"default": default} if default else {})
+def _type(kind: type) -> Schema:
+    return _of(inspect.type_info(kind))
 
 
 def _job_schema(with_expressions: bool) -> Schema:
     """The whole object."""
-    spec = _checked(
-        {
-            "msReplicaSpecs": {
-                "type": "object",
-                "minProperties": 1,
-                "maxProperties": admission_rules.MOST_ROLES,
-                "additionalProperties": _replica_schema(with_expressions),
-            },
-            "runPolicy": _run_policy_schema(),
-            "successPolicy": _choice(["", "AllWorkers"]),
-            "enableDynamicWorker": {"type": "boolean"},
-            "enableDynamicServer": {"type": "boolean"},
-            "failurePolicy": _failure_policy_schema(),
-            "securityPolicy": _security_policy_schema(),
-        },
-        "msReplicaSpecs",
-    )
+    spec = _type(JobSpec)
+    spec["properties"]["msReplicaSpecs"] = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": admission_rules.MOST_ROLES,
+        "additionalProperties": _replica_schema(with_expressions),
+    }
+    spec["properties"]["securityPolicy"]["not"] = {"required": ["curve", "token"]}
     if with_expressions:
         spec = with_rules(spec, admission_rules.spec_rules())
     properties = {
@@ -123,171 +148,40 @@ def _job_schema(with_expressions: bool) -> Schema:
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
         "spec": spec,
-        "status": _status_schema(),
+        "status": _type(Status),
     }
     job = {"description": "A training job of MindSpore's roles, run by Sporax."} | described(
-        _object(properties, "spec")
+        {"type": "object", "properties": properties, "required": ["spec"]}
     )
     return with_rules(job, admission_rules.job_rules()) if with_expressions else job
 
 
 def _replica_schema(with_expressions: bool) -> Schema:
     """One role."""
-    port = {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "required": ["containerPort"],
-        "properties": {"containerPort": _integer(1, 65535)},
+    text = {"type": "string", "minLength": 1}
+    port = _part({"containerPort": {"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_PORT}})
+    container = _part({"name": text}, image=text, ports={"type": "array", "items": port})
+    containers = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": admission_rules.MOST_CONTAINERS,
+        "items": container,
     }
-    container = {
+    role = _type(ReplicaSpec)
+    role["properties"]["replicas"]["default"] = 1
+    role["properties"]["template"] = {
         "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "required": ["name"],
-        "properties": {
-            "name": {"type": "string", "minLength": 1},
-            "image": {"type": "string", "minLength": 1},
-            "ports": {"type": "array", "items": port},
-        },
+        "properties": {"metadata": _ANYTHING, "spec": _part({"containers": containers})},
+        "required": ["spec"],
     }
-    pod = {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "required": ["containers"],
-        "properties": {
-            "containers": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": admission_rules.MOST_CONTAINERS,
-                "items": container,
-            }
-        },
-    }
-    claim = _checked(
-        {"metadata": _ANYTHING, "spec": _ANYTHING, "mountPath": {"type": "string", "pattern": "^/"}}, "spec"
-    )
-    role = _checked(
-        {
-            "replicas": _integer(0) | {"default": 1},
-            "minReplicas": _integer(0),
-            "maxReplicas": _integer(0),
-            "restartPolicy": _choice(RestartPolicy, RestartPolicy.NEVER.value),
-            "template": _object({"metadata": _ANYTHING, "spec": pod}, "spec"),
-            "persistentVolumeClaimTemplate": claim,
-        },
-        "template",
-    )
     return with_rules(role, admission_rules.role_rules()) if with_expressions else role
 
 
-def _run_policy_schema() -> Schema:
-    """How long, how often, and what is left."""
-    quantity = {"x-kubernetes-int-or-string": True}
-    return _checked(
-        {
-            "cleanPodPolicy": _choice(CleanPodPolicy, CleanPodPolicy.RUNNING.value),
-            "ttlSecondsAfterFinished": _integer(0),
-            "activeDeadlineSeconds": _integer(1) | {"format": "int64"},
-            "backoffLimit": _integer(0),
-            "maxRestarts": _integer(0),
-            "suspend": {"type": "boolean"},
-            "managedBy": {"type": "string", "maxLength": 63},
-            "schedulingPolicy": _checked(
-                {
-                    "minAvailable": _integer(1),
-                    "queue": {"type": "string"},
-                    "minResources": {"type": "object", "additionalProperties": quantity},
-                    "priorityClass": {"type": "string"},
-                    "scheduleTimeoutSeconds": _integer(0),
-                }
-            ),
-        }
-    )
-
-
-def _failure_policy_schema() -> Schema:
-    """Rules, first match first."""
-    rule = _checked(
-        {
-            "action": _choice(FailureAction),
-            "roles": {"type": "array", "maxItems": admission_rules.MOST_RULE_ROLES, "items": _choice(PodRole)},
-            "exitCodes": {"type": "array", "items": _integer(1, 255)},
-            "reasons": {"type": "array", "items": {"type": "string"}},
-        },
-        "action",
-    )
-    return _checked({"rules": {"type": "array", "minItems": 1, "maxItems": 20, "items": rule}}, "rules")
-
-
-def _security_policy_schema() -> Schema:
-    """Keys from one of two kinds of Secrets, and who may connect."""
-    reference = _checked({"name": {"type": "string", "minLength": 1}}, "name")
-    source = _checked({"secretRef": reference}, "secretRef")
-    return _checked({"curve": source, "token": source, "networkPolicy": {"type": "boolean"}}) | {
-        "not": {"required": ["curve", "token"]}
+def _part(required: Schema, **others: Schema) -> Schema:
+    """A part of a pod, of which Kubernetes has more fields."""
+    return {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "required": list(required),
+        "properties": {**required, **others},
     }
-
-
-def _status_schema() -> Schema:
-    """What the operator writes."""
-    condition = _object(
-        {
-            "type": {"type": "string"},
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "observedGeneration": {"type": "integer", "format": "int64"},
-            "reason": {"type": "string"},
-            "message": {"type": "string"},
-            "lastUpdateTime": _TIME,
-            "lastTransitionTime": _TIME,
-        },
-        "type",
-        "status",
-    )
-    counts = {name: {"type": "integer", "format": "int32"} for name in ("active", "ready", "succeeded", "failed")}
-    record = _object(
-        {
-            "uid": {"type": "string"},
-            "settledUid": {"type": "string"},
-            "since": _TIME,
-            "restarts": {"type": "integer"},
-            "containerRestarts": {"type": "integer"},
-            "quickFailures": {"type": "integer"},
-            "notBefore": _TIME,
-            "result": {"type": "string"},
-        }
-    )
-    return _object(
-        {
-            "conditions": {
-                "type": "array",
-                "items": condition,
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            },
-            "replicaStatuses": {
-                "type": "object",
-                "additionalProperties": _object(counts | {"labelSelector": _ANYTHING}),
-            },
-            "startTime": _TIME,
-            "completionTime": _TIME,
-            "lastReconcileTime": _TIME,
-            "observedGeneration": {"type": "integer", "format": "int64"},
-            "restarts": {"type": "integer"},
-            "jobRestarts": {"type": "integer"},
-            "failures": {"type": "integer"},
-            "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "serversMayBeEvicted": {"type": "boolean"},
-            "schedulerAnswers": {"type": "boolean"},
-            "selector": {"type": "string"},
-            "progress": _object(
-                {
-                    "epoch": {"type": "integer"},
-                    "step": {"type": "integer"},
-                    # Texts, as Kubernetes' conventions ask for: numbers of JSON are neither nan nor infinite.
-                    "loss": {"type": "string"},
-                    "samplesPerSecond": {"type": "string"},
-                    "time": _TIME,
-                }
-            ),
-            "pods": {"type": "object", "additionalProperties": record},
-        }
-    )

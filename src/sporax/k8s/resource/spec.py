@@ -1,4 +1,4 @@
-"""What a user wrote in an `MSJob`, read and checked: every field of the original, and a few more.
+"""What a user wrote in an `MSJob`, read and checked: every field of the original, and a few more (`descriptions`).
 
 `read_job` never trusts the API server's schema: older servers check less, and several rules span two fields. What is
 wrong comes out as an `InvalidSpecError` whose text names the field; the operator sets it as the job's condition.
@@ -21,10 +21,13 @@ from sporax.base.errors import SporaxValueError
 from sporax.ir.variables import MAX_PORT
 from sporax.k8s.resource import names
 
-Count = Annotated[int, Meta(ge=0)]
+_INT32 = {"format": "int32"}
+Count = Annotated[int, Meta(ge=0, extra_json_schema=_INT32)]
 # Of Kubernetes' names: lower case, digits and hyphens.
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_NAME_LENGTH = 63
+MOST_RULE_ROLES = 10  # of one rule of the failure policy
+_QUANTITIES = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
 
 
 class InvalidSpecError(SporaxValueError):
@@ -71,7 +74,8 @@ class FailureAction(StrEnum):
     IGNORE = "Ignore"
 
 
-# Unknown fields are errors, since a misspelled one would be ignored silently.
+# `extra_json_schema` is what an API server is told besides (`schema`). Unknown fields are errors, since a misspelled one would
+# be ignored silently.
 class _Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What every part of a spec has in common: camelCase names, no unknown ones."""
 
@@ -79,29 +83,24 @@ class _Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omi
 class SchedulingPolicy(_Spec, frozen=True):
     """Gang scheduling: all pods of a job at once, or none."""
 
-    min_available: Annotated[int, Meta(ge=1)] | None = None
+    min_available: Annotated[int, Meta(ge=1, extra_json_schema=_INT32)] | None = None
     queue: str = ""
-    min_resources: dict[str, Any] | None = None
+    min_resources: Annotated[dict[str, Any], Meta(extra_json_schema=_QUANTITIES)] | None = None
     priority_class: str = ""
     schedule_timeout_seconds: Count | None = None
 
 
 class RunPolicy(_Spec, frozen=True):
-    """How long a job may run, how often it may fail, and what is left of it.
-
-    Attributes:
-        backoff_limit: failures of pods that are forgiven; None: no limit.
-        max_restarts: how often the whole job starts again when a failure of a pod would end it.
-    """
+    """How long a job may run, how often it may fail, and what is left of it."""
 
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     ttl_seconds_after_finished: Count | None = None
-    active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
+    active_deadline_seconds: Annotated[int, Meta(ge=1, extra_json_schema={"format": "int64"})] | None = None
     backoff_limit: Count | None = None
     max_restarts: Count = 0
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool = False
-    managed_by: str = names.OPERATOR_NAME
+    managed_by: Annotated[str, Meta(extra_json_schema={"maxLength": 63})] = names.OPERATOR_NAME
 
 
 class VolumeClaimTemplate(_Spec, frozen=True):
@@ -109,7 +108,7 @@ class VolumeClaimTemplate(_Spec, frozen=True):
 
     spec: dict[str, Any]
     metadata: dict[str, Any] = field(default_factory=dict)
-    mount_path: str = names.DEFAULT_STATE_PATH
+    mount_path: Annotated[str, Meta(extra_json_schema={"pattern": "^/"})] = names.DEFAULT_STATE_PATH
 
 
 class ReplicaSpec(_Spec, frozen=True):
@@ -135,8 +134,8 @@ class FailureRule(_Spec, frozen=True):
     """One rule of the failure policy; an empty list matches everything."""
 
     action: FailureAction
-    roles: list[PodRole] = field(default_factory=list)
-    exit_codes: list[Annotated[int, Meta(ge=1, le=255)]] = field(default_factory=list)
+    roles: Annotated[list[PodRole], Meta(extra_json_schema={"maxItems": MOST_RULE_ROLES})] = field(default_factory=list)
+    exit_codes: list[Annotated[int, Meta(ge=1, le=255, extra_json_schema=_INT32)]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
     def matches(self, role: PodRole, exit_code: int | None, reason: str) -> bool:
@@ -151,7 +150,7 @@ class FailureRule(_Spec, frozen=True):
 class FailurePolicy(_Spec, frozen=True):
     """Rules asked in order before the restart policy; the first that matches decides."""
 
-    rules: list[FailureRule]
+    rules: Annotated[list[FailureRule], Meta(extra_json_schema={"minItems": 1, "maxItems": 20})]
 
 
 class SecretReference(_Spec, frozen=True):
@@ -167,13 +166,7 @@ class KeySource(_Spec, frozen=True):
 
 
 class SecurityPolicy(_Spec, frozen=True):
-    """Who may talk to a job's processes. The operator itself never reads the Secrets.
-
-    Attributes:
-        curve: a Secret with the `keys.json` of `sporax ps keys`, mounted into every pod: servers and workers encrypt.
-        token: a Secret whose key `token` every process gets: members prove that they belong, servers and workers encrypt.
-        network_policy: whether only pods of the job (and the operator) may connect to its pods.
-    """
+    """Who may talk to a job's processes. The operator itself never reads the Secrets."""
 
     curve: KeySource | None = None
     token: KeySource | None = None

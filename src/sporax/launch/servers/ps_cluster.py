@@ -1,6 +1,6 @@
 """A whole parameter server on this machine: scheduler and servers as processes that are started again when they end.
 
-The launcher, the tests and the benchmarks use it. Who ends is told to the scheduler at once, so that no one waits for a
+Who ends is told to the scheduler at once, so that no one waits for a
 lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
 """
 
@@ -11,17 +11,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.cluster import ports, private
 from sporax.cluster.board import process_state
 from sporax.cluster.environment import join_address
 from sporax.launch.jobs.rank import BoundProcess, rank_command
@@ -31,7 +29,7 @@ from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
 from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusReply, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
-from sporax.ps.sockets.security import Keys, keys_for
+from sporax.ps.sockets.security import Keys
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
@@ -314,7 +312,7 @@ class LocalCluster:
     # ---------------------------------------------------------------------------------------------------- for commands
 
     def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
-        """Send a signal to a process (tests); gives its id, 0 when it is not running."""
+        """Send a signal to a process; gives its id, 0 when it is not running."""
         process = self.children[(role, index)].process
         if process is None:
             return 0
@@ -355,55 +353,3 @@ class LocalCluster:
         if child.process is not None:
             child.process.end()
             child.process = None
-
-
-@dataclass(slots=True)
-class BackgroundCluster:
-    """A `LocalCluster` that a thread looks after, as a context manager (tests, benchmarks, examples)."""
-
-    cluster: LocalCluster
-    own_directory: Path | None = None
-    _thread: threading.Thread | None = None
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __enter__(self) -> BackgroundCluster:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            with self.lock:
-                if not self.cluster.step():
-                    return
-            time.sleep(_POLL_SECONDS)
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        assert self._thread is not None
-        self._thread.join(10)
-        self.cluster.close()
-        if self.own_directory is not None:
-            private.remove(self.own_directory)
-        if self.cluster.failure:
-            raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but {self.cluster.failure}.")
-
-
-def background(servers: int, workers: int, directory: Path | None = None, **variables: str) -> BackgroundCluster:
-    """A cluster without workers of its own, on free ports of this machine.
-
-    Args:
-        servers, workers: numbers the scheduler expects.
-        directory: of journal and logs; by default a private one that is removed at the end.
-        variables: of the environment, e.g. ``MS_PS_STALENESS="-1"``.
-    """
-    environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(ports.two_free_ports()), **variables}
-    environ["MS_WORKER_NUM"] = str(workers)
-    own = private.make_job_directory() if directory is None else None
-    directory = directory or own or Path()
-    environ |= {private.DIRECTORY_VARIABLE: str(own)} if own is not None else {}
-    cluster = LocalCluster(
-        environ, directory, servers=servers, log_dir=directory / "output", keys=keys_for("127.0.0.1", environ)
-    )
-    return BackgroundCluster(cluster, own)

@@ -39,7 +39,7 @@ from sporax.lowering.execute.local_task import (
     sent_from_first,
 )
 from sporax.lowering.execute.redistribute import permute
-from sporax.lowering.ingest.constraints import COLLECTIVES, SHARD_MAP, named_axes
+from sporax.lowering.ingest.constraints import SHARD_MAP
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
 from sporax.lowering.jax_versions import scan_numbers
@@ -48,6 +48,7 @@ from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.tags import communication_scope
 from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_fusion import Delay, term_order
+from sporax.planner.communication.moves import COLLECTIVES, named_axes
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
 

@@ -18,7 +18,6 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax import planner
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -26,6 +25,7 @@ from sporax.ir.island import Island, IslandCollective, Names
 from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, next_number
 from sporax.lowering.rewriter import aval_of
+from sporax.planner.communication.moves import COLLECTIVES, named_axes
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for, unsharded
 
@@ -56,12 +56,17 @@ class Constraints:
             requester: what messages call the constraint.
 
         Raises:
-            SporaxValueError: it is about another mesh than the plan's, or about partial sums.
+            SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
         if getattr(spec, "unreduced", None):
             raise SporaxValueError(
                 f"For '{requester}', the array must be complete, since plans decide where sums are partial, but got {spec}."
+            )
+        if sharding.memory_kind not in _IN_DEVICES:
+            raise SporaxValueError(
+                f"For '{requester}', the array must be in the memory of devices, but got {sharding.memory_kind!r}. "
+                "`jax.device_put` in the function brings it to host memory and back."
             )
         entries = [*spec, *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.
@@ -157,14 +162,6 @@ def _values(params: Mapping[str, Any]) -> Iterator[Any]:
 
 
 SHARD_MAP = "shard_map"
-COLLECTIVES: Mapping[str, str] = {
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), "all_reduce"),
-    **dict.fromkeys(("all_gather", "all_gather_invariant"), "all_gather"),
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "ppermute": "permute",
-}
-"""Collectives of JAX, and the kinds of moves that cost as much."""
 _ONE_DEVICE = DeviceMatrix((1,))
 
 
@@ -200,7 +197,7 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
             names(spec, len(aval_of(var).shape)) for spec, var in zip(eqn.params["out_specs"], eqn.outvars, strict=True)
         ),
         *_work(body),
-        planner.temporary_bytes(body),
+        body,
     )
 
 
@@ -213,7 +210,7 @@ def _work(body: OperatorGraph) -> tuple[float, tuple[IslandCollective, ...]]:
         axes = named_axes(operator.operation.params)
         if operator.name in COLLECTIVES and axes:
             num_bytes = sum(spec.num_bytes for spec in operator.operation.operands)
-            collectives.append(IslandCollective(COLLECTIVES[operator.name], axes, num_bytes, operator.times))
+            collectives.append(IslandCollective(COLLECTIVES[operator.name].value, axes, num_bytes, operator.times))
         elif (inner := operator.operation.params.get("island")) is not None:
             collectives += inner.collectives
     return flops, tuple(collectives)
@@ -223,11 +220,3 @@ def value_of(literal: Literal) -> Any:
     """The value of a literal; those in islands have axes of the island in their type, which is left out."""
     sharding = getattr(literal.aval, "sharding", None)
     return np.asarray(literal.val) if sharding is not None and not sharding.mesh.are_all_axes_auto else literal.val
-
-
-def named_axes(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The axes that a collective names."""
-    names = params.get("axes", params.get("axis_name", ()))
-    return tuple(
-        str(name) for name in (names if isinstance(names, tuple | list) else (names,)) if isinstance(name, str)
-    )

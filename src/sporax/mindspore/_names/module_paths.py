@@ -121,6 +121,7 @@ _PATHS_OF = {
     "sporax.mindspore.dataset.transforms": """
         dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms
     """,
+    "sporax.mindspore.dataset.vision.py_transforms": "dataset.vision.py_transforms_util",
     "sporax.mindspore.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
     "sporax.mindspore.dataset.audio": "dataset.audio.transforms dataset.audio.utils",
     "sporax.mindspore.dataset.text": "dataset.text.transforms dataset.text.utils",

@@ -303,7 +303,6 @@ class _InFloat32(nn.WithLossCell):
     """Network and loss, the loss of float32 outputs and labels."""
 
     def construct(self, data: Any, label: Any) -> Tensor:
-        """Loss of one batch."""
         return self._loss_fn(_raised(self._backbone(data)), _raised(label))
 
 

@@ -202,7 +202,6 @@ class DynamicLossScaleManager(LossScaleManager):
         self._steps_since_change = 0
 
     def get_loss_scale(self) -> float:
-        """The present scale."""
         return self.loss_scale
 
     def get_drop_overflow_update(self) -> bool:

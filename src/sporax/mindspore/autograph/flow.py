@@ -477,28 +477,7 @@ def _filled(value: Any, values: tuple[Any, ...]) -> Any:
     return type(value)(_filled(item, values) for item in value) if isinstance(value, list | tuple) else value
 
 
-__all__: Iterable[str] = [
-    "BREAK",
-    "CONTINUE",
-    "after",
-    "and_",
-    "assert_",
-    "choose",
-    "for_",
-    "if_",
-    "if_jump",
-    "in_",
-    "item",
-    "largest",
-    "not_",
-    "not_in",
-    "number",
-    "or_",
-    "print_",
-    "raised",
-    "range_",
-    "returned",
-    "round_after",
-    "text",
-    "while_",
-]
+__all__: Iterable[str] = """
+    BREAK CONTINUE after and_ assert_ choose for_ if_ if_jump in_ item largest not_ not_in number or_ print_ raised range_
+    returned round_after text while_
+""".split()

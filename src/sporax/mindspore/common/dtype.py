@@ -292,7 +292,6 @@ def get_py_obj_dtype(obj: Any) -> DType | OtherType:
 
 def _issubclass_(type_: Any, dtype: DType | OtherType) -> bool:
     """Whether `type_` is `dtype` or a kind of it: every dtype is one of `number`, every ``TensorType(…)`` of `tensor_type`."""
-    # Any dtype is a kind of number.
     if dtype == number and isinstance(type_, DType):
         return True
     if dtype == tensor_type:

@@ -53,7 +53,6 @@ class Compiled:
         """Run the program, compiling it first when the inputs are new."""
         if self._signature is not None:
             self._check_signature(args)
-        # Inside another program it becomes part of that one.
         if frames.current_frame() is not None:
             return self.function(*args, **kwargs)
         return run_program(self.program, args, kwargs)

@@ -67,31 +67,12 @@ class Parameter(Tensor):
         Parameter (name=w, shape=(2,), dtype=Float32, requires_grad=True)
     """
 
-    __slots__ = (
-        "_comm_fusion",
-        "_layerwise_parallel",
-        "_name",
-        "_named",
-        "_parallel_optimizer",
-        "_requires_grad",
-        "by_initializer",
-        "cache_enable",
-        "cache_shape",
-        "filed",
-        "gradient_sum",
-        "init_in_server",
-        "is_init",
-        "is_param_ps",
-        "joint",
-        "moved_here",
-        "on_host",
-        "parts",
-        "requires_aggr",
-        "row",
-        "server_rows",
-        "sliced",
-        "stored",
-        "unique",
+    __slots__ = tuple(
+        """
+        _comm_fusion _layerwise_parallel _name _named _parallel_optimizer _requires_grad by_initializer cache_enable
+        cache_shape filed gradient_sum init_in_server is_init is_param_ps joint moved_here on_host parts
+        requires_aggr row server_rows sliced stored unique
+        """.split()
     )
 
     def __init__(

@@ -556,7 +556,6 @@ def _python_dtype(leaves: Sequence[Any]) -> Any:
     """MindSpore's dtype for Python numbers: floats win and are 32 bits wide."""
     # An empty list is float32.
     kind = np.asarray(leaves).dtype if leaves else np.dtype(np.float32)
-    # Floats win, and are 32 bits wide.
     if kind.kind == "f":
         return np.float32
     return np.int64 if kind.kind == "i" else kind
@@ -577,7 +576,6 @@ def _listing(array: Any) -> str:
     if not values.size:
         return ""
     if not values.ndim or values.dtype.kind != "f":
-        # MindSpore's notation of what is left out.
         return np.array2string(values, separator=", ").replace(", ...,", " ...").removesuffix(".")
     if np.asarray(array).dtype == dtypes.bfloat16.np_dtype:
         texts = {value: f"{value:g}" for value in values.ravel().tolist()}

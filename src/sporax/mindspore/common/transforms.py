@@ -201,9 +201,6 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
     return (*results, _alone(pullback.rest)) if has_aux else results
 
 
-# --------------------------------------------------------------------------------------------------- asking, answering
-
-
 def _differentiated(
     fn: Callable[..., Any],
     grad_position: Position,

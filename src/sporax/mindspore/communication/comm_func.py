@@ -100,9 +100,6 @@ def barrier(group: str = WORLD) -> None:
     primitives.Barrier(group)()
 
 
-# ------------------------------------------------------------------------------------------------- between two ranks
-
-
 def send(tensor: Tensor, dst: int = 0, group: str = WORLD, tag: int = 0) -> None:
     """Send a tensor to world rank `dst`, which must call `recv`.
 
@@ -144,9 +141,6 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> tuple[Tensor, ...]:
     operations = check_operations("batch_isend_irecv", p2p_op_list)
     # A send has no result; a 0 keeps the places of the others.
     return tuple(Tensor(0.0) if tensor is None else tensor for tensor in _exchange(operations))
-
-
-# -------------------------------------------------------------------------------------------------- pieces of any size
 
 
 def all_to_all_with_output_shape(

@@ -12,8 +12,14 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     """
     _cache: DatasetCache
     _callbacks: DSCallback
-    _json_pipelines: compare deserialize serialize show
-    _nodes.batches: BatchInfo
+    _dataset: BatchInfo
+    _json: compare deserialize serialize show
+    _steps: Dataset
+    _steps.batches: BatchDataset BucketBatchByLengthDataset PaddedBatchDataset
+    _steps.columns: ConcatDataset ProjectDataset RenameDataset ZipDataset zip=zip_datasets
+    _steps.ends: MappableDataset SourceDataset TransferDataset
+    _steps.maps: MapDataset
+    _steps.rows: FilterDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset TakeDataset
     _sources.arrays: Cifar10Dataset Cifar100Dataset FakeImageDataset PhotoTourDataset SemeionDataset STL10Dataset
         SVHNDataset USPSDataset
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
@@ -32,9 +38,6 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
         PennTreebankDataset SogouNewsDataset SQuADDataset SST2Dataset UDPOSDataset WikiTextDataset YahooAnswersDataset
         YelpReviewDataset
     _sources.translations: IWSLT2016Dataset IWSLT2017Dataset Multi30kDataset
-    _subclasses: BatchDataset BucketBatchByLengthDataset ConcatDataset FilterDataset MapDataset MappableDataset
-        SourceDataset PaddedBatchDataset ProjectDataset RenameDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset
-        TakeDataset ZipDataset Dataset zip=zip_datasets TransferDataset
     samplers: DistributedSampler IterSampler PKSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
         Shuffle SubsetSampler WeightedRandomSampler
     """,

@@ -1,71 +1,70 @@
-"""`Dataset`: the pipeline under MindSpore's method names. Thin: it checks arguments and adds a node.
+"""`Dataset`: the pipeline under MindSpore's method names.
 
 Every method returns a new Dataset over a longer description; nothing is read before an iterator is made, and one
-dataset may be the beginning of several pipelines.
+dataset may be the beginning of several pipelines. What a step is, its checks included, is said by its class in `_steps`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import itertools
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._cache import DatasetCache, check_cache
-from sporax.mindspore.dataset._callbacks import DSCallback, Gate, check_callbacks
-from sporax.mindspore.dataset._checks import in_user_code, in_words
-from sporax.mindspore.dataset._described import Described, split_counts
+from sporax.mindspore.dataset._all_ranks import for_all_ranks
+from sporax.mindspore.dataset._cache import DatasetCache
+from sporax.mindspore.dataset._callbacks import DSCallback
+from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._described import Arguments, Described, first_pass, split_counts
 from sporax.mindspore.dataset._iterators import DictIterator, RowIterator, TupleIterator, save_rows
-from sporax.mindspore.dataset._nodes import batches
-from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks, selected
-from sporax.mindspore.dataset._nodes.batches import Batch
-from sporax.mindspore.dataset._nodes.maps import CachedMap, Map
-from sporax.mindspore.dataset._nodes.node import (
-    Concat,
-    Limit,
-    Node,
-    Repeat,
-    Rewritten,
-    Select,
-    Shuffle,
-    SyncWait,
-    Zip,
-    first_pass,
-    first_row,
-    gates_of,
-    replaced_columns,
-)
-from sporax.mindspore.dataset._operations import Recorded, as_operations
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._rows import Row, opened, visible_columns
-from sporax.mindspore.dataset._streams import ENDLESS, in_order
+from sporax.mindspore.dataset._rows import Row, visible_columns
+from sporax.mindspore.dataset._streams import rows_of
+from sporax.mindspore.dataset._workers import StepWorkers
 
 #: Methods of MindSpore's that serve its C++ runtime.
 _NOT_OFFERED = frozenset({"recv", "send"})
 
+steps: dict[str, Callable[..., Dataset]] = {}
+"""Name -> class of what each step makes; `StepDataset` fills it."""
 
 R = TypeVar("R", bound=RowIterator)
 
 
-class Dataset(Recorded, Described):
-    """A description of an input pipeline; base of all datasets.
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What `per_batch_map` and a callable batch size receive."""
 
-    Args:
-        node: the description so far. Users start from a source such as `MnistDataset` instead.
-    """
+    batch_num: int
+    epoch_num: int
 
-    def __init__(self, node: Node) -> None:
+    def get_batch_num(self) -> int:
+        """Number of the batch within the epoch, from 0."""
+        return self.batch_num
+
+    def get_epoch_num(self) -> int:
+        """Number of the epoch, from 0."""
+        return self.epoch_num
+
+
+class Dataset(Described):
+    """A description of an input pipeline; base of all datasets. Users start from a source such as `MnistDataset`."""
+
+    # Iterators without a seed differ by their number, see `first_pass`.
+    _iterators_made = 0
+
+    def __init__(self, columns: Sequence[str], children: Sequence[Dataset] = ()) -> None:
         # MindSpore's base class cannot be made by users either.
-        if not isinstance(node, Node):
+        if type(self) is Dataset:
             raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
-        self._node = node
-        self._children: tuple[Dataset, ...] = ()
-        self._init_step = 0
-        # Iterators without a seed differ by their number, see `first_pass`.
-        self._iterators_made = 0
+        super().__init__(columns, children)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -93,21 +92,11 @@ class Dataset(Recorded, Described):
             SporaxRuntimeError: a column does not exist, or an output column exists already.
             SporaxTypeError, SporaxValueError: an argument is not valid.
         """
-        _checks.check_options("map", options)
-        checked = as_operations("map", operations)
-        inputs = self._columns("map", input_columns, self._node.columns[:1])
-        outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
-        workers = _checks.check_workers("map", num_parallel_workers)
-        processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
-        called = check_callbacks("map", callbacks)
-        checked_cache = check_cache("map", cache)
-        arguments = (self._node, checked, inputs, outputs, workers, processes, called)
-        return self._then(
-            "MapDataset", Map(*arguments) if checked_cache is None else CachedMap(*arguments, cache=checked_cache)
-        )
+        arguments = (operations, input_columns, output_columns, num_parallel_workers, python_multiprocessing)
+        return self._then("MapDataset", *arguments, cache, callbacks, **options)
 
     def batch(
-        self, batch_size: int | Callable[[batches.BatchInfo], int], drop_remainder: bool = False,
+        self, batch_size: int | Callable[[BatchInfo], int], drop_remainder: bool = False,
         num_parallel_workers: int | None = None, *, per_batch_map: Callable[..., Any] | None = None,
         input_columns: str | list[str] | None = None, output_columns: str | list[str] | None = None,
         python_multiprocessing: bool = False, **options: Any,
@@ -127,42 +116,12 @@ class Dataset(Recorded, Described):
         Raises:
             SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
         """
-        _checks.check_options("batch", options)
-        fixed = batches.check_size("batch", batch_size)
-        # Checked in MindSpore's order, so that two mistakes give the same first error.
-        _checks.check_bool("batch", "drop_remainder", drop_remainder)
-        if per_batch_map is None and input_columns is not None:
-            words = "input_columns can be specified only when per_batch_map is set."
-            raise in_words(SporaxValueError, "batch", words)
-        inputs = self._columns("batch", input_columns, self._node.columns)
-        outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
-        if per_batch_map is None:  # as in MindSpore, names of results have no effect without it
-            outputs = inputs
-        if per_batch_map is not None and not callable(per_batch_map):
-            raise _checks.type_error("batch", "per_batch_map", "callable", per_batch_map)
-        columns = replaced_columns("batch", self._node.columns, inputs, outputs)
-        collate = (
-            batches.collate_all
-            if per_batch_map is None
-            else batches.PerBatchMap(per_batch_map, inputs, outputs, columns)
-        )
-        return self._then(
-            "BatchDataset",
-            Batch(
-                self._node,
-                batches.size_function(batch_size),
-                fixed,
-                drop_remainder,
-                collate,
-                columns,
-                python=per_batch_map is not None,
-                workers=_checks.check_workers("batch", num_parallel_workers),
-                processes=_checks.check_bool("batch", "python_multiprocessing", python_multiprocessing),
-            ),
-        )
+        named = {"per_batch_map": per_batch_map, "input_columns": input_columns, "output_columns": output_columns}
+        options |= {"python_multiprocessing": python_multiprocessing} | named
+        return self._then("BatchDataset", batch_size, drop_remainder, num_parallel_workers, **options)
 
     def padded_batch(
-        self, batch_size: int | Callable[[batches.BatchInfo], int], drop_remainder: bool = False,
+        self, batch_size: int | Callable[[BatchInfo], int], drop_remainder: bool = False,
         num_parallel_workers: int | None = None, pad_info: dict[str, Any] | None = None,
     ) -> Dataset:  # fmt: skip
         """Like `batch`, with rows padded to one shape.
@@ -174,15 +133,7 @@ class Dataset(Recorded, Described):
             pad_info: column -> (shape, value). None in the shape means the longest row of the batch; a row longer than
                 a given length is truncated. An empty dict pads every column to its longest row with zeros; None pads nothing.
         """
-        fixed = batches.check_size("padded_batch", batch_size)
-        _checks.check_bool("padded_batch", "drop_remainder", drop_remainder)
-        collate: Any = batches.collate_all
-        if pad_info is not None:
-            collate = batches.PaddedCollate(batches.check_pad_info("padded_batch", pad_info, self._node.columns))
-        workers = _checks.check_workers("padded_batch", num_parallel_workers)
-        size_of = batches.size_function(batch_size)
-        node = Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers)
-        return self._then("PaddedBatchDataset", node)
+        return self._then("PaddedBatchDataset", batch_size, drop_remainder, num_parallel_workers, pad_info)
 
     def bucket_batch_by_length(
         self, column_names: str | list[str], bucket_boundaries: list[int], bucket_batch_sizes: list[int],
@@ -200,87 +151,42 @@ class Dataset(Recorded, Described):
             pad_to_bucket_boundary: pad unknown dimensions to the boundary minus one.
             drop_remainder: leave out buckets that are not full at the end.
         """
-        where = "bucket_batch_by_length"
-        names = self._columns(where, column_names, (), argument="column_names")
-        if element_length_function is None and len(names) != 1:
-            words = "If element_length_function is not specified, exactly one column name should be passed."
-            raise in_words(SporaxValueError, where, words, names)
-        if element_length_function is not None and not callable(element_length_function):
-            raise in_words(SporaxTypeError, where, "element_length_function object is not callable.")
-        edges, sizes = batches.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
-        pads = None if pad_info is None else batches.check_pad_info(where, pad_info, self._node.columns)
-        rewrite = batches.Buckets(
-            names,
-            edges,
-            sizes,
-            element_length_function,
-            pads,
-            _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
-            _checks.check_bool(where, "drop_remainder", drop_remainder),
-        )
-        node = Rewritten(self._node, rewrite, self._node.columns)
-        node.makes_batches = True
-        return self._then("BucketBatchByLengthDataset", node)
+        arguments = (column_names, bucket_boundaries, bucket_batch_sizes, element_length_function, pad_info)
+        return self._then("BucketBatchByLengthDataset", *arguments, pad_to_bucket_boundary, drop_remainder)
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
-        size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
-        if self.is_sync():
-            # A shuffle buffer would wait for rows that are only released by its own output.
-            raise in_words(SporaxRuntimeError, "shuffle", "No shuffle after sync operators.")
-        return self._then("ShuffleDataset", Shuffle(self._node, size))
+        return self._then("ShuffleDataset", buffer_size)
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The pipeline so far `count` times in one epoch; None or -1 for ever."""
-        _checks.check_instance("repeat", "repeat", count, int, type(None))
-        times = -1 if count is None else count
-        if times != -1 and not 0 < times <= _checks.INT32_MAX:
-            words = "count should be either -1 or positive integer, range[1, INT32_MAX]."
-            raise in_words(SporaxValueError, "repeat", words, count)
-        return self._then("RepeatDataset", Repeat(self._node, ENDLESS if times == -1 else times))
+        return self._then("RepeatDataset", count)
 
     def skip(self, count: int) -> Dataset:
         """Leave out the first `count` rows."""
-        number = _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX)
-        return self._then("SkipDataset", Limit(self._node, number, ENDLESS))
+        return self._then("SkipDataset", count)
 
     def take(self, count: int = -1) -> Dataset:
         """At most the first `count` rows; -1 for all."""
-        _checks.check_instance("take", "count", count, int)
-        if count != -1 and not 0 < count <= _checks.INT32_MAX:
-            words = (
-                f"count should be either -1 or within the required interval of (0, {_checks.INT32_MAX}], got {count}."
-            )
-            raise in_words(SporaxValueError, "take", words)
-        return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if count == -1 else count))
+        return self._then("TakeDataset", count)
 
     def project(self, columns: str | list[str]) -> Dataset:
-        """Only these columns, in this order. One patch of several may stand for all of them: see `all_ranks`."""
-        names = self._columns("project", columns, (), argument="columns")
-        return self._then("ProjectDataset", selected(self._node, names))
+        """Only these columns, in this order. One patch of several may stand for all of them: see `_all_ranks`."""
+        return self._then("ProjectDataset", columns)
 
     def rename(self, input_columns: str | list[str], output_columns: str | list[str]) -> Dataset:
         """New names for some columns."""
-        old = self._columns("rename", input_columns, ())
-        new = _checks.check_names("rename", "output_columns", output_columns)
-        if len(old) != len(new):
-            words = "Number of column in input_columns and output_columns is not equal."
-            raise in_words(SporaxValueError, "rename", words, (old, new))
-        names = replaced_columns("rename", self._node.columns, old, new)
-        return self._then("RenameDataset", Select(self._node, dict(zip(self._node.columns, names, strict=True))))
+        return self._then("RenameDataset", input_columns, output_columns)
 
     def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
         """This dataset and others side by side, as long as the shortest; columns must differ."""
         _checks.check_instance("zip", "datasets", datasets, tuple, Dataset)
-        return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
+        return steps["ZipDataset"]((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
 
     def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
         """This dataset followed by others with the same columns."""
         _checks.check_instance("concat", "datasets", datasets, list, Dataset)
-        others = [datasets] if isinstance(datasets, Dataset) else datasets
-        for i, item in enumerate(others):
-            _checks.check_instance("concat", f"dataset[{i}]", item, Dataset)
-        return self._then("ConcatDataset", Concat([self._node, *(item._node for item in others)]), *others)
+        return steps["ConcatDataset"]([self, *([datasets] if isinstance(datasets, Dataset) else datasets)])
 
     def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
         return self.concat(datasets)
@@ -298,26 +204,7 @@ class Dataset(Recorded, Described):
             input_columns: its columns; all by default.
             num_parallel_workers: threads that call `predicate`; the rows keep their order.
         """
-        if not callable(predicate):
-            words = "Predicate should be a Python function or a callable Python object."
-            raise in_words(SporaxTypeError, "filter", words, predicate)
-        names = self._columns("filter", input_columns, self._node.columns)
-        workers = _checks.check_workers("filter", num_parallel_workers) or 1
-        # Rows at a gate must be asked for one by one.
-        workers = 1 if self.is_sync() else workers
-
-        def judged(row: Row) -> tuple[Row, bool]:
-            try:
-                return row, bool(predicate(*(opened(row[name]) for name in names)))
-            # The predicate runs in a worker thread, whose traceback says little.
-            except Exception as error:
-                raise in_user_code("filter", error, "the predicate") from error
-
-        def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
-            # In order, since equal scripts must give equal rows whatever the number of threads.
-            return (row for row, remains in in_order(rows, judged, workers) if remains)
-
-        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns, names, workers))
+        return self._then("FilterDataset", predicate, input_columns, num_parallel_workers)
 
     def sync_wait(
         self, condition_name: str, num_batch: int = 1, callback: Callable[[Any], Any] | None = None
@@ -332,18 +219,7 @@ class Dataset(Recorded, Described):
         Raises:
             SporaxRuntimeError: the name is that of an earlier condition.
         """
-        where = "sync_wait"
-        _checks.check_independent(where, "Dataset sync wait")
-        name = _checks.check_str(where, "condition_name", condition_name)
-        number = _checks.check_int(where, "num_batch", num_batch)
-        if number < 1:
-            raise in_words(SporaxValueError, where, "num_batch need to be greater than 0.", num_batch)
-        if callback is not None and not callable(callback):
-            raise _checks.type_error(where, "callback", "callable", callback)
-        # `sync_update` addresses conditions by name, also across `zip` and `concat`.
-        if any(gate.name == name for gate, _ in gates_of(self._node)):
-            raise in_words(SporaxRuntimeError, where, "Condition name is already in use.", name)
-        return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
+        return self._then("SyncWaitDataset", condition_name, num_batch, callback)
 
     def sync_update(self, condition_name: str, num_batch: int | None = None, data: Any = None) -> None:
         """Release batches that wait at a condition, after calling its callback with `data`.
@@ -363,7 +239,7 @@ class Dataset(Recorded, Described):
             words = f"Sync_update batch size can only be positive integer, got: {num_batch}."
             raise in_words(SporaxRuntimeError, "sync_update", words)
         name = _checks.check_str("sync_update", "condition_name", condition_name)
-        gates = {gate.name: (gate, rows) for gate, rows in gates_of(self._node)}
+        gates = {gate.name: (gate, rows) for gate, rows in self._gates()}
         if name not in gates:
             self.disable_sync()
             raise in_words(SporaxRuntimeError, "sync_update", "Condition name not found.", name)
@@ -373,12 +249,12 @@ class Dataset(Recorded, Described):
 
     def disable_sync(self) -> None:
         """Let the rows at all conditions pass."""
-        for gate, _ in gates_of(self._node):
+        for gate, _ in self._gates():
             gate.open()
 
     def is_sync(self) -> bool:
         """Whether rows wait at a condition."""
-        return any(True for _ in gates_of(self._node))
+        return any(True for _ in self._gates())
 
     def flat_map(self, func: Callable[..., Dataset]) -> Dataset:
         """The datasets that `func` makes of each row's columns (as arrays), one after the other.
@@ -390,7 +266,7 @@ class Dataset(Recorded, Described):
             raise in_words(SporaxTypeError, "flat_map", "func must be a function.", func)
         parts: list[Dataset] = []
         for row in self._rows_once():
-            part = func(*(row[name] for name in self._node.columns))
+            part = func(*(row[name] for name in self._column_names))
             if not isinstance(part, Dataset):
                 raise in_words(SporaxTypeError, "flat_map", "flat_map must return a Dataset object.", part)
             parts.append(part)
@@ -431,9 +307,7 @@ class Dataset(Recorded, Described):
         self, send_epoch_end: bool = True, create_data_info_queue: bool = False, queue_name: str = ""
     ) -> Dataset:
         """Batches for a queue of the device: see `TransferDataset`."""
-        transfer: Any = steps["TransferDataset"]
-        result: Dataset = transfer(self, send_epoch_end, create_data_info_queue, queue_name)
-        return result
+        return self._then("TransferDataset", send_epoch_end, create_data_info_queue, queue_name)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -449,7 +323,7 @@ class Dataset(Recorded, Described):
             output_numpy: give numpy arrays instead of Tensors.
             do_copy: whether values may be changed in place. They always may here: no value is shared with the pipeline.
         """
-        names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="column_names")
+        names = self._chosen("create_tuple_iterator", columns, self._column_names, argument="column_names")
         where = "create_tuple_iterator"
         return self._begun(TupleIterator(*self._iterator_arguments(where, names, num_epochs, output_numpy, do_copy)))
 
@@ -458,18 +332,8 @@ class Dataset(Recorded, Described):
     ) -> DictIterator:
         """An iterator over rows as dicts column name -> value. Arguments: see `create_tuple_iterator`."""
         where = "create_dict_iterator"
-        arguments = self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy)
+        arguments = self._iterator_arguments(where, self._column_names, num_epochs, output_numpy, do_copy)
         return self._begun(DictIterator(*arguments))
-
-    def set_init_step(self, init_step: int) -> None:
-        """Let iterators made from now on begin behind so many rows, counted over epochs, as if these had been read."""
-        self._init_step = _checks.check_int("set_init_step", "init_step", init_step, 0)
-
-    def get_init_step(self) -> int:
-        """What `set_init_step` said, here or of the only dataset before; 0 without."""
-        if self._init_step or len(self._children) != 1:
-            return self._init_step
-        return self._children[0].get_init_step()
 
     def _begun(self, iterator: R) -> R:
         if step := self.get_init_step():
@@ -491,13 +355,13 @@ class Dataset(Recorded, Described):
             SporaxValueError: an argument is out of range, or a column cannot be stored.
             SporaxRuntimeError: there are no rows, or a file exists.
         """
-        save_rows(self._node.columns, self._rows_once(), file_name, num_files, file_type)
+        save_rows(self._column_names, self._rows_once(), file_name, num_files, file_type)
 
     def to_json(self, filename: str = "") -> dict[str, Any]:
         """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
-        document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json_pipelines").serialize(
-            self, filename
-        )
+        document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json_values").document(self)
+        if filename:
+            Path(_checks.check_str("serialize", "json_filepath", filename)).write_text(json.dumps(document))
         return document
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -506,7 +370,7 @@ class Dataset(Recorded, Described):
 
     def _iterator_arguments(
         self, where: str, columns: Sequence[str], num_epochs: object, output_numpy: object, do_copy: object
-    ) -> tuple[Node, Pass, Sequence[str], int, bool]:
+    ) -> tuple[Dataset, Pass, Sequence[str], int, bool]:
         epochs = _checks.check_int(where, "num_epochs", num_epochs, -1, _checks.INT32_MAX)
         if epochs == 0:
             raise in_words(
@@ -517,7 +381,7 @@ class Dataset(Recorded, Described):
         first = first_pass(self._iterators_made)
         self._iterators_made += 1
         return (
-            self._node,
+            self._snapshot(),
             first,
             visible_columns(columns),
             epochs,
@@ -525,20 +389,6 @@ class Dataset(Recorded, Described):
         )
 
     # -- what belongs to it ------------------------------------------------------------------------------------------
-
-    def num_classes(self) -> int | None:
-        """Number of classes, where the source (the last of several) knows it."""
-        # The last source for the number of classes and the first for their names, as in MindSpore.
-        return self._children[-1].num_classes() if self._children else None
-
-    def get_class_indexing(self) -> dict[str, Any]:
-        """Class name -> label, where the source (the first of several) knows it."""
-        return self._children[0].get_class_indexing() if self._children else {}
-
-    @property
-    def children(self) -> list[Dataset]:
-        """The datasets that this one continues; none for a source."""
-        return list(self._children)
 
     def reset(self) -> None:
         # Without a seed the number of iterators decides the seed of the next one, see `first_pass`.
@@ -554,26 +404,25 @@ class Dataset(Recorded, Described):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _first_row(self) -> Row:
-        return first_row(for_all_ranks(self._node))
+        row = next(rows_of(for_all_ranks(self)(Pass(0, 0))), None)
+        if row is not None:
+            return row
+        raise SporaxRuntimeError("For 'output_shapes', the pipeline has no rows, so their shapes are not known.")
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _then(self, kind: str, node: Node, *others: Dataset) -> Dataset:
-        """A dataset of the class `kind` (see `steps`) that continues this one, and perhaps others."""
-        step = steps[kind]
-        # Without `__init__`, since classes of steps take other arguments in MindSpore's signature.
-        result = step.__new__(step)
-        Dataset.__init__(result, node)
-        result._children = (self, *others)
-        return result
+    def _then(self, kind: str, *arguments: Any, **options: Any) -> Dataset:
+        """A dataset of the class `kind` (see `steps`) that continues this one."""
+        return steps[kind](self, *arguments, **options)
 
-    def _columns(
+    def _chosen(
         self, where: str, value: object, default: Sequence[str], argument: str = "input_columns"
     ) -> tuple[str, ...]:
+        """Checked names of columns of this dataset, `default` for None."""
         if value is None and default:
             return tuple(default)
         names = _checks.check_names(where, argument, value)
-        _checks.check_columns_exist(where, names, self._node.columns)
+        _checks.check_columns_exist(where, names, self._column_names)
         return names
 
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
@@ -581,31 +430,28 @@ class Dataset(Recorded, Described):
         if self.is_shuffled():
             # Parts would be taken from another order in each epoch.
             warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
-        # A buffer that holds all rows gives a full permutation; 10000 is MindSpore's least size.
-        size = max(10000, self.get_dataset_size())
-        part = Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count)
-        return self._then("TakeDataset", part)
+        return self._then("SplitDataset", start, count, randomize)
 
 
-def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
-    """Datasets side by side, as long as the shortest: `mindspore.dataset.zip`.
+class StepDataset(Dataset):
+    """What a step makes of the datasets before it. Programs ask for these classes with `isinstance`, and a few make them.
 
-    Raises:
-        SporaxTypeError: not a tuple of datasets.
-        SporaxValueError: fewer than two.
-        SporaxRuntimeError: two of them share a column name.
+    A class has the arguments of the method of `Dataset` as attributes, checked, under their names.
     """
-    _checks.check_instance("zip", "datasets", datasets, tuple)
-    if len(datasets) < 2:
-        raise in_words(SporaxValueError, "zip", "Can't zip empty or just one dataset!")
-    for item in datasets:
-        if not isinstance(item, Dataset):
-            words = f"Invalid dataset, expected Dataset object, but got {type(item)}!"
-            raise in_words(SporaxTypeError, "zip", words)
-    first, *others = datasets
-    return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The first of a name: programs may have a subclass of the same name.
+        steps.setdefault(cls.__name__, cls)
 
-# Filled by `_subclasses`, which imports this module; the classes subclass `Dataset`.
-steps: dict[str, type[Dataset]] = {}
-"""Name -> class of what each step makes; `_subclasses` has them."""
+    def _arguments(self) -> Arguments:
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if hasattr(self, name)}
+
+    def _flow_workers(self) -> StepWorkers:
+        """Workers for a flow: one thread where rows wait, since others would ask for rows that are not released."""
+        waits = any(self._gates()) or any(step._events for step in self._walk())
+        return StepWorkers(1 if waits else self.num_parallel_workers or 1, self.python_multiprocessing)
+
+    def _table_workers(self) -> StepWorkers:
+        """Processes for the table before it, where a step below asks for some."""
+        return StepWorkers(max(step._num_processes() for step in self._walk()), processes=True)

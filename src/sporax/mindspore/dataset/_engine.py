@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import itertools
 import re
 import weakref
@@ -28,13 +29,11 @@ from absl import flags
 
 from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.mindspore.dataset import config
-from sporax.mindspore.dataset._nodes.all_ranks import for_all_ranks
-from sporax.mindspore.dataset._nodes.batches import Batch, BatchSource
-from sporax.mindspore.dataset._nodes.maps import Map
-from sporax.mindspore.dataset._nodes.node import Node, Source, events_of, gates_of
+from sporax.mindspore.dataset._all_ranks import Build, for_all_ranks
+from sporax.mindspore.dataset._described import Described
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._rows import Row, row_of
-from sporax.mindspore.dataset._streams import ENDLESS, Repeated, Stream, Table, rows_of
+from sporax.mindspore.dataset._rows import Row
+from sporax.mindspore.dataset._streams import ENDLESS, Repeated, Stream, Table, row_at, rows_of
 from sporax.mindspore.dataset._workers import end_with_user, worker_died
 
 _DIED = re.compile("Worker process was terminated unexpectedly with (exit code -?[0-9]+)")  # what grain says
@@ -55,7 +54,7 @@ class Workers:
     ahead: int
 
 
-def choose_workers(node: Node) -> Workers:
+def choose_workers(dataset: Described) -> Workers:
     """Workers as the pipeline's operations ask for them.
 
     User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
@@ -64,16 +63,13 @@ def choose_workers(node: Node) -> Workers:
     """
     if config.get_debug_mode():
         return Workers(0, 0, 0)
-    steps = list(node.walk())
-    threaded = [
-        step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None
-    ]
-    processes = max((step.workers or 1 for step in threaded if step.processes), default=0)
+    steps = list(dataset._walk())
+    processes = max((step.num_parallel_workers or 1 for step in steps if step.python_multiprocessing), default=0)
     ahead = config.get_prefetch_size()
     if processes <= 1:
-        threads = max((step.workers or 1 for step in threaded), default=0)
+        threads = max((step.num_parallel_workers or 0 for step in steps), default=0)
         return Workers(threads or _default_threads(steps), 0, ahead)
-    if any(getattr(step, "cache", None) is not None for step in steps):
+    if any(step.cache is not None for step in steps):
         raise SporaxValueError(
             "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
             "combined with it; leave 'python_multiprocessing' out to use threads."
@@ -81,56 +77,36 @@ def choose_workers(node: Node) -> Workers:
     return Workers(1, processes, ahead)
 
 
-def _default_threads(steps: list[Node]) -> int:
+def _default_threads(steps: list[Described]) -> int:
     # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
-    return 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
+    return 1 if any(step._runs_python for step in steps) else config.get_num_parallel_workers()
 
 
-class EpochReader(Protocol):
-    """Rows of epoch after epoch."""
-
-    def next_row(self) -> Row | None:
-        """The next row, or None at the end of an epoch."""
-
-    def seek(self, epoch: int, row: int) -> None:
-        """Go to row number `row` of epoch number `epoch`."""
-
-    def close(self) -> None:
-        """Stop the workers."""
-
-
-def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
+def open_reader(dataset: Described, first: Pass, num_epochs: int) -> _TableReader | _FlowReader:
     """Start reading `num_epochs` epochs (ENDLESS for ever) of a pipeline."""
-    node = for_all_ranks(node)
-    workers = choose_workers(node)
+    build, workers = for_all_ranks(dataset), choose_workers(dataset)
     # Built once here to see whether rows can be requested by number.
-    one = node.build(first)
+    one = build(first)
     if isinstance(one, Table) and one.size:
+        samplers = (step._sampler for step in dataset._walk() if not step._children)
         # Each process works out the order by itself; a user's sampler might draw another one in each.
-        if workers.processes and not all(step.sampler.is_pure() for step in node.walk() if isinstance(step, Source)):
+        if workers.processes and not all(sampler is None or sampler.is_pure() for sampler in samplers):
             raise SporaxValueError(
                 "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a sampler that every process "
                 "can work out by itself, but got one of your own; pass its row numbers as a list, or use threads."
             )
         endless = one.size == ENDLESS
         # One table over all epochs, so that workers are not started again at the end of an epoch.
-        epochs = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
+        epochs = one if endless else Repeated(functools.partial(_epoch, build, first), one.size, num_epochs, one)
         return _TableReader(epochs, one.size, workers)
     # An empty table is read as a flow, which ends at once.
-    return _FlowReader(node, first, workers)
+    return _FlowReader(dataset, build, first, workers)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _EpochBuilder:
-    """Epoch number -> table; a class of its own so that worker processes can receive it."""
-
-    node: Node
-    first: Pass
-
-    def __call__(self, epoch: int) -> Table:
-        stream = self.node.build(self.first.at_epoch(epoch))
-        assert isinstance(stream, Table)
-        return stream
+def _epoch(build: Build, first: Pass, number: int) -> Table:
+    stream = build(first.at_epoch(number))
+    assert isinstance(stream, Table)
+    return stream
 
 
 class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no types
@@ -149,7 +125,7 @@ class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no 
         if isinstance(index, slice):
             return self.slice(index)
         # One row per request: grain's workers fetch rows in parallel, and batches have been made by the table.
-        return row_of(self._table.gather(np.array([index + self._start])))
+        return row_at(self._table, index + self._start)
 
 
 def _next(rows: Iterator[Row]) -> Row:
@@ -264,8 +240,10 @@ class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # g
 class _FlowReader:
     """Reads a flow epoch by epoch in one background thread; a seek reads and drops the rows before."""
 
-    def __init__(self, node: Node, first: Pass, workers: Workers) -> None:
-        self._node = node
+    def __init__(self, dataset: Described, build: Build, first: Pass, workers: Workers) -> None:
+        self._gates = [*dataset._gates()]
+        self._events = [step._events for step in dataset._walk() if step._events is not None]
+        self._build = build
         self._first = first
         self._ahead = workers.ahead
         self._epoch = 0
@@ -274,19 +252,19 @@ class _FlowReader:
 
     def next_row(self) -> Row | None:
         if self._rows is None:
-            for gate, batch_size in gates_of(self._node):
+            for gate, batch_size in self._gates:
                 # A seek begins a reading as the first epoch does.
                 gate.start_epoch(batch_size, is_first=self._epoch == 0 or self._start > 0)
-            for events in events_of(self._node):
+            for events in self._events:
                 events.start_epoch(is_first=self._epoch == 0)
-            flow = _GrainFlow(self._node.build(self._first.at_epoch(self._epoch)), self._start)
+            flow = _GrainFlow(self._build(self._first.at_epoch(self._epoch)), self._start)
             if self._ahead:
                 flow = grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead)
             self._rows = iter(flow)
         try:
             return _next(self._rows)
         except StopIteration:
-            for events in events_of(self._node):
+            for events in self._events:
                 # Before the thread is stopped: callbacks hear the end of the epoch they belong to.
                 events.end_epoch()
             self._end_reading()
@@ -299,10 +277,10 @@ class _FlowReader:
         self._epoch, self._start = epoch, row
 
     def close(self) -> None:
-        for gate, _ in gates_of(self._node):
+        for gate, _ in self._gates:
             # First the gates, then the thread: closing waits for it.
             gate.open()  # so that the thread that reads ahead can end
-        for events in events_of(self._node):
+        for events in self._events:
             events.stop()
         self._end_reading()
 

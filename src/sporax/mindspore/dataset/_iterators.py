@@ -15,22 +15,33 @@ import importlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._described import Described
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row, as_numpy, convert_leaves, opened
 from sporax.mindspore.dataset._streams import ENDLESS
 from sporax.mindspore.mindrecord import FileWriter
 from sporax.runtime.session import SESSION
 
-if TYPE_CHECKING:
-    from sporax.mindspore.dataset._engine import EpochReader
-    from sporax.mindspore.dataset._nodes.node import Node
+
+class EpochReader(Protocol):
+    """Rows of epoch after epoch."""
+
+    def next_row(self) -> Row | None:
+        """The next row, or None at the end of an epoch."""
+
+    def seek(self, epoch: int, row: int) -> None:
+        """Go to row number `row` of epoch number `epoch`."""
+
+    def close(self) -> None:
+        """Stop the workers."""
+
 
 # What `get_state` writes; another set comes from another version.
 _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
@@ -79,8 +90,10 @@ class RowIterator(abc.ABC):
     can hold; `set_state()` continues with the row that would have come next, in this process or another one.
     """
 
-    def __init__(self, node: Node, first: Pass, columns: Sequence[str], num_epochs: int, output_numpy: bool) -> None:
-        self._node = node
+    def __init__(
+        self, dataset: Described, first: Pass, columns: Sequence[str], num_epochs: int, output_numpy: bool
+    ) -> None:
+        self.dataset = dataset
         self._first = first
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
@@ -124,7 +137,7 @@ class RowIterator(abc.ABC):
     def _open(self) -> EpochReader:
         # grain is imported with the first row that is requested.
         engine = importlib.import_module("sporax.mindspore.dataset._engine")
-        reader: EpochReader = engine.open_reader(self._node, self._first, self._num_epochs)
+        reader: EpochReader = engine.open_reader(self.dataset, self._first, self._num_epochs)
         if self._epoch or self._row:
             # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
@@ -192,6 +205,7 @@ class RowIterator(abc.ABC):
             self._reader.close()
             self._reader = None
         self._released = True
+        ITERATORS_LIST[:] = [other for other in ITERATORS_LIST if other() not in (None, self)]
 
     stop = release
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import abc
 import collections
-import dataclasses
+import functools
 import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
@@ -177,10 +177,7 @@ class Concatenated(Table):
     def gather(self, indices: Indices) -> Block:
         owner = np.searchsorted(self._starts, indices, side="right") - 1
         for number in set(owner.tolist()) - self._checked:
-            start = np.zeros(1, np.int64)
-            check_equal_kinds(
-                row_of(self._parts[min(self._checked)].gather(start)), row_of(self._parts[number].gather(start))
-            )
+            check_equal_kinds(row_at(self._parts[min(self._checked)], 0), row_at(self._parts[number], 0))
             self._checked.add(number)
         return _from_parts(owner, indices - self._starts[owner], lambda k: self._parts[k])
 
@@ -320,7 +317,66 @@ def rows_of(stream: Stream) -> Iterator[Row]:
     if isinstance(stream, Flow):
         return stream.rows()
     # Row by row, since a consumer may stop at any of them.
-    return (row_of(stream.gather(np.array([index]))) for index in range(stream.size))
+    return (row_at(stream, index) for index in range(stream.size))
+
+
+def all_tables(streams: Sequence[Stream]) -> list[Table]:
+    """The streams, if all of them are tables; else none."""
+    tables = [stream for stream in streams if isinstance(stream, Table)]
+    return tables if len(tables) == len(streams) else []
+
+
+class Opened:
+    """A table that is opened at its first use, once for all passes and iterators: that may read a file from end to end.
+
+    Args:
+        load: opens it.
+    """
+
+    def __init__(self, load: Callable[[], Table]) -> None:
+        self.load = load
+        self._table: Table | None = None
+
+    def __call__(self) -> Table:
+        """The table."""
+        if self._table is None:
+            self._table = self.load()
+        return self._table
+
+
+def selected(stream: Stream, names: Mapping[str, str]) -> Stream:
+    """Columns chosen, put in order and renamed; `names` maps the old name to the new one."""
+    if isinstance(stream, Table):
+        return Mapped(stream, lambda block, rows: {new: block[old] for old, new in names.items()})
+    return Flow(lambda: ({new: row[old] for old, new in names.items()} for row in stream.rows()))
+
+
+def window(stream: Stream, skip: int, take: int) -> Stream:
+    """At most `take` rows (ENDLESS for all) after leaving out `skip`."""
+    if isinstance(stream, Table):
+        left = stream.size if stream.size == ENDLESS else max(stream.size - skip, 0)
+        return Window(stream, skip, min(left, take))
+    return Flow(lambda: itertools.islice(stream.rows(), skip, None if take == ENDLESS else skip + take))
+
+
+def repeated(build: Callable[[int], Stream], count: int) -> Stream:
+    """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
+    first = build(0)
+    if isinstance(first, Table) and first.size < ENDLESS:
+        # Tables know where pass k begins, so positions stay countable over all repeats.
+        return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
+
+    def start() -> Iterator[Row]:
+        for number in itertools.islice(itertools.count(), None if count == ENDLESS else count):
+            empty = True
+            for row in rows_of(build(number)):
+                empty = False
+                yield row
+            # Without this an endless repeat of nothing would never return.
+            if empty:
+                return
+
+    return Flow(start)
 
 
 def in_order(items: Iterator[T], function: Callable[[T], R], threads: int) -> Iterator[R]:
@@ -355,54 +411,34 @@ def in_order_of(items: Iterator[T], submit: Callable[[T], futures.Future[R]], wo
 
 
 InOrder = Callable[[Iterator[Any], Callable[[Any], Any]], Iterator[Any]]
-"""Applies a function to items by threads or processes, in their order."""
+"""Applies a function, which processes receive, to items by threads or processes, in their order."""
 
 
-@dataclasses.dataclass(frozen=True)
-class OnRow:
-    """Applies a block function to a numbered row; a class of its own so that worker processes can receive it."""
-
-    function: Callable[[Block, Indices], Block]
-
-    def __call__(self, item: tuple[int, Row]) -> Row:
-        number, row = item
-        try:
-            return row_of(self.function(block_of([row]), np.array([number])))
-        except SporaxError as error:
-            # The number of the row is known only here.
-            add_place(error, f"number {number}")
-            raise
+def on_row(function: Callable[[Block, Indices], Block], item: tuple[int, Row]) -> Row:
+    """A block function of a numbered row."""
+    number, row = item
+    try:
+        return row_of(function(block_of([row]), np.array([number])))
+    except SporaxError as error:
+        # The number of the row is known only here.
+        add_place(error, f"number {number}")
+        raise
 
 
-@dataclasses.dataclass(frozen=True)
-class _OnGroup:
-    """Collates a numbered run of rows; see `OnRow`."""
-
-    collate: Callable[[Block, int], Block]
-
-    def __call__(self, item: tuple[int, list[Row]]) -> Row:
-        number, group = item
-        return row_of(self.collate(block_of(group), number))
+def _on_group(collate: Callable[[Block, int], Block], item: tuple[int, list[Row]]) -> Row:
+    """A numbered run of rows, collated."""
+    number, group = item
+    return row_of(collate(block_of(group), number))
 
 
-@dataclasses.dataclass(frozen=True)
-class _RowOf:
-    """A row of a table by its number; see `OnRow`."""
-
-    table: Table
-
-    def __call__(self, number: int) -> Row:
-        return row_of(self.table.gather(np.array([number])))
+def row_at(table: Table, number: int) -> Row:
+    """A row of a table by its number."""
+    return row_of(table.gather(np.array([number])))
 
 
 def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_order: InOrder) -> Iterator[Row]:
     """Every row through a block function."""
-    return in_order(enumerate(rows), OnRow(function))
-
-
-def rows_by(table: Table, in_order: InOrder) -> Iterator[Row]:
-    """The rows of a table, in order."""
-    return in_order(iter(range(table.size)), _RowOf(table))
+    return in_order(enumerate(rows), functools.partial(on_row, function))
 
 
 def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -436,7 +472,7 @@ def batched(
                 return
             yield number, group
 
-    return in_order(groups(), _OnGroup(collate))
+    return in_order(groups(), functools.partial(_on_group, collate))
 
 
 def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._rows import Row
-from sporax.mindspore.dataset._streams import ENDLESS, Stream, Table, in_order, in_order_of, rows_by, rows_of
+from sporax.mindspore.dataset._streams import ENDLESS, Stream, Table, in_order, in_order_of, row_at, rows_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -130,8 +130,8 @@ def _function(path: str) -> Callable[[Any], Any]:
     return function
 
 
-class FlowWorkers:
-    """Threads or processes of a step that works on a flow.
+class StepWorkers:
+    """Threads or processes that work for a step in the order of the rows.
 
     Args:
         workers: how many.
@@ -150,20 +150,8 @@ class FlowWorkers:
             return self._pool.in_order(items, function)
         return in_order(items, function, self._threads)
 
-
-class TableWorkers:
-    """Processes that read a table for a step of its own order.
-
-    Args:
-        processes: how many; 1 for none.
-    """
-
-    def __init__(self, processes: int) -> None:
-        self._pool = Pool(processes) if processes > 1 else None
-
     def rows_of(self, stream: Stream) -> Iterator[Row]:
-        """The rows of a table or a flow, in order."""
-        pool = None if config.get_debug_mode() else self._pool
-        if pool is not None and isinstance(stream, Table) and stream.size < ENDLESS:
-            return rows_by(stream, pool.in_order)
-        return rows_of(stream)
+        """The rows of a stream; processes, if there are any, read those of a table."""
+        if self._pool is None or not isinstance(stream, Table) or stream.size == ENDLESS:
+            return rows_of(stream)
+        return self.in_order(iter(range(stream.size)), functools.partial(row_at, stream))

@@ -166,8 +166,6 @@ class CellFlags:
                 parameter.name = path
             self.check_names()
 
-    # ------------------------------------------------------------------------------------------------------- buffers
-
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Keep a Tensor under a name, as part of this Cell but none of its Parameters.
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
+from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.recompute import checked_settings
 from sporax.mindspore.ops._core.primitive import strategy_form
 from sporax.mindspore.ops._core.sharded_call import check_options, checked_outputs, checked_plan
@@ -30,8 +30,6 @@ class CellTree(Generic[AnyCell]):
     _cells: dict[str, AnyCell | None]
     _params: dict[str, Parameter | None]
     _param_prefix: str
-
-    # ------------------------------------------------------------------------------------------------------ children
 
     def cells(self) -> Iterable[AnyCell]:
         """The direct children."""
@@ -84,8 +82,6 @@ class CellTree(Generic[AnyCell]):
         self._cells[child_name] = child_cell
         object.__setattr__(self, child_name, child_cell)
         frames.touch()
-
-    # ---------------------------------------------------------------------------------------------------- parameters
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
         """Add a Parameter under a name, which an unnamed Parameter takes as its own.
@@ -169,11 +165,6 @@ class CellTree(Generic[AnyCell]):
     def init_parameters_data(self, auto_parallel_mode: bool = False) -> dict[Parameter, Parameter]:
         """Make the values of all lazy Parameters now."""
         return {parameter: parameter.init_data() for parameter in self.get_parameters()}
-
-
-def parameter_tuple(parameters: Any) -> ParameterTuple:
-    """Parameters given as any iterable, as a ParameterTuple."""
-    return parameters if isinstance(parameters, ParameterTuple) else ParameterTuple(parameters)
 
 
 class PlacementMarks(CellTree[AnyCell]):

@@ -155,8 +155,6 @@ class StateDict:
     def _extra_state(self) -> Any:
         return self.get_extra_state() if self._has_extra_state() else None
 
-    # ------------------------------------------------------------------------------------------------------------ hooks
-
     def _state_hooks(self, kind: str) -> list[Callable[..., Any]]:
         # A copy: a hook may remove itself.
         return list(self.__dict__.get("_hooks_of_state", {}).get(kind, {}).values())

@@ -320,33 +320,12 @@ class LRN(Cell):
 
 
 _BY_NAME: dict[str, Callable[[], Cell]] = {
-    "softmin": Softmin,
-    "softmax": Softmax,
-    "softmax2d": Softmax2d,
-    "logsoftmax": LogSoftmax,
-    "relu": ReLU,
-    "relu6": ReLU6,
-    "rrelu": RReLU,
-    "silu": SiLU,
-    "tanh": Tanh,
-    "tanhshrink": Tanhshrink,
-    "hardtanh": Hardtanh,
-    "gelu": GELU,
-    "fast_gelu": FastGelu,
-    "elu": ELU,
-    "sigmoid": Sigmoid,
-    "softsign": Softsign,
-    "prelu": PReLU,
-    "leakyrelu": LeakyReLU,
-    "hswish": HSwish,
-    "hsigmoid": HSigmoid,
-    "logsigmoid": LogSigmoid,
-    "softshrink": SoftShrink,
-    "hshrink": HShrink,
-    "mish": Mish,
-    "glu": GLU,
-    "selu": SeLU,
-    "celu": CELU,
+    "fast_gelu" if kind is FastGelu else kind.__name__.lower(): kind
+    for kind in (
+        *(Softmin, Softmax, Softmax2d, LogSoftmax, ReLU, ReLU6, RReLU, SiLU, Tanh, Tanhshrink, Hardtanh, GELU),
+        *(FastGelu, ELU, Sigmoid, Softsign, PReLU, LeakyReLU, HSwish, HSigmoid, LogSigmoid, SoftShrink, HShrink),
+        *(Mish, GLU, SeLU, CELU),
+    )
 }
 
 

@@ -107,24 +107,11 @@ class _Convolution(Cell):
 
 
 class Conv1d(_Convolution):
-    """One-dimensional convolution (cross-correlation) with learned kernels over (N, C, L).
+    """One-dimensional convolution (cross-correlation) with learned kernels over (N, C, L); arguments and errors as `Conv2d`.
 
     Args:
-        in_channels: channels of the input.
-        out_channels: number of kernels.
-        kernel_size: length of the kernels.
-        stride: step of the kernel.
-        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
-        padding: cells on both sides; only with ``"pad"``.
-        dilation: distance between the cells the kernel looks at.
-        group: number of independent groups of channels.
-        has_bias: add one bias per kernel.
+        kernel_size, stride, padding, dilation: one int each.
         weight_init: initializer of `weight`, (out_channels, in_channels / group, 1, kernel_size), or a Tensor without the 1.
-        bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√fan_in.
-        dtype: element type of the Parameters.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
     """
 
     spatial = 1

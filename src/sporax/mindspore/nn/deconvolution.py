@@ -51,7 +51,6 @@ class _Transposed(_Convolution):
 
     def _make_operator(self) -> None:
         """The primitive; a signal is an image of height 1, and `out_channel` is that of the convolution forwards."""
-        # A signal is an image of height 1.
         height: tuple[int, ...] = (1,) * (2 - self.spatial)
         sides = tuple(side for pair in ((0, 0),) * len(height) + self._sides for side in pair)
         self.conv2d_transpose = ops.Conv2DTranspose(

@@ -73,7 +73,6 @@ class JaxCell(Cell):
             raise SporaxTypeError("For 'JaxCell', 'weights' must hold at least one array, but there is none.")
         self._programs: dict[Any, Callable[..., Any]] = {}
 
-    # Leaves that are no arrays are part of the function.
     def _held(self, name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> Any:
         """What stands for a leaf of `weights`: a Parameter for an array, else the leaf."""
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic):

@@ -443,7 +443,6 @@ class _InstanceNorm(Cell):
         self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
         argument.boolean(name, "affine", affine)
         shape = (num_features,)
-        # MindSpore keeps them for checkpoints; the result never depends on them.
         self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="mean", requires_grad=False)
         self.moving_variance = Parameter(initializer("ones", shape, dtype), name="variance", requires_grad=False)
         self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)

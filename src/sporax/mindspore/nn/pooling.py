@@ -189,17 +189,10 @@ class _AvgPool(_Windowed):
 
 
 class AvgPool1d(_AvgPool):
-    """Mean of each window of (N, C, L).
+    """Mean of each window of (N, C, L); arguments and errors as `MaxPool1d`.
 
     Args:
-        kernel_size, stride: size and step of the window.
-        pad_mode: ``"same"``, ``"valid"``, or ``"pad"`` for `padding` cells on both sides.
-        padding: at most half the window.
-        ceil_mode: let the last window reach over the end.
         count_include_pad: whether padding counts as zeros (``"same"`` never counts it).
-
-    Raises:
-        SporaxTypeError, SporaxValueError: sizes that do not fit together.
     """
 
     spatial = 1

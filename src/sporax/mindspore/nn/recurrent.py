@@ -320,14 +320,7 @@ class _RecurrentCell(RNNCellBase):
 
 
 class LSTMCell(_RecurrentCell):
-    """One step of a long short-term memory: (x, (h, c)) to (h, c).
-
-    Args:
-        input_size: length of an input vector.
-        hidden_size: length of the hidden state.
-        has_bias: whether there are biases.
-        dtype: element type of the Parameters.
-    """
+    """One step of a long short-term memory: (x, (h, c)) to (h, c); arguments as `LSTM`."""
 
     mode = "lstm"
 

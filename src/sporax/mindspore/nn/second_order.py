@@ -54,23 +54,33 @@ class _Statistics:
         return ops.InsertGradientOf(self.save_gradient)(result)
 
     def save_gradient(self, dout: Tensor) -> Tensor:
-        """Write G from the gradient of the layer's output, and give that gradient back."""
-        raise NotImplementedError
+        """Write G = dᵀd / rows of the gradient of the layer's output, and give that gradient back."""
+        rows = _rows(dout.array)
+        frames.write(self.matrix_g, _second_moment(rows) / rows.shape[0])
+        return dout
+
+
+class _TableStatistics(_Statistics):
+    """Those of a table of embeddings, whose A is how many times each id occurs."""
+
+    vocab_size: int
+    embedding_size: int
+
+    def _add_statistics(self) -> None:
+        self._make_matrices(np.zeros(self.vocab_size), np.zeros((self.embedding_size, self.embedding_size)))
+
+    def _counted(self, ids: Tensor, rows: Tensor) -> Tensor:
+        """The rows of `ids`, with statistics kept."""
+        if not self.thor:
+            return rows
+        frames.write(self.matrix_a, _counts(ids, self.vocab_size))
+        return self._with_gradient_saved(rows)
 
 
 class DenseThor(Dense, _Statistics):
     """`Dense` that keeps what THOR needs; A is xᵀx / in_channels and G is dᵀd / rows, for inputs x and gradients d.
 
-    Args:
-        in_channels: size of the input's last dimension.
-        out_channels: size of the output's last dimension.
-        weight_init: initializer of `weight`, (out_channels, in_channels).
-        bias_init: initializer of `bias`, (out_channels,).
-        has_bias: whether there is a bias.
-        activation: Cell, function or name (``"relu"``) applied to the result.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: as of `Dense`.
+    Args and errors: as of `Dense`.
 
     Example:
         >>> DenseThor(3, 4, weight_init="ones")(Tensor([[1.0, 2, 3]])).asnumpy()
@@ -106,12 +116,6 @@ class DenseThor(Dense, _Statistics):
             result = self._with_gradient_saved(result)
         return result if activation is None else activation(result)
 
-    def save_gradient(self, dout: Tensor) -> Tensor:
-        """Write G = dᵀd / rows."""
-        rows = _rows(dout.array)
-        frames.write(self.matrix_g, _second_moment(rows) / rows.shape[0])
-        return dout
-
 
 class Conv2dThor(Conv2d, _Statistics):
     """`Conv2d` that keeps what THOR needs.
@@ -120,21 +124,7 @@ class Conv2dThor(Conv2d, _Statistics):
     "same" padding, averaged over the batch. G is d dᵀ / q with d, (out_channels, q), the gradient at the q positions of the
     output, averaged over the batch. p and q are kept in `a_normalizer` and `g_normalizer`, each (1,).
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: number of kernels.
-        kernel_size: height and width.
-        stride: step of the kernel.
-        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
-        padding: cells on all sides, or (top, bottom, left, right); only with ``"pad"``.
-        dilation: distance between the cells the kernel looks at.
-        group: number of independent groups of channels; the optimizer can use the statistics of 1 only.
-        has_bias: add one bias per kernel.
-        weight_init: initializer of `weight`, (out_channels, in_channels / group, h, w).
-        bias_init: initializer of `bias`, (out_channels,).
-
-    Raises:
-        SporaxTypeError, SporaxValueError: as of `Conv2d`.
+    Args and errors: as of `Conv2d`; the optimizer can use the statistics of one `group` only.
     """
 
     def __init__(
@@ -198,19 +188,10 @@ class Conv2dThor(Conv2d, _Statistics):
         frames.write(normalizer, jnp.full((1,), count, jnp.float32))
 
 
-class EmbeddingThor(Embedding, _Statistics):
+class EmbeddingThor(Embedding, _TableStatistics):
     """`Embedding` that keeps what THOR needs; A is how many times each id occurs, G is dᵀd / ids for gradients d of the rows.
 
-    Args:
-        vocab_size: rows of the table.
-        embedding_size: length of a row.
-        use_one_hot: multiply by one-hot vectors instead of looking up.
-        embedding_table: initializer of the table.
-        dtype: element type of the table.
-        padding_idx: this row starts as zeros.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: as of `Embedding`.
+    Args and errors: as of `Embedding`.
     """
 
     def __init__(
@@ -225,42 +206,18 @@ class EmbeddingThor(Embedding, _Statistics):
         super().__init__(vocab_size, embedding_size, use_one_hot, embedding_table, dtype, padding_idx)
         self._add_statistics()
 
-    def _add_statistics(self) -> None:
-        self._make_matrices(np.zeros(self.vocab_size), np.zeros((self.embedding_size, self.embedding_size)))
-
     def construct(self, ids: Tensor) -> Tensor:
         """`ids`: integers of any shape; gives that shape with embedding_size added."""
-        rows = super().construct(ids)
-        if not self.thor:
-            return rows
-        frames.write(self.matrix_a, _counts(ids, self.vocab_size))
-        return self._with_gradient_saved(rows)
-
-    def save_gradient(self, dout: Tensor) -> Tensor:
-        """Write G = dᵀd / ids."""
-        rows = _rows(dout.array)
-        frames.write(self.matrix_g, _second_moment(rows) / rows.shape[0])
-        return dout
+        return self._counted(ids, super().construct(ids))
 
 
-class EmbeddingLookupThor(EmbeddingLookup, _Statistics):
+class EmbeddingLookupThor(EmbeddingLookup, _TableStatistics):
     """`EmbeddingLookup` that keeps what THOR needs, with a table in float16.
 
     A is how many times each id occurs, G is dᵀd / batch for gradients d of the rows; also for a `target` of ``"CPU"``, for which
     MindSpore keeps none.
 
-    Args:
-        vocab_size: rows of the table.
-        embedding_size: length of a row.
-        param_init: initializer of the table.
-        target: ``"CPU"`` or ``"DEVICE"``: where table and lookup belong.
-        slice_mode: how parallelism shards table and ids; see `EmbeddingLookup`.
-        manual_shapes: rows of each part of the table; only with ``"field_slice"``.
-        max_norm: rows with a larger Euclidean norm are shortened to it.
-        sparse: as of `EmbeddingLookup`.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: as of `EmbeddingLookup`.
+    Args and errors: as of `EmbeddingLookup`, without `vocab_cache_size` and `dtype`.
     """
 
     def __init__(
@@ -287,16 +244,9 @@ class EmbeddingLookupThor(EmbeddingLookup, _Statistics):
         )
         self._add_statistics()
 
-    def _add_statistics(self) -> None:
-        self._make_matrices(np.zeros(self.vocab_size), np.zeros((self.embedding_size, self.embedding_size)))
-
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""
-        rows = super().construct(indices)
-        if not self.thor:
-            return rows
-        frames.write(self.matrix_a, _counts(indices, self.vocab_size))
-        return self._with_gradient_saved(rows)
+        return self._counted(indices, super().construct(indices))
 
     def save_gradient(self, dout: Tensor) -> Tensor:
         """Write G = dᵀd / batch."""

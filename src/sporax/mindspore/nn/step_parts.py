@@ -22,9 +22,6 @@ def __getattr__(name: str) -> Any:
     return getattr(nn, name) if hasattr(nn, name) else missing_name(__name__, name)
 
 
-# ------------------------------------------------------------------------------------------------ functions of gradients
-
-
 _grad_scale = ops.MultitypeFuncGraph("grad_scale")
 """``_grad_scale(scale, gradient)``: the gradient divided by the scale."""
 
@@ -71,9 +68,6 @@ def tensor_shard_grad_scale_pipeline(scale: Tensor, grad: Tensor, accu_grad: Par
 def _pipeline_clear_grad(accu_grad: Parameter, grad: Tensor) -> Tensor:
     """Zeros, which `accu_grad` becomes."""
     return ops.assign(accu_grad, ops.zeros_like(accu_grad))
-
-
-# ---------------------------------------------------------------------------------------------------------------- Cells
 
 
 class _VirtualDatasetCell(Cell):

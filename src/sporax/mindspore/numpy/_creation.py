@@ -286,21 +286,8 @@ mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
 FUNCTIONS: dict[str, Any] = {
     maker.__name__: maker
     for maker in (
-        *(
-            array,
-            copy,
-            asarray,
-            asfarray,
-            arange,
-            full,
-            zeros,
-            ones,
-            empty,
-            full_like,
-            zeros_like,
-            ones_like,
-            empty_like,
-        ),
+        *(array, copy, asarray, asfarray, arange, full, zeros, ones, empty),
+        *(full_like, zeros_like, ones_like, empty_like),
         *(eye, identity, tri, linspace, logspace, geomspace, indices, diag_indices, tril_indices, triu_indices),
         *(tril_indices_from, triu_indices_from, rand, randn, randint),
         *map(_window, (np.bartlett, np.blackman, np.hamming, np.hanning)),

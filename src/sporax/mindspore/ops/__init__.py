@@ -28,23 +28,10 @@ from sporax.mindspore.ops.control.declared import PrimitiveWithInfer, prim_attr_
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
 
-_OTHERS = (
-    "add_flags",
-    "core",
-    "GradOperation",
-    "get_grad",
-    "grad",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "shard",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-    "Primitive",
-    "PrimitiveWithInfer",
-    "prim_attr_register",
-)
+_OTHERS = """
+    add_flags core GradOperation get_grad grad jacfwd jacrev jvp shard value_and_grad vjp vmap Primitive
+    PrimitiveWithInfer prim_attr_register
+""".split()
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 

@@ -37,9 +37,6 @@ GENERATED: dict[str, type[Any]] = {
 Axes = int | tuple[int, ...] | None
 
 
-# --------------------------------------------------------------------------------------------------------- arithmetic
-
-
 def _scaled(name: str, input: Any, other: Any, alpha: float) -> tuple[Array, Array]:
     """Both operands in their common dtype, the second times `alpha`."""
     check.broadcast(name, input, other)
@@ -88,9 +85,6 @@ other_form(activation.swiglu, "Swiglu()", classes=GENERATED)
 other_form(join_split.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
 other_form(rearrangement.diagonal, "Diagonal(offset, dim1, dim2)", classes=GENERATED)
 other_form(sorting._mint_topk, "TopkExt()", classes=GENERATED, dims=Along("dim", -1))
-
-
-# --------------------------------------------------------------------------------------------------- parts and extremes
 
 
 @operator("SplitWithSize()", function="", classes=GENERATED, dims=Along("dim", 0))

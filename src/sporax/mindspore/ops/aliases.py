@@ -90,9 +90,6 @@ for _name in _IN_PLACE:
     _in_place(_name)
 
 
-# ------------------------------------------------------------------------------------ methods with words of their own
-
-
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """All elements set to one value, in place."""
     self._replace(FUNCTIONS["fills"](self, value).array)

@@ -76,34 +76,24 @@ def _is_int(*args: object, **_: object) -> bool:
 
 
 # Same function, other names.
-_RENAMED: dict[str, dict[str, str]] = {
-    "all": {"dim": "axis", "keepdim": "keep_dims"},
-    "any": {"dim": "axis", "keepdim": "keep_dims"},
-    "argmax": {"dim": "axis", "keepdim": "keepdims"},
-    "argmin": {"dim": "axis", "keepdim": "keepdims"},
-    "mean": {"dim": "axis", "keepdim": "keep_dims"},
-    "median": {"dim": "axis", "keepdim": "keepdims"},
-    "nansum": {"dim": "axis", "keepdim": "keepdims"},
-    "prod": {"dim": "axis", "keepdim": "keep_dims"},
-    "std": {"dim": "axis", "correction": "ddof", "keepdim": "keepdims"},
-    "var": {"dim": "axis", "correction": "ddof", "keepdim": "keepdims"},
-    "chunk": {"dim": "axis"},
-    "cumsum": {"dim": "axis"},
-    "index_select": {"dim": "axis"},
-    "count_nonzero": {"axis": "dim"},
-    "unsqueeze": {"axis": "dim"},
-    "expand_as": {"x": "other"},
-    "floor_divide": {"other": "y"},
-    "isclose": {"x2": "other"},
-    "logical_and": {"y": "other"},
-    "logical_or": {"y": "other"},
-    "matmul": {"tensor2": "other"},
-    "remainder": {"divisor": "other"},
-    "tile": {"reps": "dims"},
-    "where": {"other": "y"},
-}
-for _name, _renames in _RENAMED.items():
-    _overload(_name, " ".join(_renames), _renamed(_name, _renames))
+_RENAMED = """
+    all any mean prod: dim=axis keepdim=keep_dims
+    argmax argmin median nansum: dim=axis keepdim=keepdims
+    std var: dim=axis correction=ddof keepdim=keepdims
+    chunk cumsum index_select: dim=axis
+    count_nonzero unsqueeze: axis=dim
+    expand_as: x=other
+    floor_divide where: other=y
+    isclose: x2=other
+    logical_and logical_or: y=other
+    matmul: tensor2=other
+    remainder: divisor=other
+    tile: reps=dims
+"""
+for _names, _, _pairs in (line.partition(":") for line in _RENAMED.strip().splitlines()):
+    _renames = dict(pair.split("=") for pair in _pairs.split())
+    for _name in _names.split():
+        _overload(_name, " ".join(_renames), _renamed(_name, _renames))
 
 
 def _sum(self: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:

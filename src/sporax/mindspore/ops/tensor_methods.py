@@ -21,8 +21,6 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
 from sporax.mindspore.ops.sparse.functions import dense_to_sparse_coo, dense_to_sparse_csr
 
-# ------------------------------------------------------------------------------------------------------- shapes and types
-
 
 def _short(self: Tensor) -> Tensor:
     """The elements as Int16."""
@@ -104,9 +102,6 @@ def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tens
     """`fill_diagonal`, in place."""
     self._replace(_fill_diagonal(self, fill_value, wrap).array)
     return self
-
-
-# -------------------------------------------------------------------------------------------------------- random numbers
 
 
 def _next_key(name: str, generator: Any) -> jax.Array:

@@ -166,8 +166,6 @@ for _name, _member in _MEMBERS.items():
     setattr(Tensor, _name, _member)
 
 
-# ----------------------------------------------------------------------------- methods with arguments of their own
-
 Axis = int | tuple[int, ...] | None
 
 

@@ -47,7 +47,6 @@ def data_sink(
         raise SporaxValueError("For 'data_sink', 'input_signature' is for compiled functions; give 'jit_config' too.")
     if check_dataset("data_sink", dataset) == 0:
         raise SporaxValueError("For 'data_sink', the dataset must not be empty, but it has no batch.")
-    # Without `jit_config` the function runs as it is, as in MindSpore.
     run = fn if jit_config is None else jit(fn, input_signature=input_signature)
     feed = Feed(dataset)
 

@@ -18,7 +18,7 @@ model of ring collectives.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -40,6 +40,22 @@ class MoveKind(Enum):
     ALL_REDUCE = "all_reduce"
     PERMUTE = "permute"
     MASK = "mask"
+
+
+COLLECTIVES: Mapping[str, MoveKind] = {
+    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), MoveKind.ALL_REDUCE),
+    **dict.fromkeys(("all_gather", "all_gather_invariant"), MoveKind.ALL_GATHER),
+    "reduce_scatter": MoveKind.REDUCE_SCATTER,
+    "all_to_all": MoveKind.ALL_TO_ALL,
+    "ppermute": MoveKind.PERMUTE,
+}
+"""Collectives of JAX, and the moves that cost as much."""
+
+
+def named_axes(params: Mapping[str, object]) -> tuple[str, ...]:
+    """The axes that a collective names."""
+    names = params.get("axes", params.get("axis_name", ()))
+    return tuple(name for name in (names if isinstance(names, tuple | list) else (names,)) if isinstance(name, str))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline, is_product
 from sporax.planner.cost.overlap import exposed_shares
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
 from sporax.planner.memory.peak import backend_of
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.rules import local_flops, rule_for
 
 
@@ -36,25 +36,26 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     timeline = Timeline(out.graph, plan)
     step = backend_of(model.platform).compiled(timeline)
     # Collectives are kernels as well, and are in the communication already.
-    working = (
-        kernel for kernel in step.kernels if not kernel.roots[0].sends and kernel.roots[0].kind is not Kind.FUSED
-    )
+    working = [kernel for kernel in step.kernels if not (kernel.roots[0].sends or _is_part(kernel, timeline))]
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
-    computing += _attention_seconds(out.graph, plan, model)
+    computing += _seconds_of_parts(out.graph, plan, model)
     shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden)
     return float(computing + sum(shares[kind] * seconds for kind, seconds in cost.by_overlap.items()))
 
 
-def _attention_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
-    """Kernels of attention: several products each, so they are costed by their operators."""
-    if not model.profile.attention:
-        return 0.0
+def _is_part(kernel: Kernel, timeline: Timeline) -> bool:
+    """Whether it is of several products, or one of several of an operator: those are costed by their operators."""
+    return kernel.roots[0].kind is Kind.FUSED or timeline.events[kernel.roots[0].event].island is not None
+
+
+def _seconds_of_parts(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Kernels of attention and of islands."""
     return sum(
         operator.times
         * (model.late_computing if operator.backward else 1.0)
         * model.seconds(operator.operation, rule_for(operator.operation), planned.assignment, plan.mesh)
         for operator, planned in zip(graph.operators, plan.operators, strict=True)
-        if operator.operation.fused
+        if (operator.operation.fused and model.profile.attention) or "island" in operator.operation.params
     )
 
 
@@ -73,5 +74,4 @@ def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Pla
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
-    seconds += 0.0 if operator is None else model.island_seconds(operator.operation, plan.mesh)
     return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

@@ -15,17 +15,17 @@ translate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import Operator, OperatorGraph
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.loops.graph_writer import Control, Part, Reader, Writer
 from sporax.planner.rules import propagate, rule_for
-from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, SLICE, STACK
+from sporax.planner.rules.loop_rules import CARRY, STACK
 
 _SCALAR = Placement(())
 """The placement of an index or a condition, which has no dimension to shard."""
@@ -84,25 +84,13 @@ def inline_loops(graph: OperatorGraph) -> InlinedStep:
     return InlinedStep(one, root, tuple(writer.owners))
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A loop in a graph in which it is written out, by numbers of operators.
+def loops_around(graph: OperatorGraph) -> list[tuple[int, ...]]:
+    """For every operator of a graph in which loops are written out those that it is in, outermost first.
 
-    Attributes:
-        first, last: of what is inside.
-        enter: slices and arguments, which are read in every round.
-        leave: what stacks results.
+    What takes the results of a loop is in it; loops that run once are left out.
     """
-
-    first: int
-    last: int
-    enter: tuple[int, ...]
-    leave: tuple[int, ...]
-
-
-def spans(graph: OperatorGraph) -> Iterator[Span]:
-    """The loops of a graph in which they are written out, those that run once left out."""
     operators = graph.operators
+    around: list[tuple[int, ...]] = [()] * len(operators)
     edges = enumerate(number for number, operator in enumerate(operators) if operator.name in (STACK, CARRY))
     # Behind a loop are the operators that take its results; before these, all that runs more often is inside.
     for (_, times), group in groupby(edges, lambda edge: (edge[1] - edge[0], operators[edge[1]].times)):
@@ -111,22 +99,9 @@ def spans(graph: OperatorGraph) -> Iterator[Span]:
         while first and operators[first - 1].times > times:
             first -= 1
         if first < behind[0]:
-            yield _span(operators, first, behind)
-
-
-def _span(operators: Sequence[Operator], first: int, behind: Sequence[int]) -> Span:
-    """The loop from `first` to those behind it. What is carried is another value in every round, and is not read by all."""
-    carried = {operators[number].operands[0] for number in behind}
-    inside = [number for number in range(first, behind[0]) if operators[number].times == operators[first].times]
-    # The condition of a loop reads what is carried, too, as an argument of its own.
-    begun = {operators[number].operands[0] for number in inside if not carried.isdisjoint(operators[number].results)}
-    enter = [
-        number
-        for number in inside
-        if operators[number].name in (SLICE, ARGUMENT) and operators[number].operands[0] not in begun
-    ]
-    leave = (number for number in behind if operators[number].name == STACK)
-    return Span(first, behind[0] - 1, tuple(enter), tuple(leave))
+            # Loops inside end before this one does.
+            around[first : behind[-1] + 1] = [(first, *inner) for inner in around[first : behind[-1] + 1]]
+    return around
 
 
 # --------------------------------------------------------------------------------------------------------------- plans

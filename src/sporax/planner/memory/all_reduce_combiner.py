@@ -45,7 +45,9 @@ def combined_all_reduces(instructions: Sequence[Instruction]) -> list[list[int]]
     for bit, (number, before) in enumerate(_waits(instructions).items()):
         # Integers as bit sets: a test for a circle is then one operation.
         waits = _with_groups(before, groups)
-        candidates = by_key.setdefault(instructions[number].combines, [])
+        # The rounds of a loop are a program of their own.
+        key = (*instructions[number].combines, instructions[number].loops)
+        candidates = by_key.setdefault(key, [])
         group = next(
             (
                 candidate

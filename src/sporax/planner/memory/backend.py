@@ -9,15 +9,14 @@ backend of the hardware (`peak.backend_of`): `xla_cpu` for CPUs, `plain` for all
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
 from sporax.ir.graph import LITERAL, MARK
-from sporax.ir.island import Island
 from sporax.ir.operation import with_newer
-from sporax.planner.communication.step_events import Event, Timeline, Value
+from sporax.planner.memory.step_events import Timeline, Value
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER
 
 BARRIER = "optimization_barrier"
@@ -67,6 +66,8 @@ class Instruction:
         tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
         view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
         after: arrays that exist before it runs although it does not read them: what it reads passed a barrier with them.
+        loops: those that it runs in, outermost first (`planner.loops.inline.loops_around`).
+        edge: the name of the edge of a loop that it is (`planner.rules.loop_rules`).
     """
 
     kind: Kind
@@ -84,6 +85,13 @@ class Instruction:
     view: bool = False
     tuple_result: bool = False
     after: frozenset[int] = frozenset()
+    loops: tuple[object, ...] = ()
+    edge: str = ""
+
+    @property
+    def outdated(self) -> Set[int]:
+        """The old values of a carry: the next round needs the new one alone."""
+        return {*self.reads[:-1]} - {*self.reads[-1:]} if self.edge == CARRY else frozenset()
 
 
 @dataclass(slots=True)
@@ -96,6 +104,8 @@ class Kernel:
         events: numbers of the timeline's events that are computed here, written or not.
         rank: its position when what each result needs is listed one after another: decides between buffers of equal size.
         after: arrays that exist before it runs although it does not read them.
+        moved: arrays that it reads at other places than it writes what is made of them.
+        counts: whether it needs the number of a round.
     """
 
     roots: list[Instruction]
@@ -104,11 +114,18 @@ class Kernel:
     events: set[int] = field(default_factory=set)
     rank: int = 0
     after: set[int] = field(default_factory=set)
+    moved: set[int] = field(default_factory=set)
+    counts: bool = False
 
     @property
     def tuple_result(self) -> bool:
         """Whether it has several results, as a tuple that is taken apart before its elements are read."""
         return len(self.roots) > 1 or self.roots[0].tuple_result
+
+    @property
+    def loops(self) -> tuple[object, ...]:
+        """Those that it runs in, outermost first."""
+        return self.roots[0].loops
 
     @property
     def overwrites(self) -> bool:
@@ -161,10 +178,9 @@ def results_of(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
     return [number[value] for value in timeline.outputs if value[0] != LITERAL]
 
 
-def carried_by(timeline: Timeline, number: Mapping[Value, int]) -> list[int]:
+def carried_by(instructions: Sequence[Instruction]) -> list[int]:
     """The arrays that loops carry on: the next round may need them, be the last one read or not."""
-    carries = (event for event in timeline.events if event.operator is not None and event.operator.name == CARRY)
-    return [number[value] for event in carries for value in event.writes]
+    return [entry.writes[0] for entry in instructions if entry.edge == CARRY]
 
 
 def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, int]:
@@ -176,35 +192,49 @@ def replaced_by(timeline: Timeline, number: Mapping[Value, int]) -> dict[int, in
     }
 
 
-def island_bytes(timeline: Timeline, event: Event, sizes: Sequence[int], on_cpus: bool) -> int:
-    """Bytes that an island holds and does not hand out: operands of these sizes make room where nothing else reads them."""
-    island = event.operator and event.operator.operation.params.get("island")
-    if not isinstance(island, Island):
-        return 0
-    last = timeline.last_reads
-    room = sum(size for (tensor, _), size in zip(event.reads, sizes, strict=True) if last[tensor] == event.position)
-    return max(island.temporary_bytes[not on_cpus] - room, 0)
-
-
-def breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
-    """Kernels in the order in which nothing is left that they wait for; `waits` may have entries behind them that do nothing."""
-    readers: list[list[int]] = [[] for _ in waits]
-    for number, makers in enumerate(waits):
+def breadth_first(waits: Mapping[int, Set[int]]) -> list[int]:
+    """Numbers in the order in which nothing is left that they wait for."""
+    readers: dict[int, list[int]] = {number: [] for number in waits}
+    for number, makers in waits.items():
         for maker in makers:
             readers[maker].append(number)
-    missing = [len(makers) for makers in waits]
-    ready = deque(number for number, count in enumerate(missing) if count == 0)
+    missing = {number: len(makers) for number, makers in waits.items()}
+    ready = deque(number for number, count in missing.items() if count == 0)
     order = []
     while ready:
         number = ready.popleft()
-        if number < len(kernels):
-            # Steps after the kernels take a turn and are no kernels themselves.
-            order.append(kernels[number])
+        order.append(number)
         for reader in readers[number]:
             missing[reader] -= 1
             if missing[reader] == 0:
                 ready.append(reader)
     return order
+
+
+def _by_loops(waits: Mapping[int, Set[int]], loops: Mapping[int, tuple[object, ...]], depth: int = 0) -> Iterator[int]:
+    """Numbers breadth first; the rounds of a loop are one step, which is in the place of what is in it.
+
+    Args:
+        waits: for every number those it waits for.
+        loops: that each of them is in, outermost first.
+        depth: the number of loops that all of them are in.
+    """
+    # A loop has the number of the first that is in it.
+    firsts: dict[object, int] = {}
+    step = {
+        number: firsts.setdefault(loops[number][depth], number) if len(loops[number]) > depth else number
+        for number in waits
+    }
+    inside: dict[int, dict[int, Set[int]]] = {}
+    steps: dict[int, set[int]] = {}
+    for number, makers in waits.items():
+        steps.setdefault(step[number], set()).update(step[maker] for maker in makers if step[maker] != step[number])
+        inside.setdefault(step[number], {})[number] = {maker for maker in makers if step[maker] == step[number]}
+    for first in breadth_first(steps):
+        if len(loops[first]) > depth:
+            yield from _by_loops(inside[first], loops, depth + 1)
+        else:
+            yield first
 
 
 def _waits(kernels: Sequence[Kernel]) -> list[set[int]]:
@@ -215,9 +245,22 @@ def _waits(kernels: Sequence[Kernel]) -> list[set[int]]:
 
 
 def in_order(kernels: Sequence[Kernel], waits: Callable[[Sequence[Kernel]], list[set[int]]] = _waits) -> list[Kernel]:
-    """Kernels as soon as they can run: what waits for nothing, then what waited for the first of these, and so on."""
-    order = breadth_first(kernels, waits(kernels))
+    """Kernels as soon as they can run: what waits for nothing, then what waited for the first of these, and so on.
+
+    `waits` may have entries behind the kernels, steps that do nothing but take a turn. A loop takes one turn.
+    """
+    order = _in_order(kernels, waits(kernels))
     # Without the barriers the combined reductions can be ordered.
     if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
-        order = breadth_first(kernels, waits([replace(kernel, after=set()) for kernel in kernels]))
+        order = _in_order(kernels, waits([replace(kernel, after=set()) for kernel in kernels]))
     return order
+
+
+def _in_order(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
+    around = {number: kernel.loops for number, kernel in enumerate(kernels)}
+    # A step is in the loops of what waits for it, and steps wait for earlier ones.
+    for number in (*range(len(kernels)), *reversed(range(len(kernels), len(waits)))):
+        for maker in waits[number]:
+            around.setdefault(maker, around.get(number, ()))
+    numbers = _by_loops(dict(enumerate(waits)), around)
+    return [kernels[number] for number in numbers if number < len(kernels)]

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Timeline, Value
-from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend, Kernel, Kind, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
     Allocation,
@@ -42,8 +41,9 @@ from sporax.planner.memory.buffer_assignment import (
     least_height,
 )
 from sporax.planner.memory.plain import PLAIN, Plain
+from sporax.planner.memory.step_events import Timeline, Value
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
-from sporax.planner.rules.loop_rules import CARRY
+from sporax.planner.rules.loop_rules import STACK
 
 
 def backend_of(platform: str) -> Backend:
@@ -142,12 +142,6 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     graph = _in_one_memory(out.graph) if with_host else out.graph
     ranges = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend)
     return _at_the_peak(ranges, ranges.usage(), out.owners)
-
-
-def temporary_bytes(graph: OperatorGraph) -> tuple[int, int]:
-    """Bytes that a program of one device holds at most besides its arguments and results, on CPUs and on other devices."""
-    timeline = Timeline(inline_loops(graph).graph)
-    return _LiveRanges(timeline, XLA_CPU)._height(), _LiveRanges(timeline, PLAIN)._height()
 
 
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
@@ -273,10 +267,6 @@ def _shared(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> _Usage:
     return _Usage(times, table)
 
 
-def _joined(arrays: Mapping[int, Set[int]], positions: Sequence[int]) -> set[int]:
-    return set().union(*(arrays[position] for position in positions))
-
-
 class _LiveRanges:
     """When arrays are there, in ticks of the kernels of a program."""
 
@@ -302,8 +292,11 @@ class _LiveRanges:
         begin, end = dict.fromkeys(self.inputs, -1), dict.fromkeys(self.inputs, -1)
         reduced: set[int] = set()
         for number, kernel in enumerate(self.kernels):
-            reduced |= kernel.reads if kernel.roots[0].kind is Kind.REDUCTION else set()
-            for array in kernel.reads - self._updated(kernel, begin, end, reduced):
+            root = kernel.roots[0]
+            reduced |= kernel.reads if root.kind is Kind.REDUCTION else set()
+            # CPUs make one kernel of a reduction and what reads it and its operand, which is not written over.
+            old = {array for array in root.outdated if array not in reduced or end[array] < begin[root.reads[-1]]}
+            for array in kernel.reads - old:
                 # The last reader's tick stays, because kernels are in order.
                 end[array] = _TICKS * number
             for array in kernel.writes:
@@ -315,46 +308,21 @@ class _LiveRanges:
         end.update((array, self._last) for array in self.inputs if array not in self.replaced)
         return begin, end
 
-    def _updated(self, kernel: Kernel, begin: Mapping[int, int], end: Mapping[int, int], reduced: Set[int]) -> Set[int]:
-        """The old value of a carry, if the last kernel that reads it writes the new one over it, element by element."""
-        operator = self.timeline.events[kernel.roots[0].event].operator
-        if operator is None or operator.name != CARRY or len(kernel.roots[0].reads) < 2:
-            return frozenset()
-        old, new = kernel.roots[0].reads
-        # What is reduced in the same round is not written over: CPUs make one kernel of a reduction and what reads it.
-        is_over = begin[new] == end[old] > 0 and old not in reduced and self.kernels[end[old] // _TICKS].overwrites
-        return frozenset([old] if is_over else [])
-
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
         """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
-        loops = [*spans(self.timeline.graph)]
-        reads, writes, ran = self._by_position() if loops else ({}, {}, {})
-        for loop in loops:
-            # By positions of operators, since a loop's operators are spread over kernels.
-            times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
-            if not times:
-                continue
-            # What a kernel makes inside of it is no array, and what no round reads does not enter it.
-            entering = {array for array in _joined(reads, loop.enter) & end.keys() if end[array] >= min(times)}
-            end.update({array: max(end[array], *times) for array in entering})
-            begin.update({array: min(begin[array], *times) for array in _joined(writes, loop.leave) & begin.keys()})
-
-    def _by_position(self) -> tuple[dict[int, set[int]], dict[int, set[int]], dict[int, list[int]]]:
-        """By position of an operator the arrays that its kernel reads or it is a view of, its results, ticks of its kernels."""
-        events = self.timeline.events
-        operators = [event for event in events if event.operator is not None]
-        reads, writes = (
-            {event.position: {self.number[value] for value in values(event)} for event in operators}
-            for values in (attrgetter("reads"), attrgetter("writes"))
-        )
-        ran: dict[int, list[int]] = {}
+        inside: dict[tuple[object, ...], list[int]] = {}
         for number, kernel in enumerate(self.kernels):
-            for event in kernel.events:
-                ran.setdefault(events[event].position, []).append(_TICKS * number)
-            root = kernel.roots[0]
-            if root.kind is Kind.KERNEL and events[root.event].operator is not None:
-                reads[events[root.event].position] = kernel.reads
-        return reads, writes, ran
+            for depth in range(len(kernel.loops)):
+                inside.setdefault(kernel.loops[: depth + 1], []).append(number)
+        for loops, numbers in inside.items():
+            first, last = _TICKS * numbers[0], _TICKS * numbers[-1]
+            kernels = [self.kernels[number] for number in numbers]
+            roots = [kernel.roots[0] for kernel in kernels if kernel.loops == loops]
+            made = set[int]().union(*(kernel.writes for kernel in kernels))
+            carried = set[int]().union(*(root.outdated for root in roots))
+            entering = set[int]().union(*(kernel.reads for kernel in kernels)) - made - carried
+            end.update({array: max(end[array], last) for array in entering})
+            begin.update({root.writes[0]: min(begin[root.writes[0]], first) for root in roots if root.edge == STACK})
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""
@@ -375,7 +343,7 @@ class _LiveRanges:
         """Operands of a kernel without later readers, and the result that may be written over any of them."""
         if kernel.overwrites:
             (result,) = kernel.writes
-            for operand in sorted(kernel.reads):
+            for operand in sorted(kernel.reads - kernel.moved):
                 # Only at the last reader, and only a result of the same size, can take the operand's place.
                 if self.end[operand] == _TICKS * number and self.sizes[operand] == self.sizes[result]:
                     yield operand, result
@@ -590,6 +558,7 @@ class _LiveRanges:
                 # A fused operator counts with the kernel that first computes it.
                 time = first.get(event, max(operands, default=0))  # a view is there with its operand
                 ready.update((tensor, time) for tensor, _ in other_event.writes)
-                counts[time + 1 if event in first else time] += 1
+                # What is inside of an island is no operator of the step.
+                counts[time + 1 if event in first else time] += other_event.island is None
         totals = list(itertools.accumulate(counts))
         return [*totals[:-1], len(graph.operators)]

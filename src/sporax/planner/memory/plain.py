@@ -18,7 +18,6 @@ from math import prod
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
-from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     BARRIER,
@@ -30,9 +29,9 @@ from sporax.planner.memory.backend import (
     Kind,
     carried_by,
     in_order,
-    island_bytes,
     results_of,
 )
+from sporax.planner.memory.step_events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
 
@@ -55,13 +54,17 @@ class Plain:
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """One kernel for every event that is written."""
         pieces = _Pieces(timeline, self.fuses_attention)
-        needed = [*results_of(timeline, pieces.number), *carried_by(timeline, pieces.number)]
+        needed = [*results_of(timeline, pieces.number), *carried_by(pieces.instructions)]
         kernels = in_order(_fused(pieces.instructions, needed, pieces.entering))
         return KernelSchedule(pieces.sizes, pieces.number, _late(kernels))
 
 
 PLAIN = Plain()
 """The compiler of most devices."""
+
+
+def _edge(event: Event) -> str:
+    return event.operator.name if event.operator and event.operator.name in RULES else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class _Pieces:
             self._array_of(value)
         # The last event only hands out results.
         self.instructions = [
-            replace(instruction, after=self._after(event))
+            replace(instruction, after=self._after(event), loops=event.loops, edge=_edge(event))
             for number, event in enumerate(timeline.events[:-1])
             for instruction in self._of(number, event)
         ]
@@ -167,16 +170,13 @@ class _Pieces:
         reduced = [move for move in moves if move.kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS]
         combines: tuple[object, ...] = ()
         if reduced and self.timeline.merging and len(event.reads) == 1:
-            dtype = self.timeline.graph.tensors[event.reads[0][0]].dtype
+            dtype = self.timeline.tensors[event.reads[0][0]].dtype
             combines = (*sorted(reduced[0].axes), reduced[0].reduction, dtype)
         sends = any(move.kind is not MoveKind.SLICE for move in moves)
         yield Instruction(Kind.KERNEL if sends else Kind.LOOP, reads, writes, number, sends=sends, combines=combines)
 
     def _arrays(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
         reads, writes = (tuple(map(self._array_of, values)) for values in (event.reads, event.writes))
-        if held := island_bytes(self.timeline, event, [self.sizes[array] for array in reads], on_cpus=False):
-            self.sizes.append(held)
-            writes += (len(self.sizes) - 1,)
         return reads, writes
 
     def _array_of(self, value: Value) -> int:
@@ -187,7 +187,7 @@ class _Pieces:
             # Without a plan tensors are whole.
             axes = () if placement is None else tuple(chain.from_iterable(placement.dims))
             array = self.number[value] = len(self.sizes)
-            num_bytes = self.timeline.graph.tensors[tensor].num_bytes
+            num_bytes = self.timeline.tensors[tensor].num_bytes
             self.sizes.append(num_bytes if mesh is None else num_bytes // num_parts(mesh, axes))
         return array
 

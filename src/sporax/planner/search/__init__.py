@@ -6,8 +6,8 @@ together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
 Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next best plans.
 
-Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches; `exact`:
-one exact path); `bound` bounds what every plan needs and gives that to the solver.
+Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches;
+`exact`: one exact path).
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 Problem: the plan of least predicted time, with a certificate.
 
-Method: solve without the memory limit first. If that plan does not fit, search for plans that do (`memory_limit`). The
-bound then holds for all plans whose lower bound on peak memory (`memory_lower_bound`) fits the limit.
+Method: solve without the memory limit first. If that plan does not fit, search for plans that do (`limit.exact`). The
+bound then holds for all plans that fit: it is that of all plans whose arguments do.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import pytest
 
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.ingest import ingest
-from sporax.planner.communication.step_events import Timeline
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import live_ranges
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, kernels_of
 
@@ -121,12 +122,12 @@ def test_gradients_of_pooling_make_coordinates():
     assert sorted(actual) == sorted([one, one, one, 3 * one // 4, 2 * one // 4, one])
 
 
-def test_random_bits_are_two_words_for_every_element():
+def test_random_bits_are_made_of_four_words_for_every_element():
     def masked(key, x):
         return jnp.where(jax.random.bits(jax.random.wrap_key_data(key), (8, 16)) > 7, x, 0.0)
 
     actual = kernels(masked, jax.ShapeDtypeStruct((2,), jnp.uint32), X)
-    assert actual == [("random_wrap", 8), ("random_bits", 2 * 8 * 16 * 4), ("select_n", 8 * 16 * 4)]
+    assert actual == [("random_wrap", 8), ("random_bits", 4 * 8 * 16 * 4), ("select_n", 8 * 16 * 4)]
 
 
 def test_what_can_run_early_does():
@@ -151,3 +152,20 @@ def test_views_take_no_memory():
         2,
     ]
     assert Kind.LOOP not in {instruction.kind for instruction in Instructions(Timeline(step.graph)).instructions}
+
+
+def test_a_loop_is_one_step_and_what_no_round_changes_is_made_before_it():
+    """The weight's copy in float32 is made once, and what only the end needs waits for no round."""
+
+    def loop(x, w):
+        wide = w.astype(jnp.float32) * 2
+        rounds = jax.lax.scan(lambda h, _: (jnp.tanh(h @ w.T), h.sum()), x, None, length=3)
+        return rounds, wide @ wide
+
+    half = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((8, 16), (16, 16))]
+    step = ingest(jax.make_jaxpr(loop)(*half), [(Role.DATA, "x"), (Role.DATA, "w")])
+    made = XLA_CPU.compiled(Timeline(inline_loops(step.graph).graph)).kernels
+    inside = [bool(kernel.loops) for kernel in made]
+    assert inside == [False] * inside.index(True) + [True] * sum(inside) + [False] * (inside[::-1].index(True))
+    turned = [kernel.loops for kernel in made if kernel.writes and kernel.reads == {1} and not kernel.counts]
+    assert turned == [(), ()]

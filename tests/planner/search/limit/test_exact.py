@@ -1,12 +1,14 @@
 """Plans within a memory limit: what the solver is told, and what comes of it."""
 
+import math
+
 import numpy as np
 import pytest
 from planner_graphs import every_choice, layers, mesh_of, problem_of, product, training_step
 
 from sporax.planner import budget
 from sporax.planner.budget import Budget
-from sporax.planner.search.limit.exact import bound_below, limited_graph, solve_within, unmodelled_bytes
+from sporax.planner.search.limit.exact import bound_below, bounding_graph, limited_graph, solve_within, unmodelled_bytes
 from sporax.planner.search.limit.limit import fit, smallest
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import NANOSECONDS
@@ -32,6 +34,21 @@ def test_the_solvers_graph_has_the_costs_of_the_problem():
         assert evaluate(graph, whole_choice(problem, graph, chosen)).cost == pytest.approx(
             problem.seconds(chosen) * problem.scale
         )
+
+
+@pytest.mark.parametrize("graph", [product(), training_step()], ids=["product", "training step"])
+def test_the_graph_of_the_bound_has_the_arguments_alone(graph):
+    problem = problem_of(graph, TWO)
+    bound = bounding_graph(problem, 10**6)
+    for chosen in list(every_choice(problem))[::97]:
+        plan = measured(problem, list(chosen))
+        found = evaluate(bound, chosen)
+        assert found.cost == pytest.approx(problem.seconds(chosen) * problem.scale)
+        held = sum(
+            problem.graph.tensors[argument.tensor].num_bytes // math.prod(where.parts(TWO))
+            for argument, where in zip(problem.graph.inputs, plan.plan.inputs, strict=True)
+        )
+        assert 0 < held == found.peak <= plan.peak_bytes
 
 
 def test_reserved_bytes_are_taken_when_they_are_reserved():

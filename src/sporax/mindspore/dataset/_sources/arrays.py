@@ -14,7 +14,7 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable, Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._files import decode
@@ -28,15 +28,13 @@ def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class Cifar10Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds data_batch_*.bin and test_batch.bin."),
-            arguments.usage("train", "test", "all"),
-            *arguments.SAMPLED,
-        ),
-        columns=("image", "label"),
-        read=_cifar10,
+    arguments=(
+        arguments.folder("folder that holds data_batch_*.bin and test_batch.bin."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_cifar10,
 ):
     """CIFAR-10 from its binary files.
 
@@ -51,11 +49,13 @@ def _cifar100(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class Cifar100Dataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds the files."), arguments.usage("train", "test", "all"), *arguments.SAMPLED),
-        columns=("image", "coarse_label", "fine_label"),
-        read=_cifar100,
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "coarse_label", "fine_label"),
+    read=_cifar100,
 ):
     """CIFAR-100 from its binary files train.bin and test.bin.
 
@@ -92,9 +92,18 @@ def _full_records(where: str, path: Path, size: int) -> Array:
     return np.frombuffer(content, np.uint8).reshape(count, size)
 
 
+def _stl10_parts(part: str) -> list[str]:
+    return ["test", "train", "unlabeled"] if part == "all" else part.split("+")
+
+
+def _stl10_files(part: str) -> list[str]:
+    parts = _stl10_parts(part)
+    return [f"{name}_X.bin" for name in parts] + [f"{name}_y.bin" for name in parts if name != "unlabeled"]
+
+
 def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-    parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
-    images = [_full_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
+    parts = _stl10_parts(part)
+    images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
     labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
     # Each plane is stored column by column.
     planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
@@ -103,15 +112,14 @@ def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class STL10Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the files."),
-            arguments.usage("train", "test", "unlabeled", "train+unlabeled", "all"),
-            *arguments.SAMPLED,
-        ),
-        columns=("image", "label"),
-        read=_stl10,
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.usage("train", "test", "unlabeled", "train+unlabeled", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_stl10,
+    prepare=arguments.with_files(_stl10_files),
 ):
     """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
 
@@ -123,7 +131,7 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     if name == "unlabeled":
         # These rows have no file of labels.
         return np.full(count, -1, np.int32)
-    path = existing(where, folder / f"{name}_y.bin")
+    path = folder / f"{name}_y.bin"
     # Labels are stored from 1, MindSpore gives them from 0.
     labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
     if len(labels) != count:
@@ -134,11 +142,13 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     return labels
 
 
+def _svhn_files(part: str) -> list[str]:
+    return [f"{name}_32x32.mat" for name in (("train", "test", "extra") if part == "all" else (part,))]
+
+
 def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-    parts = ("train", "test", "extra") if part == "all" else (part,)
     images, labels = [], []
-    for part in parts:
-        path = existing(where, folder / f"{part}_32x32.mat")
+    for path in (folder / name for name in _svhn_files(part)):
         pixels, digits = read_mat(where, path, ("X", "y"))
         with reading(where, path):
             image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
@@ -153,22 +163,21 @@ def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class SVHNDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the files."),
-            arguments.usage("train", "test", "extra", "all"),
-            *(
-                arguments.NUM_SAMPLES,
-                arguments.ONE_WORKER,
-                arguments.SHUFFLE,
-                arguments.SAMPLER,
-                arguments.NUM_SHARDS,
-                arguments.SHARD_ID,
-            ),
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.usage("train", "test", "extra", "all"),
+        *(
+            arguments.NUM_SAMPLES,
+            arguments.ONE_WORKER,
+            arguments.SHUFFLE,
+            arguments.SAMPLER,
+            arguments.NUM_SHARDS,
+            arguments.SHARD_ID,
         ),
-        columns=("image", "label"),
-        read=_svhn_columns,
     ),
+    columns=("image", "label"),
+    read=_svhn_columns,
+    prepare=arguments.with_files(_svhn_files),
 ):
     """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
 
@@ -195,15 +204,13 @@ def _usps(where: str, folder: Path, part: str) -> Table:
 
 class USPSDataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the files."),
-            arguments.usage("train", "test", "all"),
-            *arguments.SAMPLED_FILES,
-        ),
-        columns=("image", "label"),
-        read=_usps,
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED_FILES,
     ),
+    columns=("image", "label"),
+    read=_usps,
 ):
     """USPS from its text files usps and usps.t, one image per line.
 
@@ -230,9 +237,9 @@ def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
 
 class SemeionDataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds the file."), *arguments.SAMPLED), columns=("image", "label"), read=_semeion
-    ),
+    arguments=(arguments.folder("folder that holds the file."), *arguments.SAMPLED),
+    columns=("image", "label"),
+    read=_semeion,
 ):
     """Semeion from its text file semeion.data.
 
@@ -303,16 +310,14 @@ def _photo_tour(where: str, folder: Path, place: str, part: str) -> Mapping[str,
 
 class PhotoTourDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds one folder per place."),
-            arguments.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
-            arguments.usage("train", "test"),
-            *arguments.SAMPLED,
-        ),
-        columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
-        read=_photo_tour,
+    arguments=(
+        arguments.folder("folder that holds one folder per place."),
+        arguments.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
+        arguments.usage("train", "test"),
+        *arguments.SAMPLED,
     ),
+    columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
+    read=_photo_tour,
 ):
     """PhotoTour: patches of photographs, 256 to a file patches####.bmp (needs Pillow).
 
@@ -338,17 +343,15 @@ def _image_size(where: str, name: str, value: object) -> list[int]:
 
 class FakeImageDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.integer("num_images", 1000, "how many.", low=1),
-            Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
-            arguments.integer("num_classes", 10, "labels are below this number.", low=1),
-            arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
-            *arguments.SAMPLED,
-        ),
-        columns=("image", "label"),
-        read=_fake_columns,
+    arguments=(
+        arguments.integer("num_images", 1000, "how many.", low=1),
+        Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
+        arguments.integer("num_classes", 10, "labels are below this number.", low=1),
+        arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_fake_columns,
 ):
     """Random images, for trying out a pipeline. The numbers are not MindSpore's.
 

@@ -20,7 +20,7 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_bytes, reading
 
 
@@ -83,11 +83,9 @@ def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
 
 class YesNoDataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds the files."), *arguments.SAMPLED),
-        columns=("waveform", "sample_rate", "label"),
-        read=_yes_no,
-    ),
+    arguments=(arguments.folder("folder that holds the files."), *arguments.SAMPLED),
+    columns=("waveform", "sample_rate", "label"),
+    read=_yes_no,
 ):
     """YesNo: WAV files of eight words each, named by them as 1_0_0_0_1_1_0_0.wav.
 
@@ -106,11 +104,9 @@ def _lj_speech(where: str, folder: Path) -> Mapping[str, Stored]:
 
 class LJSpeechDataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds wavs and metadata.csv."), *arguments.SAMPLED),
-        columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
-        read=_lj_speech,
-    ),
+    arguments=(arguments.folder("folder that holds wavs and metadata.csv."), *arguments.SAMPLED),
+    columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
+    read=_lj_speech,
 ):
     """LJ Speech: WAV files in wavs, and what is said in metadata.csv.
 
@@ -136,19 +132,17 @@ def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class GTZANDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the genres' folders."),
-            arguments.usage(
-                *("train", "valid", "test", "all"),
-                doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
-                "Split the whole.",
-            ),
-            *arguments.SAMPLED,
+    arguments=(
+        arguments.folder("folder that holds the genres' folders."),
+        arguments.usage(
+            *("train", "valid", "test", "all"),
+            doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
+            "Split the whole.",
         ),
-        columns=("waveform", "sample_rate", "label"),
-        read=_gtzan,
+        *arguments.SAMPLED,
     ),
+    columns=("waveform", "sample_rate", "label"),
+    read=_gtzan,
 ):
     """GTZAN: WAV files in one folder per genre.
 
@@ -184,15 +178,13 @@ def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored
 
 class SpeechCommandsDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the words' folders and the lists."),
-            arguments.usage("train", "test", "valid", "all"),
-            *arguments.SAMPLED,
-        ),
-        columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
-        read=_speech_commands,
+    arguments=(
+        arguments.folder("folder that holds the words' folders and the lists."),
+        arguments.usage("train", "test", "valid", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
+    read=_speech_commands,
 ):
     """Speech Commands: WAV files {speaker}_nohash_{number}.wav in one folder per word; lists name those for testing.
 
@@ -226,20 +218,18 @@ def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class LibriTTSDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the parts."),
-            arguments.usage(
-                *_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'
-            ),
-            *arguments.SAMPLED,
+    arguments=(
+        arguments.folder("folder that holds the parts."),
+        arguments.usage(
+            *_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'
         ),
-        columns=(
-            *("waveform", "sample_rate", "original_text", "normalized_text"),
-            *("speaker_id", "chapter_id", "utterance_id"),
-        ),
-        read=_libri_tts,
+        *arguments.SAMPLED,
     ),
+    columns=(
+        *("waveform", "sample_rate", "original_text", "normalized_text"),
+        *("speaker_id", "chapter_id", "utterance_id"),
+    ),
+    read=_libri_tts,
 ):
     """LibriTTS: {part}/{speaker}/{chapter}/*.wav, with what is said in *.trans.tsv.
 
@@ -281,20 +271,18 @@ def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Mapping[st
 
 class CMUArcticDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the speakers' folders."),
-            arguments.optional(
-                "name",
-                str,
-                'the speaker, as "aew" (the default) or "slt".',
-                functools.partial(_checks.check_choice, choices=_SPEAKERS),
-            ),
-            *arguments.SAMPLED,
+    arguments=(
+        arguments.folder("folder that holds the speakers' folders."),
+        arguments.optional(
+            "name",
+            str,
+            'the speaker, as "aew" (the default) or "slt".',
+            functools.partial(_checks.check_choice, choices=_SPEAKERS),
         ),
-        columns=("waveform", "sample_rate", "transcript", "utterance_id"),
-        read=_arctic_columns,
+        *arguments.SAMPLED,
     ),
+    columns=("waveform", "sample_rate", "transcript", "utterance_id"),
+    read=_arctic_columns,
 ):
     """CMU Arctic: one folder cmu_us_{name}_arctic per speaker, with WAV files and what is said.
 
@@ -377,21 +365,19 @@ def _ending(where: str, name: str, value: object) -> str:
 
 class TedliumDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder of the release."),
-            arguments.choice("release", "release1", "release2", "release3", default=REQUIRED),
-            arguments.usage(
-                *("train", "test", "dev", "all"),
-                doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
-            ),
-            arguments.optional("extensions", str, 'must be ".sph" or None.', _ending),
-            *arguments.SAMPLED,
+    arguments=(
+        arguments.folder("folder of the release."),
+        arguments.choice("release", "release1", "release2", "release3", default=REQUIRED),
+        arguments.usage(
+            *("train", "test", "dev", "all"),
+            doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
         ),
-        columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
-        read=_ted_columns,
-        prepare=_ted_folders,
+        arguments.optional("extensions", str, 'must be ".sph" or None.', _ending),
+        *arguments.SAMPLED,
     ),
+    columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
+    read=_ted_columns,
+    prepare=_ted_folders,
 ):
     """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), split into segments by STM files.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
     existing,
     files_in,
@@ -47,10 +48,18 @@ def _coco_names(
     return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
 
 
+def _coco_content(where: str, path: Path) -> Any:
+    try:
+        return read_json(where, path)
+    except SporaxRuntimeError as error:
+        fault = f"Invalid annotation file, Coco Dataset annotation file: {path} cannot be read as JSON"
+        raise SporaxRuntimeError(f"For '{where}', {fault}.") from error
+
+
 def _coco_columns(
     where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
 ) -> Mapping[str, Stored]:
-    content = read_json(where, path)
+    content = _coco_content(where, path)
     with reading(where, path, "'images'"):
         names = {image["id"]: image["file_name"] for image in content["images"]}
     things: dict[int, list[dict[str, Any]]] = {}
@@ -58,6 +67,8 @@ def _coco_columns(
         for note in content["annotations"]:
             # Panoptic annotations hold a list of segments per image; others are one thing each.
             things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+    if "category_id" in _COCO_COLUMNS[task]:
+        _check_categories(where, path, content, itertools.chain.from_iterable(things.values()))
     # In the order of "images"; MindSpore leaves out images without annotations.
     annotated = [image for image in names if things.get(image)]
     columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
@@ -70,6 +81,16 @@ def _coco_columns(
     if extra_metadata:
         columns[FILE_NAME] = Texts([Path(names[image]).stem for image in annotated])
     return columns
+
+
+def _check_categories(where: str, path: Path, content: Any, things: Iterable[dict[str, Any]]) -> None:
+    with reading(where, path, "'categories'"):
+        known = {kind["id"] for kind in content["categories"]}
+    used = (thing["category_id"] for thing in things if "category_id" in thing)
+    unknown = next((kind for kind in used if kind not in known), None)
+    if unknown is not None:
+        fault = f"Invalid annotation, the attribute of 'category_id': {unknown} is missing"
+        raise SporaxRuntimeError(f"For '{where}', {fault} among the categories of {str(path)!r}.")
 
 
 def _numbers(name: str, dtype: Any) -> Callable[[list[dict[str, Any]]], Array]:
@@ -109,17 +130,15 @@ _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
 
 class CocoDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder of the images."),
-            arguments.file("annotation_file", "the JSON file."),
-            arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
-            *arguments.SAMPLED_IMAGES,
-            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
-        ),
-        columns=_coco_names,
-        read=_coco_columns,
+    arguments=(
+        arguments.folder("folder of the images."),
+        arguments.file("annotation_file", "the JSON file."),
+        arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
+        *arguments.SAMPLED_IMAGES,
+        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
     ),
+    columns=_coco_names,
+    read=_coco_columns,
 ):
     """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
 
@@ -259,24 +278,22 @@ def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], 
 
 class VOCDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
-            arguments.text(
-                "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
-            ),
-            arguments.classes(
-                'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
-                "alphabetical order."
-            ),
-            *arguments.SAMPLED_IMAGES,
-            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
+        arguments.text(
+            "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
         ),
-        columns=_voc_columns,
-        read=_voc,
-        prepare=_voc_values,
+        arguments.classes(
+            'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
+            "alphabetical order."
+        ),
+        *arguments.SAMPLED_IMAGES,
+        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
     ),
+    columns=_voc_columns,
+    read=_voc,
+    prepare=_voc_values,
 ):
     """PASCAL VOC: JPEGImages, Annotations, SegmentationClass, and lists in ImageSets.
 
@@ -339,15 +356,13 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, S
 
 class KITTIDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds both folders."),
-            arguments.usage("train", "test"),
-            *arguments.SAMPLED_IMAGES,
-        ),
-        columns=_kitti_names,
-        read=_kitti,
+    arguments=(
+        arguments.folder("folder that holds both folders."),
+        arguments.usage("train", "test"),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=_kitti_names,
+    read=_kitti,
 ):
     """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
 
@@ -405,18 +420,16 @@ def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[s
 
 class WIDERFaceDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.usage(
-                *("train", "test", "valid", "all"),
-                doc='"train", "test", "valid" or "all" (the default: training and validation).',
-            ),
-            *arguments.SAMPLED_IMAGES,
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.usage(
+            *("train", "test", "valid", "all"),
+            doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
-        columns=_face_names,
-        read=_wider_face,
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=_face_names,
+    read=_wider_face,
 ):
     """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
 

@@ -3,10 +3,10 @@
 Problem: MindSpore reads about sixty published formats. Their constructors are nearly the same, yet each has its own order of
 arguments, its own defaults and a few arguments of its own.
 
-Method: a format is one row, the `Format` in its class statement: the arguments in order, the names of the columns, and the
-function that reads the files. `constructor` makes `__init__` of the row: a signature that `inspect`, `help` and editors see,
-one check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset`
-say how the rows are sampled: those of the first can give any row at any time, those of the second are text files.
+Method: a format is one row, a `Format`, in the class statement: the arguments in order, the names of the columns, and the
+function that reads the files. `constructor` makes `__init__` of it: a signature that `inspect`, `help` and editors see, one
+check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset` say how the rows are
+sampled: those of the first can give any row at any time, those of the second are text files.
 
 Order of text files: MindSpore gives rows out through a shuffle buffer; here `shuffle=True` is a full permutation. Without it
 the order is MindSpore's: its workers get the files in turn, and rows are taken from the workers in turn.
@@ -32,13 +32,12 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
-from sporax.mindspore.dataset._dataset import Dataset
-from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._operations import record_constructor
+from sporax.mindspore.dataset._described import Arguments
+from sporax.mindspore.dataset._operations import record_constructor, recorded_arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._sources.columns import ArrayTable, Files, Stored
+from sporax.mindspore.dataset._steps.ends import MappableDataset, SourceDataset
 from sporax.mindspore.dataset._streams import Table
-from sporax.mindspore.dataset._subclasses import MappableDataset, SourceDataset
 from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, Shuffle, select_sampler
 
 
@@ -64,15 +63,12 @@ class FileSampler(BuiltinSampler):
         self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
         self.shards = shards
+        self._draws = shuffle is not Shuffle.FALSE
         self.own_files = own_files
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random."""
-        return self.shuffle is not Shuffle.FALSE
 
     def is_sharded(self) -> bool:
         """Whether only one rank's share is read."""
-        return self.own_files or self.shards is not None
+        return self.own_files or super().is_sharded()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
@@ -179,7 +175,7 @@ def words_of_shuffle(where: str, value: object) -> SporaxTypeError:
 
 
 class SpecifiedDataset(abc.ABC):
-    """Base of data sets whose class statement has a `Format`; it gives them their constructor.
+    """Base of data sets whose class statement has a `format`, or the values of one; it gives them their constructor.
 
     Raises:
         SporaxTypeError, SporaxValueError: an argument is not valid.
@@ -189,8 +185,14 @@ class SpecifiedDataset(abc.ABC):
     _format: ClassVar[Format]
     _values: tuple[Any, ...]
 
-    def __init_subclass__(cls, *, format: Format | None = None, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(
+        cls, *, format: Format | None = None, arguments: tuple[Argument, ...] = (),
+        columns: Sequence[str] | Callable[..., Sequence[str]] = (), read: Callable[..., Rows] | None = None,
+        prepare: Callable[..., tuple[Any, ...]] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init_subclass__()
+        if read is not None:
+            format = Format(arguments, columns, read, prepare)
         if format is not None:
             cls._format = format
             cls.__doc__ = _documentation(cls.__doc__, format)
@@ -296,6 +298,8 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        if isinstance(sampler, PKSampler) and "label" not in columns:
+            raise _checks.in_words(SporaxValueError, where, f"{where} doesn't support PKSampler.")
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
@@ -304,7 +308,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         # Formats begin with their folder; a few make their rows.
         place = next((str(value) for value in self._values[:1] if isinstance(value, Path)), "the source")
         table = functools.partial(opened, where, tuple(columns), read, place, decrypt)
-        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
+        SourceDataset.__init__(self, columns, table, sampler, labels, workers, cache)
 
 
 def label_column(table: Table) -> Any:
@@ -339,7 +343,15 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
         table = functools.partial(opened, where, tuple(columns), read)
-        Dataset.__init__(self, Source(columns, table, sampler, labels=_file_numbers, workers=workers, cache=cache))
+        SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
+
+    def _arguments(self) -> Arguments:
+        asked = recorded_arguments(self)
+        shuffle = asked["shuffle"]
+        if not isinstance(shuffle, Shuffle):
+            shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
+        shards = {"num_shards": asked["num_shards"] or 1, "shard_id": asked["shard_id"] or 0}
+        return asked | {"shuffle": shuffle, "num_samples": asked["num_samples"] or 0} | shards
 
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:

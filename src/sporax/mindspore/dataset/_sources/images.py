@@ -59,17 +59,15 @@ def _class_folders(
 
 class ImageFolderDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the class folders."),
-            *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
-            arguments.EXTENSIONS,
-            arguments.classes("class folder -> label; other folders are left out."),
-            *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
-        ),
-        columns=("image", "label"),
-        read=_class_folders,
+    arguments=(
+        arguments.folder("folder that holds the class folders."),
+        *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
+        arguments.EXTENSIONS,
+        arguments.classes("class folder -> label; other folders are left out."),
+        *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
     ),
+    columns=("image", "label"),
+    read=_class_folders,
 ):
     """Image files in one folder per class.
 
@@ -93,11 +91,9 @@ def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]
 
 class Caltech256Dataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds the class folders."), *arguments.SAMPLED_IMAGES),
-        columns=("image", "label"),
-        read=_caltech256,
-    ),
+    arguments=(arguments.folder("folder that holds the class folders."), *arguments.SAMPLED_IMAGES),
+    columns=("image", "label"),
+    read=_caltech256,
 ):
     """Caltech-256: one folder of images per class.
 
@@ -113,11 +109,9 @@ def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
 
 class SUN397Dataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds ClassName.txt and the class folders."), *arguments.SAMPLED_IMAGES),
-        columns=("image", "label"),
-        read=_sun397,
-    ),
+    arguments=(arguments.folder("folder that holds ClassName.txt and the class folders."), *arguments.SAMPLED_IMAGES),
+    columns=("image", "label"),
+    read=_sun397,
 ):
     """SUN397: ClassName.txt names the folders of images, one per class and line.
 
@@ -138,15 +132,13 @@ def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mappin
 
 class RenderedSST2Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds these folders."),
-            arguments.usage("train", "val", "test", "all"),
-            *arguments.SAMPLED_IMAGES,
-        ),
-        columns=("image", "label"),
-        read=_rendered_sst2,
+    arguments=(
+        arguments.folder("folder that holds these folders."),
+        arguments.usage("train", "val", "test", "all"),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=("image", "label"),
+    read=_rendered_sst2,
 ):
     """Rendered SST2: folders train, test and valid with a folder `negative` (0) and `positive` (1) each.
 
@@ -167,15 +159,13 @@ def _food101(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str,
 
 class Food101Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds meta and images."),
-            arguments.usage("train", "test", "all"),
-            *arguments.SAMPLED_IMAGES,
-        ),
-        columns=("image", "label"),
-        read=_food101,
+    arguments=(
+        arguments.folder("folder that holds meta and images."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=("image", "label"),
+    read=_food101,
 ):
     """Food-101: meta/train.txt and meta/test.txt name the files in `images`.
 
@@ -209,19 +199,17 @@ def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
 
 class LSUNDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds these folders."),
-            arguments.usage(
-                *("train", "test", "valid", "all"),
-                doc='"train", "test", "valid" or "all" (the default: training and validation).',
-            ),
-            arguments.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
-            *arguments.SAMPLED_IMAGES,
+    arguments=(
+        arguments.folder("folder that holds these folders."),
+        arguments.usage(
+            *("train", "test", "valid", "all"),
+            doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
-        columns=("image", "label"),
-        read=_lsun,
+        arguments.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=("image", "label"),
+    read=_lsun,
 ):
     """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
 
@@ -239,20 +227,18 @@ def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded
 
 class OmniglotDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds images_background and images_evaluation."),
-            arguments.optional(
-                "background",
-                bool,
-                "read the background set (the default); False for the evaluation set.",
-                _checks.check_bool,
-            ),
-            *arguments.SAMPLED_IMAGES,
+    arguments=(
+        arguments.folder("folder that holds images_background and images_evaluation."),
+        arguments.optional(
+            "background",
+            bool,
+            "read the background set (the default); False for the evaluation set.",
+            _checks.check_bool,
         ),
-        columns=("image", "label"),
-        read=_omniglot_columns,
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=("image", "label"),
+    read=_omniglot_columns,
 ):
     """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
 
@@ -275,17 +261,15 @@ def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bo
 
 class Places365Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the lists and the folders of images."),
-            arguments.usage("train-standard", "train-challenge", "val"),
-            arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
-            arguments.DECODE,
-            *arguments.SAMPLED,
-        ),
-        columns=("image", "label"),
-        read=_scene_columns,
+    arguments=(
+        arguments.folder("folder that holds the lists and the folders of images."),
+        arguments.usage("train-standard", "train-challenge", "val"),
+        arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
+        arguments.DECODE,
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_scene_columns,
 ):
     """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
 
@@ -396,18 +380,14 @@ class KMnistDataset(MnistDataset, format=MNIST):
 
 class EMnistDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the files."),
-            arguments.choice("name", "byclass", "bymerge", "balanced", "letters", "digits", "mnist", default=REQUIRED),
-            arguments.usage(
-                "train", "test", "all", doc='"train", "test" or "all" (the default; test files come first).'
-            ),
-            *arguments.SAMPLED,
-        ),
-        columns=("image", "label"),
-        read=_emnist,
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.choice("name", "byclass", "bymerge", "balanced", "letters", "digits", "mnist", default=REQUIRED),
+        arguments.usage("train", "test", "all", doc='"train", "test" or "all" (the default; test files come first).'),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_emnist,
 ):
     """EMNIST from its idx files emnist-{name}-{train, test}-….
 
@@ -417,19 +397,17 @@ class EMnistDataset(
 
 class QMnistDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the files."),
-            arguments.usage(
-                *("train", "test", "test10k", "test50k", "nist", "all"),
-                doc='"train", "test", "test10k" (its first 10,000), "test50k" (the others), "nist" or "all" (the default).',
-            ),
-            arguments.flag("compat", True, "labels are classes; False for all eight numbers."),
-            *arguments.SAMPLED,
+    arguments=(
+        arguments.folder("folder that holds the files."),
+        arguments.usage(
+            *("train", "test", "test10k", "test50k", "nist", "all"),
+            doc='"train", "test", "test10k" (its first 10,000), "test50k" (the others), "nist" or "all" (the default).',
         ),
-        columns=("image", "label"),
-        read=_qmnist_columns,
+        arguments.flag("compat", True, "labels are classes; False for all eight numbers."),
+        *arguments.SAMPLED,
     ),
+    columns=("image", "label"),
+    read=_qmnist_columns,
 ):
     """QMNIST from its idx files qmnist-train-…, qmnist-test-… and xnist-….
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import numbers
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
@@ -13,18 +15,29 @@ import numpy as np
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_user_code, in_words
-from sporax.mindspore.dataset._nodes.batches import BatchSource
-from sporax.mindspore.dataset._nodes.node import FlowSource, Node, Source
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, opened, row_of
+from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, collate, join, opened
 from sporax.mindspore.dataset._sources.columns import ArrayTable
 from sporax.mindspore.dataset._sources.schema import Schema, as_schema
-from sporax.mindspore.dataset._streams import Indices, Table
-from sporax.mindspore.dataset._subclasses import MappableDataset
+from sporax.mindspore.dataset._steps.ends import MappableDataset
+from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table
 from sporax.mindspore.dataset.samplers import PKSampler, select_sampler
 
 
-class NumpySlicesDataset(MappableDataset):
+class _InMemory(MappableDataset):
+    """A source of which JSON has only the place, as in MindSpore."""
+
+    _op_type = "GeneratorDataset"
+
+    def _arguments(self) -> Arguments:
+        warnings.warn(
+            "For 'serialize', a source in the program's memory leaves only its place, so it cannot be read again."
+        )
+        return {"num_parallel_workers": self.num_parallel_workers}
+
+
+class NumpySlicesDataset(_InMemory):
     """Slices of arrays along their first dimension.
 
     Args:
@@ -50,7 +63,7 @@ class NumpySlicesDataset(MappableDataset):
         columns = _named_columns(data, column_names)
         chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
         workers = _checks.check_workers(where, num_parallel_workers)
-        super().__init__(Source(tuple(columns), lambda: ArrayTable(columns), chosen, workers=workers))
+        super().__init__(tuple(columns), lambda: ArrayTable(columns), chosen, workers=workers)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """The values of row number `index` of the first epoch (the sampler says which row that is).
@@ -59,8 +72,8 @@ class NumpySlicesDataset(MappableDataset):
             SporaxRuntimeError: there is no such row.
         """
         # Through the table and not the data: the column may be a list or stored.
-        row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
-        return tuple(opened(row[name]) for name in self._node.columns)
+        row = self._row(index)
+        return tuple(opened(row[name]) for name in self._column_names)
 
 
 def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
@@ -100,7 +113,7 @@ def _as_column(part: Any) -> Column:
     return items
 
 
-class GeneratorDataset(MappableDataset):
+class GeneratorDataset(_InMemory):
     """Rows from Python: a random-access object, an iterable, or a function that returns an iterator.
 
     A source with `__getitem__` needs `__len__` too and is shuffled by default; it can be sampled and sharded. Any other
@@ -129,6 +142,9 @@ class GeneratorDataset(MappableDataset):
         SporaxRuntimeError: the source has `__getitem__` and no `__len__`; (when iterated) it failed, or gave a row that
             does not fit the columns.
     """
+
+    _sequence: _Sequence | None = None
+    _batch_sampler: Any = None
 
     def __init__(
         self, source: Any, column_names: str | list[str] | None = None, column_types: list[Any] | None = None,
@@ -165,16 +181,36 @@ class GeneratorDataset(MappableDataset):
             chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
             if isinstance(chosen, PKSampler):
                 raise in_words(SporaxValueError, where, "GeneratorDataset doesn't support PKSampler.")
-            if batch_sampler is not None:
-                super().__init__(BatchSource(names, table, batch_sampler, collate_fn, workers, processes))
-                return
-            super().__init__(Source(names, lambda: table, chosen, python=True, workers=workers, processes=processes))
+            picked = chosen if batch_sampler is None else None
+            super().__init__(names, lambda: table, picked, workers=workers)
+            self.python_multiprocessing = processes
+            self._batch_sampler, self._collate_fn = batch_sampler, collate_fn
+            self._makes_batches = self._collates = batch_sampler is not None
+            # A batch sampler is the user's, even without a `collate_fn`.
+            self._runs_python = True
             return
         # These would be ignored silently otherwise.
         _refuse_random_access(sampler=sampler, num_shards=num_shards, shard_id=shard_id, batch_sampler=batch_sampler)
         if shuffle is not None:
             _checks.check_bool(where, "shuffle", shuffle)
-        super().__init__(_sequential_source(source, form, _checks.check_num_samples(where, num_samples)))
+        self._sequence = _Sequence(source, form, _checks.check_num_samples(where, num_samples))
+        super().__init__(names, None, None)
+
+    def _stream(self, run: Pass) -> Stream:
+        if self._sequence is not None:
+            return Flow(self._sequence.rows)
+        if self._batch_sampler is None:
+            return super()._stream(run)
+        # A list: tables know their size. The sampler is asked again for each pass, so it may shuffle.
+        return _PickedBatches(self._store(), [_row_numbers(item) for item in self._batch_sampler], self._collate_fn)
+
+    def _count(self) -> int:
+        # What says its length need not be iterated: that would read the source, or advance a sampler's random numbers.
+        length = getattr(self._batch_sampler, "__len__", None)
+        known = None if length is None else int(length())
+        if self._sequence is not None:
+            known = self._sequence.size()
+        return super()._count() if known is None else known
 
     def __getitem__(self, index: int) -> Any:
         """What the source gives for row number `index` of the first epoch (the sampler says which row that is).
@@ -277,46 +313,85 @@ class _ObjectTable(Table):
         return self._form.row(item)
 
 
-def _sequential_source(source: Any, form: _RowForm, limit: int | None) -> Node:
-    # They run once only, and every epoch needs them again.
-    if inspect.isgenerator(source) or isinstance(source, zip):
-        source = _Replayed(source)
-    if not callable(source) and not isinstance(source, Iterable):
-        words = (
-            "Input `source` function of GeneratorDataset should be callable, iterable or random accessible, commonly it "
-            "should implement one of the method like yield, __getitem__ or __next__(__iter__)."
-        )
-        raise in_words(SporaxTypeError, "GeneratorDataset", words, source)
-    # A length saves reading the source to count rows.
-    size = getattr(source, "__len__", None)
+class _PickedBatches(Table):
+    """Batches of a store's rows, whose numbers a batch sampler gave."""
 
-    def start(run: Pass) -> Iterator[Row]:
-        return _read(source, form, limit)
+    def __init__(self, store: Table, picks: Sequence[Indices], collate_fn: Callable[..., Any] | None) -> None:
+        self._store = store
+        self._picks = picks
+        self._collate_fn = collate_fn
+        self.size = len(picks)
 
-    def known_size() -> int:
-        assert size is not None
-        return size() if limit is None else min(size(), limit)
+    def gather(self, indices: Indices) -> Block:
+        return join([self._batch(self._store.gather(self._picks[int(index)])) for index in indices])
 
-    return FlowSource(form.names, start, None if size is None else known_size)
+    def _batch(self, block: Block) -> Block:
+        if self._collate_fn is None:
+            return {name: _one_row(collate(name, column)) for name, column in block.items()}
+        try:
+            results = self._collate_fn(*(list(map(opened, column)) for column in block.values()))
+        # Errors of the facade already say the place.
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise in_user_code("GeneratorDataset", error, "'collate_fn'") from error
+        # One column may come without a tuple, as in MindSpore.
+        values = results if isinstance(results, tuple) else (results,)
+        if len(values) != len(block):
+            raise SporaxRuntimeError(
+                f"For 'GeneratorDataset', 'collate_fn' must return {len(block)} columns {list(block)}, but got {len(values)}."
+            )
+        return {name: _one_row(as_value(value)) for name, value in zip(block, values, strict=True)}
 
 
-def _read(source: Any, form: _RowForm, limit: int | None) -> Iterator[Row]:
-    number = 0
-    try:
-        # A callable is called again in each epoch, an iterable is iterated again.
-        for item in iter(source if isinstance(source, Iterable) else source()):
-            yield form.row(item)
-            number += 1
-            if number == limit:
-                # Not after the next row: the source may be endless or slow.
-                return
-    except SporaxError:
-        raise
-    except Exception as error:
-        raise SporaxRuntimeError(
-            "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at row "
-            f"{number} with {type(error).__name__}: {error}"
-        ) from error
+def _one_row(value: Any) -> Column:
+    return [value]
+
+
+def _row_numbers(item: object) -> Indices:
+    if not isinstance(item, (list, tuple, np.ndarray)) or not all(isinstance(n, numbers.Integral) for n in item):
+        raise SporaxRuntimeError.must("GeneratorDataset", "batch_sampler", "give lists of row numbers", repr(item))
+    return np.array(item, np.int64)
+
+
+class _Sequence:
+    """What is read in its own order."""
+
+    def __init__(self, source: Any, form: _RowForm, limit: int | None) -> None:
+        # They run once only, and every epoch needs them again.
+        if inspect.isgenerator(source) or isinstance(source, zip):
+            source = _Replayed(source)
+        if not callable(source) and not isinstance(source, Iterable):
+            words = (
+                "Input `source` function of GeneratorDataset should be callable, iterable or random accessible, commonly it "
+                "should implement one of the method like yield, __getitem__ or __next__(__iter__)."
+            )
+            raise in_words(SporaxTypeError, "GeneratorDataset", words, source)
+        self._source, self._form, self._limit = source, form, limit
+
+    def size(self) -> int | None:
+        """The number of rows where the source has a length."""
+        length = getattr(self._source, "__len__", None)
+        return None if length is None else int(min(length(), self._limit or length()))
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of a reading."""
+        number, source = 0, self._source
+        try:
+            # A callable is called again in each epoch, an iterable is iterated again.
+            for item in iter(source if isinstance(source, Iterable) else source()):
+                yield self._form.row(item)
+                number += 1
+                if number == self._limit:
+                    # Not after the next row: the source may be endless or slow.
+                    return
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise SporaxRuntimeError(
+                "For 'GeneratorDataset', Exception thrown from user defined Python function in dataset: the source failed at "
+                f"row {number} with {type(error).__name__}: {error}"
+            ) from error
 
 
 class _Replayed:

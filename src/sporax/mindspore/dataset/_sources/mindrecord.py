@@ -15,12 +15,11 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
-from sporax.mindspore.dataset._nodes.node import Source
-from sporax.mindspore.dataset._rows import Array, Block, Row, block_of, row_of
+from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.format import Argument, Format, FormatDataset, Rows, opened, words_of_shuffle
+from sporax.mindspore.dataset._sources.format import Argument, FormatDataset, Rows, opened, words_of_shuffle
+from sporax.mindspore.dataset._steps.ends import SourceDataset
 from sporax.mindspore.dataset._streams import Indices, Table
-from sporax.mindspore.dataset._subclasses import MappableDataset
 from sporax.mindspore.dataset.samplers import (
     BuiltinSampler,
     DistributedSampler,
@@ -233,36 +232,32 @@ def _table(
 
 class MindDataset(
     FormatDataset,
-    format=Format(
-        (
-            Argument(
-                "dataset_files",
-                str | list[str],
-                "a MindRecord file, which stands for all files that were written together with it; or a list of files.",
-                check=_files,
-            ),
-            arguments.optional("columns_list", list[str], "only these columns.", _checks.check_names),
-            arguments.WORKERS,
-            Argument(
-                "shuffle",
-                bool | Shuffle | None,
-                "True, the default, shuffles all rows; Shuffle.FILES the files, Shuffle.INFILE the rows of each file.",
-                None,
-            ),
-            arguments.NUM_SHARDS,
-            arguments.SHARD_ID,
-            arguments.SAMPLER,
-            Argument(
-                "padded_sample", dict[str, Any] | None, "a row that fills up the last shard.", None, _padded_sample
-            ),
-            Argument("num_padded", int | None, "how many rows are filled up.", None, _padded_count),
-            arguments.NUM_SAMPLES,
-            arguments.CACHE,
+    arguments=(
+        Argument(
+            "dataset_files",
+            str | list[str],
+            "a MindRecord file, which stands for all files that were written together with it; or a list of files.",
+            check=_files,
         ),
-        columns=_columns,
-        read=_table,
-        prepare=_prepare,
+        arguments.optional("columns_list", list[str], "only these columns.", _checks.check_names),
+        arguments.WORKERS,
+        Argument(
+            "shuffle",
+            bool | Shuffle | None,
+            "True, the default, shuffles all rows; Shuffle.FILES the files, Shuffle.INFILE the rows of each file.",
+            None,
+        ),
+        arguments.NUM_SHARDS,
+        arguments.SHARD_ID,
+        arguments.SAMPLER,
+        Argument("padded_sample", dict[str, Any] | None, "a row that fills up the last shard.", None, _padded_sample),
+        Argument("num_padded", int | None, "how many rows are filled up.", None, _padded_count),
+        arguments.NUM_SAMPLES,
+        arguments.CACHE,
     ),
+    columns=_columns,
+    read=_table,
+    prepare=_prepare,
 ):
     """Rows from MindRecord files, which `mindrecord.FileWriter` and MindSpore write.
 
@@ -286,7 +281,7 @@ class MindDataset(
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
-        MappableDataset.__init__(self, Source(columns, table, sampler, labels=labels, workers=workers, cache=cache))
+        SourceDataset.__init__(self, columns, table, sampler, labels, workers, cache)
 
     def __getitem__(self, index: int) -> list[Array]:
         """The columns of row number `index` of the first epoch (the sampler says which row that is).
@@ -294,5 +289,5 @@ class MindDataset(
         Raises:
             SporaxRuntimeError: there is no such row.
         """
-        row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
-        return [row[name] for name in self._node.columns]
+        row = self._row(index)
+        return [row[name] for name in self._column_names]

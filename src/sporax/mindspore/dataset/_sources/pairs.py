@@ -15,7 +15,7 @@ from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Files, Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
 
 # Downgrade -> the scales that were published.
@@ -54,20 +54,18 @@ def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, d
 
 class DIV2KDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
-            arguments.choice("usage", "train", "valid", "all", default="train"),
-            arguments.choice("downgrade", *_SCALES, default="bicubic"),
-            arguments.integer(
-                "scale", 2, '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".'
-            ),
-            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+    arguments=(
+        arguments.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
+        arguments.choice("usage", "train", "valid", "all", default="train"),
+        arguments.choice("downgrade", *_SCALES, default="bicubic"),
+        arguments.integer(
+            "scale", 2, '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".'
         ),
-        columns=("hr_image", "lr_image"),
-        read=_div2k_columns,
-        prepare=_known_scale,
+        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
     ),
+    columns=("hr_image", "lr_image"),
+    read=_div2k_columns,
+    prepare=_known_scale,
 ):
     """DIV2K: images of high resolution, and what became of them at a low one.
 
@@ -125,23 +123,21 @@ def _polygons(content: bytes, path: Path) -> Array:
 
 class CityscapesDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.text(
-                "usage",
-                "train",
-                '"train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" '
-                'where it is "coarse".',
-            ),
-            arguments.choice("quality_mode", *_CITY_PARTS, default="fine"),
-            arguments.choice("task", *_CITY_TASKS, default="instance"),
-            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.text(
+            "usage",
+            "train",
+            '"train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" '
+            'where it is "coarse".',
         ),
-        columns=("image", "task"),
-        read=_city_columns,
-        prepare=_city_values,
+        arguments.choice("quality_mode", *_CITY_PARTS, default="fine"),
+        arguments.choice("task", *_CITY_TASKS, default="instance"),
+        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
     ),
+    columns=("image", "task"),
+    read=_city_columns,
+    prepare=_city_values,
 ):
     """Cityscapes: leftImg8bit/{part}/{city}, with annotations in gtFine and gtCoarse.
 
@@ -172,20 +168,18 @@ def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) 
 
 class SBDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.choice("task", "Boundaries", "Segmentation", default="Boundaries"),
-            arguments.choice(
-                *("usage", "train", "val", "train_noval", "all"),
-                doc='"train", "val", "train_noval" or "all" (training and validation).',
-                default="all",
-            ),
-            *arguments.replaced(arguments.SAMPLED_UNCACHED, arguments.DECODE_OR_NONE),
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.choice("task", "Boundaries", "Segmentation", default="Boundaries"),
+        arguments.choice(
+            *("usage", "train", "val", "train_noval", "all"),
+            doc='"train", "val", "train_noval" or "all" (training and validation).',
+            default="all",
         ),
-        columns=("image", "task"),
-        read=_sbd_columns,
+        *arguments.replaced(arguments.SAMPLED_UNCACHED, arguments.DECODE_OR_NONE),
     ),
+    columns=("image", "task"),
+    read=_sbd_columns,
 ):
     """Semantic Boundaries: images in img, MATLAB files in cls, and the lists train.txt, val.txt and train_noval.txt.
 
@@ -217,15 +211,13 @@ def _caption(line: str) -> tuple[str, str]:
 
 class FlickrDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder of the images."),
-            arguments.file("annotation_file", "the captions, one per line as ``name.jpg#0<tab>caption``."),
-            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
-        ),
-        columns=("image", "annotation"),
-        read=_flickr_columns,
+    arguments=(
+        arguments.folder("folder of the images."),
+        arguments.file("annotation_file", "the captions, one per line as ``name.jpg#0<tab>caption``."),
+        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
     ),
+    columns=("image", "annotation"),
+    read=_flickr_columns,
 ):
     """Flickr8k and Flickr30k: images with five captions each.
 
@@ -233,16 +225,17 @@ class FlickrDataset(
     """
 
 
+_SBU_LISTS = ("SBU_captioned_photo_dataset_urls.txt", "SBU_captioned_photo_dataset_captions.txt")
+
+
 def _fetched_as(address: str) -> str:
-    """``http://…/3326/1_a.jpg`` was stored as ``m_3326_1_a.jpg``."""
-    parts = address.strip().split("/")
-    return f"m_{parts[-2]}_{parts[-1]}"
+    """``http://static.flickr.com/3326/1_a.jpg`` was stored as ``m_3326_1_a.jpg``: MindSpore leaves 23 characters out of any."""
+    return address.strip()[23:].replace("/", "_")
 
 
 def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-    stem = "SBU_captioned_photo_dataset"
-    names = parse_lines(where, existing(where, folder / f"{stem}_urls.txt"), _fetched_as)
-    texts = parse_lines(where, existing(where, folder / f"{stem}_captions.txt"), str.rstrip)
+    names = parse_lines(where, folder / _SBU_LISTS[0], _fetched_as)
+    texts = parse_lines(where, folder / _SBU_LISTS[1], str.rstrip)
     if len(names) != len(texts):
         raise SporaxRuntimeError(
             f"For '{where}', the lists in {str(folder)!r} must be equally long, but there are {len(names)} addresses "
@@ -256,11 +249,10 @@ def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
 
 class SBUDataset(
     FormatDataset,
-    format=Format(
-        (arguments.folder("folder that holds the lists and the folder of images."), *arguments.SAMPLED_IMAGES),
-        columns=("image", "caption"),
-        read=_sbu,
-    ),
+    arguments=(arguments.folder("folder that holds the lists and the folder of images."), *arguments.SAMPLED_IMAGES),
+    columns=("image", "caption"),
+    read=_sbu,
+    prepare=arguments.with_files(lambda *options: _SBU_LISTS),
 ):
     """SBU captioned photographs: lists of addresses and of captions, and the images that were fetched.
 

@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored, images, labelled_images
-from sporax.mindspore.dataset._sources.format import Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
 
 
@@ -49,21 +49,19 @@ def _attributes(line: str) -> tuple[str, list[bool]]:
 
 class CelebADataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
-            *(arguments.WORKERS, arguments.SHUFFLE),
-            arguments.choice(
-                *("usage", "train", "valid", "test", "all"),
-                default="all",
-                words="usage should be 'all', 'train', 'valid' or 'test'.",
-            ),
-            *(arguments.SAMPLER, arguments.DECODE, arguments.EXTENSIONS),
-            *(arguments.NUM_SAMPLES, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+    arguments=(
+        arguments.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
+        *(arguments.WORKERS, arguments.SHUFFLE),
+        arguments.choice(
+            *("usage", "train", "valid", "test", "all"),
+            default="all",
+            words="usage should be 'all', 'train', 'valid' or 'test'.",
         ),
-        columns=("image", "attr"),
-        read=_celeba_columns,
+        *(arguments.SAMPLER, arguments.DECODE, arguments.EXTENSIONS),
+        *(arguments.NUM_SAMPLES, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
     ),
+    columns=("image", "attr"),
+    read=_celeba_columns,
 ):
     """CelebA: images, and their 40 attributes in list_attr_celeba.txt.
 
@@ -131,20 +129,18 @@ def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded
 
 class LFWDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the lists and the folders of images."),
-            arguments.choice("task", "people", "pairs"),
-            arguments.usage(
-                *("10fold", "train", "test", "all"),
-                doc='"10fold", "train", "test" or "all" (the default: training and test).',
-            ),
-            arguments.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
-            *arguments.SAMPLED_IMAGES,
+    arguments=(
+        arguments.folder("folder that holds the lists and the folders of images."),
+        arguments.choice("task", "people", "pairs"),
+        arguments.usage(
+            *("10fold", "train", "test", "all"),
+            doc='"10fold", "train", "test" or "all" (the default: training and test).',
         ),
-        columns=_lfw_names,
-        read=_lfw,
+        arguments.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
+        *arguments.SAMPLED_IMAGES,
     ),
+    columns=_lfw_names,
+    read=_lfw,
 ):
     """Labeled Faces in the Wild.
 
@@ -161,8 +157,8 @@ def _flower_names(where: str, folder: Path, task: str, *options: object) -> tupl
 
 
 def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Mapping[str, Stored]:
-    (labels,) = read_mat(where, existing(where, folder / "imagelabels.mat"), ("labels",))
-    sets = read_mat(where, existing(where, folder / "setid.mat"), _FLOWER_PARTS[part])
+    (labels,) = read_mat(where, folder / "imagelabels.mat", ("labels",))
+    sets = read_mat(where, folder / "setid.mat", _FLOWER_PARTS[part])
     # The matrix has all images, `setid` the numbers of a part's images.
     numbers = np.concatenate([part_numbers.reshape(-1) for part_numbers in sets])
     if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= labels.size:
@@ -179,16 +175,15 @@ def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: boo
 
 class Flowers102Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds all this."),
-            arguments.choice("task", "Classification", "Segmentation", default="Classification"),
-            arguments.choice("usage", *_FLOWER_PARTS, default="all"),
-            *arguments.SAMPLED_UNCACHED,
-        ),
-        columns=_flower_names,
-        read=_flower_columns,
+    arguments=(
+        arguments.folder("folder that holds all this."),
+        arguments.choice("task", "Classification", "Segmentation", default="Classification"),
+        arguments.choice("usage", *_FLOWER_PARTS, default="all"),
+        *arguments.SAMPLED_UNCACHED,
     ),
+    columns=_flower_names,
+    read=_flower_columns,
+    prepare=arguments.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
 ):
     """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
 
@@ -238,15 +233,13 @@ def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Ma
 
 class Caltech101Dataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds both folders."),
-            arguments.choice("target_type", "category", "annotation", "all"),
-            *arguments.SAMPLED_UNCACHED,
-        ),
-        columns=_caltech_names,
-        read=_caltech_columns,
+    arguments=(
+        arguments.folder("folder that holds both folders."),
+        arguments.choice("target_type", "category", "annotation", "all"),
+        *arguments.SAMPLED_UNCACHED,
     ),
+    columns=_caltech_names,
+    read=_caltech_columns,
 ):
     """Caltech-101: 101_ObjectCategories/{class}/image_0001.jpg …, and outlines in Annotations.
 
@@ -297,19 +290,17 @@ def _manifest_columns(
 
 class ManifestDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.file("dataset_file", "the manifest."),
-            arguments.choice("usage", "train", "eval", "inference", default="train"),
-            *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
-            arguments.classes(
-                "class -> label; images of other classes are left out. By default the classes in alphabetical order."
-            ),
-            *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE),
+    arguments=(
+        arguments.file("dataset_file", "the manifest."),
+        arguments.choice("usage", "train", "eval", "inference", default="train"),
+        *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
+        arguments.classes(
+            "class -> label; images of other classes are left out. By default the classes in alphabetical order."
         ),
-        columns=("image", "label"),
-        read=_manifest_columns,
+        *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE),
     ),
+    columns=("image", "label"),
+    read=_manifest_columns,
 ):
     """Images and classes that a manifest lists: one JSON object per line with source, usage and annotation.
 

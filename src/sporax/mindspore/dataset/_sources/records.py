@@ -15,7 +15,7 @@ from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
@@ -248,36 +248,34 @@ def _random_names(where: str, columns: Sequence[SchemaColumn], count: int) -> li
 
 class RandomDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.optional(
-                "total_rows", int, "how many; random by default.", functools.partial(_checks.check_int, low=1)
-            ),
-            arguments.optional(
-                "schema",
-                Schema | str,
-                "a Schema or the name of its file; random columns by default.",
-                lambda where, _, value: as_schema(where, value),
-            ),
-            arguments.optional(
-                "columns_list",
-                list[str],
-                "names of the columns (of a schema: only these); c0, c1, … by default.",
-                _checks.check_names,
-            ),
-            *(
-                arguments.NUM_SAMPLES,
-                arguments.WORKERS,
-                arguments.CACHE,
-                arguments.SHUFFLE,
-                arguments.NUM_SHARDS,
-                arguments.SHARD_ID,
-            ),
+    arguments=(
+        arguments.optional(
+            "total_rows", int, "how many; random by default.", functools.partial(_checks.check_int, low=1)
         ),
-        columns=_random_names,
-        read=_random_rows,
-        prepare=_random_values,
+        arguments.optional(
+            "schema",
+            Schema | str,
+            "a Schema or the name of its file; random columns by default.",
+            lambda where, _, value: as_schema(where, value),
+        ),
+        arguments.optional(
+            "columns_list",
+            list[str],
+            "names of the columns (of a schema: only these); c0, c1, … by default.",
+            _checks.check_names,
+        ),
+        *(
+            arguments.NUM_SAMPLES,
+            arguments.WORKERS,
+            arguments.CACHE,
+            arguments.SHUFFLE,
+            arguments.NUM_SHARDS,
+            arguments.SHARD_ID,
+        ),
     ),
+    columns=_random_names,
+    read=_random_rows,
+    prepare=_random_values,
 ):
     """Random rows, for trying out a pipeline. The numbers are not MindSpore's."""
 

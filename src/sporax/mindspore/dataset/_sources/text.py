@@ -21,7 +21,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable, LineTable
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset
 from sporax.mindspore.dataset._sources.reading import parse_lines
 from sporax.mindspore.dataset._streams import Table
 
@@ -102,7 +102,9 @@ def _line_table(where: str, paths: Sequence[Path]) -> Table:
 
 class TextFileDataset(
     FileDataset,
-    format=Format((arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES), columns=("text",), read=_line_table),
+    arguments=(arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES),
+    columns=("text",),
+    read=_line_table,
 ):
     """The lines of text files (UTF-8), without empty ones.
 
@@ -146,29 +148,27 @@ def _csv(
 
 class CSVDataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.dataset_files("*.csv"),
-            Argument("field_delim", str, "the character between fields.", ",", _delimiter),
-            arguments.optional(
-                "column_defaults",
-                list[Any],
-                "one value per column, of which the type counts: int (int32), float (float32) or str; all columns are str "
-                "by default.",
-                _column_kinds,
-            ),
-            arguments.optional(
-                "column_names",
-                list[str],
-                "names; by default the first line of every file is a header that names them.",
-                _checks.check_names,
-            ),
-            *arguments.SAMPLED_FILES,
+    arguments=(
+        arguments.dataset_files("*.csv"),
+        Argument("field_delim", str, "the character between fields.", ",", _delimiter),
+        arguments.optional(
+            "column_defaults",
+            list[Any],
+            "one value per column, of which the type counts: int (int32), float (float32) or str; all columns are str "
+            "by default.",
+            _column_kinds,
         ),
-        columns=_csv_names,
-        read=_csv,
-        prepare=_csv_values,
+        arguments.optional(
+            "column_names",
+            list[str],
+            "names; by default the first line of every file is a header that names them.",
+            _checks.check_names,
+        ),
+        *arguments.SAMPLED_FILES,
     ),
+    columns=_csv_names,
+    read=_csv,
+    prepare=_csv_values,
 ):
     """Tables of comma-separated values (UTF-8). A message about a broken line names file and line."""
 
@@ -230,23 +230,21 @@ def _clue(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
 
 class CLUEDataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.dataset_files("*.json"),
-            arguments.choice(
-                "task",
-                *_CLUE,
-                default="AFQMC",
-                words="task should be 'AFQMC', 'TNEWS', 'IFLYTEK', 'CMNLI', 'WSC' or 'CSL'.",
-            ),
-            arguments.choice(
-                *("usage", "train", "test", "eval"), default="train", words="usage should be 'train', 'test' or 'eval'."
-            ),
-            *arguments.SAMPLED_FILES,
+    arguments=(
+        arguments.dataset_files("*.json"),
+        arguments.choice(
+            "task",
+            *_CLUE,
+            default="AFQMC",
+            words="task should be 'AFQMC', 'TNEWS', 'IFLYTEK', 'CMNLI', 'WSC' or 'CSL'.",
         ),
-        columns=_columns,
-        read=_clue,
+        arguments.choice(
+            *("usage", "train", "test", "eval"), default="train", words="usage should be 'train', 'test' or 'eval'."
+        ),
+        *arguments.SAMPLED_FILES,
     ),
+    columns=_columns,
+    read=_clue,
 ):
     """CLUE: files with one JSON object per line.
 

@@ -39,7 +39,9 @@ _FOLDER = arguments.folder("folder that holds the files.")
 _CSV = {"test": "test.csv", "train": "train.csv"}
 
 
-def _csv_format(*columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLED_FILES) -> Format:
+def _csv_format(
+    *columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLED_FILES, files: Mapping[str, str] = _CSV
+) -> Format:
     """The format of data sets in train.csv and test.csv, with fields that are strings."""
 
     def read(where: str, folder: Path, part: str) -> Table:
@@ -47,7 +49,7 @@ def _csv_format(*columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLE
             records = parse_csv(where, path, len(columns))
             return {name: [record[i] for record in records] for i, name in enumerate(columns)}
 
-        return FileTable(where, _files_of(where, folder, part, _CSV), parse)
+        return FileTable(where, _files_of(where, folder, part, files), parse)
 
     return Format((_FOLDER, arguments.usage("train", "test", "all"), *sampling), columns, read)
 
@@ -83,7 +85,10 @@ class YahooAnswersDataset(
 
 
 class SogouNewsDataset(
-    FileDataset, format=_csv_format("index", "title", "content", sampling=arguments.SAMPLED_FILES_LATER)
+    FileDataset,
+    format=_csv_format(
+        "index", "title", "content", sampling=arguments.SAMPLED_FILES_LATER, files=dict(reversed(_CSV.items()))
+    ),
 ):
     """Sogou News: train.csv and test.csv. Columns: `index`, `title`, `content` () str."""
 
@@ -106,14 +111,12 @@ def _enwik9(where: str, folder: Path) -> Table:
 
 class EnWik9Dataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds the file enwik9."),
-            *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(default=True)),
-        ),
-        columns=("text",),
-        read=_enwik9,
+    arguments=(
+        arguments.folder("folder that holds the file enwik9."),
+        *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(default=True)),
     ),
+    columns=("text",),
+    read=_enwik9,
 ):
     """The lines of enwik9, empty ones too. Column: `text` () str."""
 
@@ -139,9 +142,9 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 
 class SST2Dataset(
     FileDataset,
-    format=Format(
-        (_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES), columns=_sst2_names, read=_sst2
-    ),
+    arguments=(_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES),
+    columns=_sst2_names,
+    read=_sst2,
 ):
     """Stanford Sentiment Treebank: train.tsv, dev.tsv and test.tsv.
 
@@ -166,7 +169,7 @@ def _squad_columns(where: str, path: Path) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(_SQUAD_COLUMNS)}
 
 
-_SQUAD_PARTS = {"dev": "dev-v*.json", "train": "train-v*.json"}
+_SQUAD_PARTS = {"train": "train-v*.json", "dev": "dev-v*.json"}
 _SQUAD_COLUMNS = ("context", "question", "text", "answer_start")
 
 
@@ -176,9 +179,9 @@ def _squad(where: str, folder: Path, part: str) -> Table:
 
 class SQuADDataset(
     FileDataset,
-    format=Format(
-        (_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES), columns=_SQUAD_COLUMNS, read=_squad
-    ),
+    arguments=(_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES),
+    columns=_SQUAD_COLUMNS,
+    read=_squad,
 ):
     """SQuAD 1.1 and 2.0: train-v*.json and dev-v*.json.
 
@@ -258,15 +261,13 @@ def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class IMDBDataset(
     FormatDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds both folders."),
-            arguments.usage("train", "test", "all"),
-            *arguments.SAMPLED,
-        ),
-        columns=("text", "label"),
-        read=_imdb,
+    arguments=(
+        arguments.folder("folder that holds both folders."),
+        arguments.usage("train", "test", "all"),
+        *arguments.SAMPLED,
     ),
+    columns=("text", "label"),
+    read=_imdb,
 ):
     """IMDb reviews: folders train and test with the text files of folders pos (1) and neg (0).
 

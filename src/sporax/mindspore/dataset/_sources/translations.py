@@ -11,7 +11,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset
 from sporax.mindspore.dataset._sources.reading import existing, lines, read_text
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.samplers import Shuffle
@@ -64,16 +64,14 @@ def _multi30k(where: str, folder: Path, part: str, languages: tuple[str, str]) -
 
 class Multi30kDataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds training, validation and mmt16_task1_test."),
-            arguments.usage("train", "test", "valid", "all"),
-            _language_pair('["en", "de"] (the default) or ["de", "en"].', (("en", "de"), ("de", "en")), ("en", "de")),
-            *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(bool | Shuffle | None, None)),
-        ),
-        columns=("text", "translation"),
-        read=_multi30k,
+    arguments=(
+        arguments.folder("folder that holds training, validation and mmt16_task1_test."),
+        arguments.usage("train", "test", "valid", "all"),
+        _language_pair('["en", "de"] (the default) or ["de", "en"].', (("en", "de"), ("de", "en")), ("en", "de")),
+        *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(bool | Shuffle | None, None)),
     ),
+    columns=("text", "translation"),
+    read=_multi30k,
 ):
     """Multi30k: lines in English and German.
 
@@ -129,22 +127,20 @@ def _talk_set(name: str, doc: str) -> Argument:
 
 class IWSLT2016Dataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
-            arguments.usage("train", "test", "valid", "all"),
-            _language_pair(
-                'English with Arabic, Czech, German or French, either way; ("de", "en") by default.',
-                _PAIRS_2016,
-                ("de", "en"),
-            ),
-            _talk_set("valid_set", 'what is read for "valid", as "tst2013" (the default).'),
-            _talk_set("test_set", 'what is read for "test", as "tst2014" (the default).'),
-            *arguments.SAMPLED_FILES_LATER,
+    arguments=(
+        arguments.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
+        arguments.usage("train", "test", "valid", "all"),
+        _language_pair(
+            'English with Arabic, Czech, German or French, either way; ("de", "en") by default.',
+            _PAIRS_2016,
+            ("de", "en"),
         ),
-        columns=("text", "translation"),
-        read=_iwslt2016,
+        _talk_set("valid_set", 'what is read for "valid", as "tst2013" (the default).'),
+        _talk_set("test_set", 'what is read for "test", as "tst2014" (the default).'),
+        *arguments.SAMPLED_FILES_LATER,
     ),
+    columns=("text", "translation"),
+    read=_iwslt2016,
 ):
     """IWSLT 2016: talks and their translations.
 
@@ -165,18 +161,14 @@ def _iwslt2017(where: str, folder: Path, part: str, languages: tuple[str, str]) 
 
 class IWSLT2017Dataset(
     FileDataset,
-    format=Format(
-        (
-            arguments.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
-            arguments.usage("train", "test", "valid", "all"),
-            _language_pair(
-                'two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.', _PAIRS_2017, ("de", "en")
-            ),
-            *arguments.SAMPLED_FILES_LATER,
-        ),
-        columns=("text", "translation"),
-        read=_iwslt2017,
+    arguments=(
+        arguments.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
+        arguments.usage("train", "test", "valid", "all"),
+        _language_pair('two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.', _PAIRS_2017, ("de", "en")),
+        *arguments.SAMPLED_FILES_LATER,
     ),
+    columns=("text", "translation"),
+    read=_iwslt2017,
 ):
     """IWSLT 2017: talks and their translations.
 

@@ -1,6 +1,7 @@
 """Vision transforms that work on PIL images and on (C, H, W) arrays: `mindspore.dataset.vision.py_transforms`, before 2.0.
 
-Since then the same names work on both kinds; only `Normalize` has to be told the layout, which was (C, H, W) here.
+Since then the same names work on both kinds; only `Normalize` has to be told the layout, which was (C, H, W) here. And colors of
+arrays, one image or several, as scripts call MindSpore's inner functions for them (`py_transforms_util`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from sporax.mindspore._names.missing import LISTED, missing_name
 from sporax.mindspore.dataset import vision
+from sporax.mindspore.dataset._rows import Array
 
 
 class Normalize(vision.Normalize):
@@ -18,6 +22,16 @@ class Normalize(vision.Normalize):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         # (C, H, W), the layout behind the `ToTensor` of that time.
         super().__init__(mean, std, is_hwc=False)
+
+
+def rgb_to_hsvs(np_rgb_imgs: Array, is_hwc: bool) -> Array:
+    """`RgbToHsv` of (H, W, 3), (3, H, W), or several of them."""
+    return np.asarray(vision.RgbToHsv(is_hwc)(np_rgb_imgs))
+
+
+def hsv_to_rgbs(np_hsv_imgs: Array, is_hwc: bool) -> Array:
+    """`HsvToRgb` of (H, W, 3), (3, H, W), or several of them."""
+    return np.asarray(vision.HsvToRgb(is_hwc)(np_hsv_imgs))
 
 
 def __getattr__(name: str) -> Any:

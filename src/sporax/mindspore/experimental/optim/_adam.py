@@ -32,16 +32,10 @@ class Adam(mint.Adam):
     MindSpore 2.10 takes `amsgrad` and ignores it; here v is then the largest one so far.
 
     Args:
-        params: Parameters, or groups: dicts with ``params`` and settings of their own.
-        lr: learning rate, a number or a scalar Tensor.
+        params, lr, weight_decay, maximize: see `Optimizer`.
         betas: decay rates of the moments, in [0, 1).
         eps: added to the denominator.
-        weight_decay: L2 penalty.
         amsgrad: use the largest v so far (Reddi et al. 2018).
-        maximize: go up instead of down.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
     slots = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")

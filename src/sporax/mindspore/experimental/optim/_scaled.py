@@ -83,16 +83,10 @@ class Adagrad(CountingOptimizer):
     s = s + g²;  p = p - lr / (1 + (t - 1) · lr_decay) · g / (√s + eps).
 
     Args:
-        params: Parameters, or groups: dicts with ``params`` and settings of their own.
-        lr: learning rate, a number or a scalar Tensor.
+        params, lr, weight_decay, maximize: see `Optimizer`.
         lr_decay: how fast the learning rate falls.
-        weight_decay: L2 penalty.
         initial_accumulator_value: s before the first step.
         eps: added to the denominator.
-        maximize: go up instead of down.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
     slots = ("accum",)
@@ -199,16 +193,10 @@ class ASGD(CountingOptimizer):
     from step `t0` on, ``ax`` holds the average of p, before that p itself.
 
     Args:
-        params: Parameters, or groups: dicts with ``params`` and settings of their own.
-        lr: learning rate, a number or a scalar Tensor.
+        params, lr, weight_decay, maximize: see `Optimizer`.
         lambd: decay term.
         alpha: power with which eta falls.
         t0: step at which averaging starts.
-        weight_decay: L2 penalty.
-        maximize: go up instead of down.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
     slots = ("mu", "eta", "ax")

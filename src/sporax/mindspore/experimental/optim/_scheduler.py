@@ -113,9 +113,6 @@ class ClosedSchedule(ChainedSchedule):
         raise NotImplementedError
 
 
-# ------------------------------------------------------------------------------------------------------ numbers, checks
-
-
 def counter(name: str, value: float) -> Parameter:
     """A number that a schedule keeps, in float32 as in MindSpore."""
     return Parameter(Tensor(value, dtypes.float32), name=name, requires_grad=False)
@@ -128,7 +125,6 @@ def assign(holder: Parameter, value: Any) -> None:
 
 def as_tensor(value: Any) -> Tensor:
     """A copy of a number or scalar Tensor, in float32; steps may reuse the memory of what they update."""
-    # Copied: steps may reuse the memory of what they update.
     return wrap(jnp.array(value.array if isinstance(value, Tensor) else value, jnp.float32).reshape(()))
 
 
@@ -269,7 +265,6 @@ class ReduceLROnPlateau:
         """Take the metric of one more epoch, a number or scalar Tensor, and set the rates."""
         current, best, cooldown = as_tensor(metrics).array, self.best.array, self.cooldown_counter.array
         is_better = self._is_better(current, best)
-        # Steps in the cooldown do not count.
         wait = jnp.where(is_better | (cooldown > 0), 0.0, self.wait.array + 1)
         cooldown = jnp.maximum(cooldown - 1, 0.0)
         is_due = wait > self.patience

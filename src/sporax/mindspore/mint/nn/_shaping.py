@@ -123,7 +123,6 @@ class _ConstantPadding(_Padding):
         self.value = check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
 
     def construct(self, input: Tensor) -> Tensor:
-        """`input` with as many trailing dimensions as the layer pads."""
         return F.pad(input, self.padding, mode=self.mode, value=self.value)
 
 

@@ -79,8 +79,9 @@ class Optimizer(StepOptimizer):
     A subclass states its state (`slots`) and how one Parameter moves (`step`), or has a `construct` of its own.
 
     Args:
-        params: Parameters, or dicts with ``params`` and settings of that group.
-        defaults: every setting and its value where a group has none of its own.
+        params: Parameters, or groups: dicts with ``params`` and settings of their own.
+        defaults: every setting and its value where a group has none of its own: ``lr``, the learning rate, a number or a scalar
+            Tensor; ``weight_decay``, an L2 penalty; ``maximize``: go up instead of down; …
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxKeyError: bad settings or Parameters; the message names them.
@@ -207,8 +208,6 @@ class Optimizer(StepOptimizer):
         # A plain attribute, which compiled steps take as fixed.
         self.fixed_settings = (*fixed, str(self.group_start_id))
 
-    # ---------------------------------------------------------------------------------------------------- one step
-
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
         shared = self.prepare()
@@ -238,8 +237,6 @@ class Optimizer(StepOptimizer):
         """
         raise NotImplementedError
 
-    # ---------------------------------------------------------------------------------------------------- questions
-
     @property
     def learning_rate(self) -> Parameter:
         """The learning rate of the first group."""
@@ -266,9 +263,6 @@ class Optimizer(StepOptimizer):
     def get_weight_decay(self) -> tuple[float, ...]:
         """Weight decay of each Parameter."""
         return tuple(float(group["weight_decay"]) for group in self.param_groups for _ in group["params"])
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
 
 
 def filled_like(parameter: Parameter, name: str, value: float) -> Parameter:

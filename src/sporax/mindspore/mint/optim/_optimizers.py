@@ -24,16 +24,10 @@ class SGD(Optimizer):
     p = p - lr · v, or with `nesterov` p = p - lr · (g + momentum · v).
 
     Args:
-        params: Parameters, or groups: dicts with ``params`` and settings of their own.
-        lr: learning rate, a number or a scalar Tensor.
+        params, lr, weight_decay, maximize: see `Optimizer`.
         momentum: share of the velocity that stays.
         dampening: share of the gradient that is held back.
-        weight_decay: L2 penalty.
         nesterov: look ahead along the velocity; needs momentum and no dampening.
-        maximize: go up instead of down.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
     slots: tuple[str, ...] = ("momentum_buf",)
@@ -84,16 +78,10 @@ class Adam(Optimizer):
     p = p - lr / (1 - β1ᵗ) · m / (√v / √(1 - β2ᵗ) + eps).
 
     Args:
-        params: Parameters, or groups: dicts with ``params`` and settings of their own.
-        lr: learning rate, a number or a scalar Tensor.
+        params, lr, weight_decay, maximize: see `Optimizer`.
         betas: decay rates of the moments, in [0, 1).
         eps: added to the denominator.
-        weight_decay: L2 penalty.
         amsgrad: use the largest v so far (Reddi et al. 2018).
-        maximize: go up instead of down.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
     slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")

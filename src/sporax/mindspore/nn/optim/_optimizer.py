@@ -93,8 +93,9 @@ class Optimizer(OptimizerHelpers, Cell):
 
     Args:
         learning_rate: number, list or 1-D Tensor with one rate per step, or a LearningRateSchedule.
-        parameters: Parameters, or dicts with ``params`` and settings of that group, and at most one ``order_params``.
-        weight_decay: number or schedule; Parameters named like ``gamma`` or ``beta`` are not decayed unless grouped.
+        parameters: (`params` of derived classes) Parameters, or groups: dicts with ``params`` and settings of their own, and at
+            most one with ``order_params``.
+        weight_decay: L2 penalty, a number or schedule; without groups, Parameters named like ``gamma`` or ``beta`` have none.
         loss_scale: gradients are divided by it.
 
     Raises:

@@ -23,7 +23,7 @@ class AdaFactor(Optimizer):
     """AdaFactor (Shazeer & Stern 2018).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
+        params, loss_scale: see `Optimizer`.
         learning_rate: number or schedule; None together with `relative_step`.
         eps: added to squared gradients, and smallest scale of a Parameter.
         clip_threshold: largest root mean square of an update.
@@ -34,7 +34,6 @@ class AdaFactor(Optimizer):
         relative_step: the rate is ``min(1e-2, 1 / √t)`` (with `warmup_init` ``min(1e-6 · t, 1 / √t)``).
         warmup_init: see above.
         compression: keep moments in half precision.
-        loss_scale: gradients are divided by it.
 
     Raises:
         SporaxTypeError, SporaxValueError: settings that contradict each other, or out of range.

@@ -18,12 +18,9 @@ class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011): s = s + g²;  p = p - learning_rate · g / √s.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
+        params, learning_rate, loss_scale, weight_decay: see `Optimizer`.
         accum: first value of s, a float >= 0.
-        learning_rate: number, list, Tensor or schedule.
         update_slots: whether s grows.
-        loss_scale: gradients are divided by it.
-        weight_decay: L2 penalty.
     """
 
     slots = ("accum",)
@@ -58,12 +55,10 @@ class ProximalAdagrad(Optimizer):
     p = sign(v) · max(|v| - learning_rate / √s · l1, 0) / (1 + learning_rate / √s · l2).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
+        params, learning_rate, loss_scale: see `Optimizer`.
         accum: first value of s, a float >= 0.
-        learning_rate: number, list, Tensor or schedule.
         l1, l2: penalties, floats >= 0.
         use_locking: accepted for compatibility; steps never overlap.
-        loss_scale: gradients are divided by it.
         weight_decay: L2 penalty through the gradient.
     """
 
@@ -106,12 +101,9 @@ class Adadelta(Optimizer):
     p = p - learning_rate · d.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, loss_scale, weight_decay: see `Optimizer`.
         rho: share of the old averages that stays, in [0, 1].
         epsilon: added under the roots.
-        loss_scale: gradients are divided by it.
-        weight_decay: L2 penalty.
     """
 
     slots = ("accum", "accum_update")
@@ -148,15 +140,12 @@ class RMSProp(Optimizer):
     `centered` keeps the mean gradient too, a = decay · a + (1 - decay) · g, and divides by √(s - a² + epsilon).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, loss_scale, weight_decay: see `Optimizer`.
         decay: share of the old averages that stays.
         momentum: share of the velocity that stays.
         epsilon: added under the root.
         use_locking: accepted for compatibility; steps never overlap.
         centered: divide by the deviation instead of the root of the mean square.
-        loss_scale: gradients are divided by it.
-        weight_decay: L2 penalty.
     """
 
     slots: tuple[str, ...] = ("ms", "moment")

@@ -34,14 +34,11 @@ class Adam(Optimizer):
     p = p - learning_rate · √(1 - beta2ᵗ) / (1 - beta1ᵗ) · m / (√v + eps).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         beta1, beta2: decay rates of the moments, floats in (0, 1).
         eps: added to √v.
         use_locking: accepted for compatibility; steps never overlap.
         use_nesterov: use beta1 · m + (1 - beta1) · g in place of m.
-        weight_decay: L2 penalty.
-        loss_scale: gradients are divided by it.
         use_amsgrad: use the largest v so far (Reddi et al. 2018).
         use_lazy: rows of sparse tables without gradient stay as they are; see `LazyAdam`. Not with `use_amsgrad`.
         use_offload: refused; there is no state on the host yet.
@@ -186,10 +183,8 @@ class AdamWeightDecay(Optimizer):
     p = p - learning_rate · (m / (√v + eps) + weight_decay · p).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
-        beta1, beta2: decay rates of the moments, floats in (0, 1).
-        eps: added to √v.
+        params, learning_rate: see `Optimizer`.
+        beta1, beta2, eps: as of `Adam`.
         weight_decay: decoupled decay.
     """
 
@@ -221,7 +216,6 @@ class AdamWeightDecay(Optimizer):
         beta1, beta2, eps = (float(np.asarray(number).item()) for number in (self.beta1, self.beta2, self.eps))
         first = beta1 * first + complement(beta1) * gradient
         second = beta2 * second + complement(beta2) * jnp.square(gradient)
-        # Without bias correction, as in BERT's own optimizer.
         direction = first / (jnp.sqrt(second) + eps)
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 
@@ -244,12 +238,9 @@ class AdaMax(Optimizer):
     m = beta1 · m + (1 - beta1) · g;  u = max(beta2 · u, |g|);  p = p - learning_rate / (1 - beta1ᵗ) · m / (u + eps).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         beta1, beta2: decay rates, floats in (0, 1).
         eps: added to u.
-        weight_decay: L2 penalty.
-        loss_scale: gradients are divided by it.
     """
 
     slots = ("moment1", "moment2")
@@ -294,10 +285,8 @@ class Lamb(Optimizer):
     p = p - learning_rate · ‖p‖ / ‖d‖ · d, where the ratio is 1 if one of both norms is 0.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
-        beta1, beta2: decay rates of the moments, floats in (0, 1).
-        eps: added to √v.
+        params, learning_rate: see `Optimizer`.
+        beta1, beta2, eps: as of `Adam`.
         weight_decay: decoupled decay.
     """
 

@@ -23,13 +23,10 @@ class SGD(Optimizer):
     p = p - learning_rate · v, or with `nesterov` p = p - learning_rate · (g + momentum · v).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         momentum: share of the velocity that stays, >= 0.
         dampening: share of the gradient that is held back.
-        weight_decay: L2 penalty.
         nesterov: look ahead along the velocity; needs momentum and no dampening.
-        loss_scale: gradients are divided by it.
     """
 
     slots = ("accum", "stat")
@@ -91,11 +88,8 @@ class Momentum(Optimizer):
     With `use_nesterov` p = p - learning_rate · (g + momentum · v) (Sutskever et al. 2013).
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         momentum: share of the velocity that stays, a float >= 0.
-        weight_decay: L2 penalty.
-        loss_scale: gradients are divided by it.
         use_nesterov: look ahead along the velocity.
     """
 
@@ -140,12 +134,10 @@ class ASGD(Optimizer):
     from step `t0` on, ``ax`` holds the average of p, before that p itself.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
-        learning_rate: number, list, Tensor or schedule.
+        params, learning_rate, weight_decay: see `Optimizer`.
         lambd: decay term.
         alpha: power with which eta falls.
         t0: step at which averaging starts.
-        weight_decay: L2 penalty.
     """
 
     slots = ("mu", "eta", "ax")
@@ -188,11 +180,10 @@ class Rprop(Optimizer):
     and shrinks when it turns; an element whose sign turned pauses for one step.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
+        params, weight_decay: see `Optimizer`.
         learning_rate: first step size.
         etas: factors to shrink and to grow by, below and above 1.
         step_sizes: smallest and largest step size.
-        weight_decay: L2 penalty.
 
     Raises:
         SporaxTypeError, SporaxValueError: no such factors or sizes.

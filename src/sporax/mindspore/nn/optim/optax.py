@@ -21,12 +21,11 @@ class OptaxOptimizer(Optimizer):
     is saved with checkpoints and updated in place by compiled steps.
 
     Args:
-        params: Parameters or groups; see `Optimizer`.
+        params, loss_scale: see `Optimizer`.
         transformation: e.g. ``optax.adamw(1e-3)`` or ``optax.chain(optax.clip_by_global_norm(1.0), optax.lion(1e-4))``.
         learning_rate: the updates are multiplied by it. Leave it at 1 when the transformation has a rate of its own; give
             a number, list or schedule when it was made with rate 1.
         weight_decay: L2 penalty through the gradient; for decoupled decay use a transformation that has it.
-        loss_scale: gradients are divided by it.
 
     Raises:
         SporaxTypeError: `transformation` has no ``init`` and ``update``.

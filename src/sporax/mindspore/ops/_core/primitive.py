@@ -241,8 +241,6 @@ class Primitive:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
         return f"Prim[{self.name}]<{settings}>" if settings else f"Prim[{self.name}]"
 
-    # ------------------------------------------------------------------------------------------- marks, read by plans
-
     def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
         """Say how inputs (and output) are sharded; read by semi-automatic and automatic parallelism, ignored elsewhere.
 

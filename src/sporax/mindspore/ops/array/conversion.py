@@ -22,9 +22,6 @@ from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, expor
 _NUMBERS = (bool, int, float)
 
 
-# ---------------------------------------------------------------------------------------------- numbers, shapes, tensors
-
-
 @operator(function="scalar_to_tensor", composed=True)
 def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     """A number as a tensor without dimensions."""
@@ -228,9 +225,6 @@ def mixed_precision_cast(dst_dtype: DType, x: Any) -> Any:
 
 for _method in ("astype", "to"):
     setattr(Tensor, _method, _astype)
-
-
-# ----------------------------------------------------------------------------------------------------- facts as values
 
 
 def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:

@@ -97,9 +97,6 @@ def linspace(start: float, end: float, steps: int) -> Tensor:
 export(zeros, ones, full, full_like, arange, eye, linspace)
 
 
-# ------------------------------------------------------------------------------------------------------------- making
-
-
 def _spaced(call: Call, shapes: Shapes) -> Dims | None:
     """One entry, for the only dimension of the result."""
     num = call.get("num", 0)

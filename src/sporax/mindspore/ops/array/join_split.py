@@ -14,8 +14,6 @@ from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, position_by_position
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
-# ------------------------------------------------------------------------------------------------------------- pieces
-
 
 @operator(function="narrow", method="narrow", mint="narrow(dim=axis)")
 def narrow(input: Array, axis: int, start: int, length: int) -> Array:
@@ -75,9 +73,6 @@ def hsplit(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Ar
 def unbind(input: Array, dim: int = 0) -> tuple[Array, ...]:
     """The slices along `dim`, without that dimension."""
     return tuple(jnp.moveaxis(input, check.axis("unbind", dim, input.ndim, "dim"), 0))
-
-
-# ---------------------------------------------------------------------------------------------------- joining, splitting
 
 
 def _check_filled(name: str, arrays: Any) -> None:
@@ -199,9 +194,6 @@ def _identity_n(x: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copies of several tensors."""
     # Copies: an output that is an input would share its buffer with it.
     return tuple(jnp.array(tensor, copy=True) for tensor in x)
-
-
-# ------------------------------------------------------------------------------------------------------ parts and places
 
 
 @operator("SplitV(size_splits, split_dim, num_split)", function="")

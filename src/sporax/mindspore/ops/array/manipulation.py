@@ -18,8 +18,6 @@ from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import Array, export, operator, other_form
 from sporax.mindspore.ops.array.conversion import rank, shape, size
 
-# ------------------------------------------------------------------------------------------------------------ shape
-
 
 @operator("Reshape()", mint="reshape", dims=FOLLOWS)
 def reshape(input: Array, shape: tuple[int, ...]) -> Array:

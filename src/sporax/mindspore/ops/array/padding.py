@@ -21,9 +21,6 @@ from sporax.mindspore.ops._core.operator import Array, operator, other_form
 Pads = tuple[tuple[int, int], ...]
 
 
-# ------------------------------------------------------------------------------------------------------------ padding
-
-
 def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
     """`x` with cells added at both ends of each dim; negative numbers take cells away (mode "constant")."""
     if mode == "constant":
@@ -110,7 +107,6 @@ def _pad_v3(
     check.one_of("PadV3", mode, ("constant", "reflect", "edge", "circular"), "mode")
     flat = _ints(paddings)
     if not paddings_contiguous:
-        # All first numbers, then all second ones.
         half = len(flat) // 2
         flat = tuple(number for both in zip(flat[:half], flat[half:], strict=True) for number in both)
     value = constant_value.item() if isinstance(constant_value, Tensor) else constant_value

@@ -21,8 +21,6 @@ from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Along, along, with_constants
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
-# ------------------------------------------------------------------------------------------------------------ joining
-
 
 def _joined(name: str, function: Callable[..., Array], first: str, doc: str, mint: str) -> None:
     # Two kernels, as the parameter's name is part of MindSpore's signature.
@@ -70,9 +68,6 @@ def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Ar
     # Positions are known while compiling: they depend on the size alone.
     rows = np.array(list(choose(range(input.size), r)), np.int64).reshape(-1, r)
     return input[rows]
-
-
-# ------------------------------------------------------------------------------------------------- turning, repeating
 
 
 @operator(function="flip", method="flip", mint="flip")
@@ -227,9 +222,6 @@ _at_least("atleast_2d", jnp.atleast_2d, 2)
 
 
 _at_least("atleast_3d", jnp.atleast_3d, 3)
-
-
-# ----------------------------------------------------------------------------------------------------- order of dims
 
 
 def _moved(name: str) -> Any:

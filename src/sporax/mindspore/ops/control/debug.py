@@ -95,9 +95,6 @@ PRIMITIVES["TensorDump"] = TensorDump
 export(tensordump)
 
 
-# ------------------------------------------------------------------------------------------------------------- assertions
-
-
 @operator("CheckNumerics()", function="", composed=True)
 def _check_numerics(x: object) -> Any:
     """The tensor itself, if all its elements are finite.

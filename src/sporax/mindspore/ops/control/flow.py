@@ -165,9 +165,6 @@ def fori_loop(lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init
     return while_loop(lambda carry: carry[0] < upper, lambda carry: (carry[0] + 1, loop_func(*carry)), start)[1]
 
 
-# ------------------------------------------------------------------------------------------------------------- machinery
-
-
 def _compiling() -> bool:
     """Whether operators are traced into a program here, rather than run."""
     # JAX says it by what its operations give: a constant is a tracer while tracing.

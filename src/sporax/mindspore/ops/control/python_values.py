@@ -209,19 +209,8 @@ def _named(name: str, operation: Callable[..., Any], function: Callable[..., Any
 
 _OF_ONE: dict[str, Callable[..., Any]] = {"scalar_log": math.log, "scalar_uadd": op.pos, "scalar_usub": op.neg}
 _OF_TWO: dict[str, Callable[..., Any]] = {
-    "scalar_add": op.add,
-    "scalar_sub": op.sub,
-    "scalar_mul": op.mul,
+    **{f"scalar_{name}": getattr(op, name) for name in "add sub mul mod floordiv pow eq ne lt le gt ge".split()},
     "scalar_div": op.truediv,
-    "scalar_mod": op.mod,
-    "scalar_floordiv": op.floordiv,
-    "scalar_pow": op.pow,
-    "scalar_eq": op.eq,
-    "scalar_ne": op.ne,
-    "scalar_lt": op.lt,
-    "scalar_le": op.le,
-    "scalar_gt": op.gt,
-    "scalar_ge": op.ge,
     "bool_and": op.and_,
     "bool_or": op.or_,
     "bool_eq": op.eq,

@@ -88,7 +88,6 @@ def _overlaps(name: str, anchor_boxes: Array, gt_boxes: Array, mode: str) -> Arr
     _corners(name, anchor_boxes=anchor_boxes, gt_boxes=gt_boxes)
     check.one_of(name, mode, ("iou", "iof"), "mode")
     anchors, truth = anchor_boxes[None], gt_boxes[:, None]
-    # + 1: the sides include both ends.
     sides = jnp.maximum(
         jnp.minimum(anchors[..., 2:], truth[..., 2:]) - jnp.maximum(anchors[..., :2], truth[..., :2]) + 1, 0
     )

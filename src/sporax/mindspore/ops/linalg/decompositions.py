@@ -27,9 +27,6 @@ def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
             )
 
 
-# ----------------------------------------------------------------------------------------------------------- solving
-
-
 def _turned(array: Array, turn: bool) -> Array:
     # The conjugate transpose, which is the transpose of real matrices.
     return jnp.conj(jnp.swapaxes(array, -1, -2)) if turn else array
@@ -117,9 +114,6 @@ def pinv(x: Array, *, atol: float | None = None, rtol: float | None = None, herm
     return jnp.matmul(_turned(vh, True) * inverted[..., None, :], _turned(u, True))
 
 
-# ----------------------------------------------------------------------------------------------------- decompositions
-
-
 def _cholesky(input_x: Array, upper: bool = False) -> Array:
     """The triangular L with ``L @ L^H = x`` of positive definite matrices; with `upper` its conjugate transpose."""
     _matrices("Cholesky", square=True, input_x=input_x)
@@ -196,9 +190,6 @@ def eig(A: Array) -> tuple[Array, Array]:  # noqa: N803 - MindSpore's name
     _matrices("eig", square=True, A=A)
     values, vectors = jnp.linalg.eig(A)
     return values, vectors
-
-
-# ------------------------------------------------------------------------------------------------ functions of matrices
 
 
 def _determinant(name: str, own: str, method: str) -> Any:

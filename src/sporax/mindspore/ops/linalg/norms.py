@@ -48,9 +48,6 @@ def _converted(x: Array, dtype: DType | None) -> Array:
     return promote.inexact(x) if dtype is None else x.astype(dtype.np_dtype)
 
 
-# -------------------------------------------------------------------------------------------------------------- norms
-
-
 @operator(function="norm", method="norm")
 def norm(
     A: Array,  # noqa: N803 - MindSpore's name
@@ -168,9 +165,6 @@ def _square_sum_all(x: Array, y: Array) -> tuple[Array, Array]:
     return jnp.sum(jnp.square(x)), jnp.sum(jnp.square(y))
 
 
-# ---------------------------------------------------------------------------------------------------------- distances
-
-
 def _of_rows(call: Call, shapes: Shapes) -> Dims:
     """Batches are sharded equally, rows of both inputs by themselves; vectors are whole."""
     named = zip(shapes, "pr", strict=True)
@@ -234,9 +228,6 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-08) ->
     lengths = length(left, 2, where) * length(right, 2, where)
     # `extremes.larger`, whose gradient does not depend on rounding.
     return jnp.sum(left * right, where) / extremes.larger(lengths, jnp.asarray(eps, lengths.dtype))
-
-
-# ------------------------------------------------------------------------------------------- normalising and clipping
 
 
 @operator("L2Normalize", function="", dims=Along("axis", 0))

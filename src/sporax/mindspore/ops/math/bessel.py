@@ -55,9 +55,6 @@ def _at(part: str, t: Array) -> Array:
     return first + place * last - before
 
 
-# -------------------------------------------------------------------------------------------------------- smooth parts
-
-
 def _small(t: Any) -> Any:
     """The argument of J and Y for a share of the near range; t is its square."""
     return _NEAR_JY * np.sqrt(t)
@@ -114,9 +111,6 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "k0 far": lambda t: _reference().k0e(_NEAR_K / t) * np.sqrt(_NEAR_K / t),
     "k1 far": lambda t: _reference().k1e(_NEAR_K / t) * np.sqrt(_NEAR_K / t),
 }
-
-
-# ------------------------------------------------------------------------------------------------------- put together
 
 
 def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:

@@ -17,8 +17,6 @@ from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import position_by_position
 from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
 
-# ----------------------------------------------------------------------------------------- two operands, broadcast
-
 
 def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
     check.broadcast(name, left, right)
@@ -219,9 +217,6 @@ for _name, _function, _names, _doc in (
     _bitwise(_name, _function, _names, _doc)
 
 
-# --------------------------------------------------------------------------------------------------- one operand
-
-
 def _same(array: Array) -> Array:
     return array
 
@@ -300,9 +295,6 @@ def sqrt(x: Array) -> Array:
 def round(input: Array, decimals: int = 0) -> Array:
     """The nearest number with so many decimals, halves to even; integers stay as they are."""
     return jnp.round(input, decimals)
-
-
-# --------------------------------------------------------------------------------------------------- choice and range
 
 
 def _chosen(name: str, condition: Array, input: Any, other: Any) -> Array:

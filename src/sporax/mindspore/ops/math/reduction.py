@@ -23,9 +23,6 @@ from sporax.mindspore.ops._core.operator import Array, export, operator, other_f
 Axes = int | tuple[int, ...] | None
 
 
-# ------------------------------------------------------------------------------------------------- the Reduce family
-
-
 def _reduction(name: str, function: Callable[..., Array], doc: str) -> Any:
     def kernel(x: Array, axis: Axes = (), keep_dims: bool = False) -> Array:
         return function(x, axis=check.axes(name, axis, x.ndim), keepdims=keep_dims)
@@ -65,9 +62,6 @@ def reduce_sum(x: Array, axis: Axes = (), keep_dims: bool = False, skip_mode: bo
     if skip_mode and axis == ():
         return x
     return jnp.sum(x, axis=check.axes("ReduceSum", axis, x.ndim), keepdims=keep_dims, dtype=x.dtype)
-
-
-# ------------------------------------------------------------------------------------- functions with a result dtype
 
 
 def _wide(x: Array, dtype: DType | None) -> Array:
@@ -127,9 +121,6 @@ def any(input: Array, axis: Axes = None, keep_dims: bool = False) -> Array:
     return jnp.any(input, axis=check.axes("any", axis, input.ndim), keepdims=keep_dims)
 
 
-# ---------------------------------------------------------------------------------------------------------- positions
-
-
 def picked_along(
     name: str, index: Callable[..., Array], input: Array, axis: int, keep: bool, what: str = "axis"
 ) -> tuple[Array, Array]:
@@ -186,9 +177,6 @@ def _argmax_primitive(input_x: Array, axis: int = -1, output_type: DType = dtype
     return _position("Argmax", jnp.argmax, input_x, axis, False, "axis").astype(output_type.np_dtype)
 
 
-# ------------------------------------------------------------------------------------------------------- running sums
-
-
 @operator("CumSum(exclusive, reverse)", function="", dims=Along("axis", 0))
 def _cumsum_primitive(input: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """Running sum along `axis`; `exclusive`: without the element itself; `reverse`: from the back."""
@@ -204,9 +192,6 @@ def cumsum(x: Array, axis: int, dtype: DType | None = None) -> Array:
     """Running sum along `axis`, in the dtype of `x` or in `dtype`."""
     values = x if dtype is None else x.astype(dtype.np_dtype)
     return jnp.cumsum(values, check.axis("cumsum", axis, x.ndim), dtype=values.dtype)
-
-
-# --------------------------------------------------------------------------------------- values together with positions
 
 
 def max(

@@ -14,8 +14,6 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.elementwise_table import inexact, integral, pointwise, same
 from sporax.mindspore.ops._core.operator import REQUIRED, Array, Operand, operator, other_form
 
-# ----------------------------------------------------------------------------------------------------- two operands
-
 
 def _safe(divisor: Array) -> Array:
     """`divisor` with ones for zeros, so that neither a quotient nor its gradient meets a zero."""
@@ -88,9 +86,6 @@ for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _BINAR
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------ one operand
-
-
 def _inverse(array: Array) -> Array:
     """One over the input; integers give the whole part, as MindSpore's Inv does."""
     if not jnp.issubdtype(array.dtype, jnp.integer):
@@ -144,9 +139,6 @@ def nan_to_num(
     return jnp.nan_to_num(input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
-# -------------------------------------------------------------------------------------------------- several operands
-
-
 @operator("Lerp", function="lerp", method="lerp", mint="lerp")
 def lerp(input: Array, end: Array, weight: Operand) -> Array:
     """``input + weight * (end - input)``; all three are broadcast.
@@ -183,9 +175,6 @@ other_form(addcmul, "Addcmul()", value=REQUIRED)
 other_form(addcmul, mint="addcmul", parameters="input tensor1 tensor2 * value")
 
 
-# ---------------------------------------------------------------------------------------------------------- closeness
-
-
 @operator("ApproximateEqual", function="approximate_equal", method="approximate_equal(input=x, other=y)")
 def approximate_equal(x: Array, y: Array, tolerance: float = 1e-5) -> Array:
     """Whether two tensors of one shape and dtype differ by less than `tolerance`, element by element."""
@@ -208,9 +197,6 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     """Whether all elements are close (see `isclose`), as a Python bool."""
     # As a Python bool, so it ends a compiled step.
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
-
-
-# ---------------------------------------------------------------------------------------------------- complex numbers
 
 
 @operator("Complex", function="")

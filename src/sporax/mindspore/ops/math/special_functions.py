@@ -26,8 +26,6 @@ def _special(name: str) -> Callable[..., Array]:
     return compute
 
 
-# ------------------------------------------------------------------------------------------------------ one operand
-
 # primitive, function on arrays, names of function and methods, mint, what it computes
 for _primitive, _compute, _names, _mint, _doc in (
     ("BesselI0", _special("i0"), "bessel_i0", "", "Modified Bessel function of the first kind, order 0."),
@@ -86,8 +84,6 @@ def mvlgamma(input: Array, p: int) -> Array:
 
 other_form(mvlgamma, "Mvlgamma(p)", "x=input p")
 
-
-# ----------------------------------------------------------------------------------------------------- two operands
 
 pointwise(
     "Igamma", _special("gammainc"), "Regularised lower incomplete gamma function P(input, other).",

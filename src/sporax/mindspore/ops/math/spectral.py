@@ -163,9 +163,6 @@ def rfftfreq(n: int, d: float = 1.0, dtype: DType | None = None) -> Tensor:
 export(fftfreq, rfftfreq)
 
 
-# -------------------------------------------------------------------------------------------------------------- windows
-
-
 def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: Callable[[int], Any]) -> Tensor:
     """`length` values of a window; a periodic one lacks the last value of the symmetric one that is longer by 1."""
     # The length decides the shape, so a Tensor must be known.
@@ -239,9 +236,6 @@ def _hamming(
 ) -> Any:
     """``alpha - beta · cos``, `length` values."""
     return hamming_window(length, periodic, alpha, beta, dtype=dtype)
-
-
-# ----------------------------------------------------------------------------------------------------- spectra over time
 
 
 @operator("STFT(n_fft, hop_length, win_length, normalized, onesided, return_complex)", function="")

@@ -92,9 +92,6 @@ def _confusion_matrix(
     return jnp.zeros((num_classes, num_classes), kind).at[labels, predictions].add(amounts, mode="drop")
 
 
-# ------------------------------------------------------------------------------------------------------------ searching
-
-
 def _bound(name: str, right: bool, doc: str) -> None:
     def kernel(sorted_x: Array, values: Array, out_type: DType = dtypes.int32) -> Array:
         check.rank(name, 2, sorted_x=sorted_x, values=values)
@@ -105,9 +102,6 @@ def _bound(name: str, right: bool, doc: str) -> None:
 
     kernel.__doc__ = doc
     operator(f"{name}(out_type)", function="")(kernel)
-
-
-# ---------------------------------------------------------------------------------------------------- values of many
 
 
 @operator("Quantile(dim, keep_dims, ignore_nan)", function="")

@@ -85,9 +85,6 @@ def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, 
     return jnp.take_along_axis(indices, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
 
 
-# ------------------------------------------------------------------------------------------- to a given output size
-
-
 def _bounds(length: int, size: int) -> list[tuple[int, int]]:
     """Cell i covers the elements floor(i·whole/size) up to ceil((i+1)·whole/size)."""
     return [(cell * length // size, -(-(cell + 1) * length // size)) for cell in range(size)]

@@ -120,9 +120,6 @@ def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bo
     return result
 
 
-# ------------------------------------------------------------------------------------------------------------ sequences
-
-
 def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) -> Array:
     """Logarithms of the forward variables (n, time, 2·labels + 1), after Graves et al. 2006."""
     n, num_labels = targets.shape

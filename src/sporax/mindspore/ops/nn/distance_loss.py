@@ -44,9 +44,6 @@ def check_equal_shapes(name: str, prediction: Array, target: Array) -> None:
         )
 
 
-# ----------------------------------------------------------------------------------------------------------- distances
-
-
 @operator(function="smooth_l1_loss", mint="")
 def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
     """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
@@ -65,9 +62,6 @@ def huber_loss(input: Array, target: Array, reduction: Reduction = "mean", delta
     SporaxValueError.raise_if(delta <= 0, "huber_loss", "delta", "be positive", delta)
     gap = jnp.abs(input - target)
     return reduced(jnp.where(gap < delta, jnp.square(gap) / 2, delta * (gap - delta / 2)), reduction)
-
-
-# ------------------------------------------------------------------------------------------------------------- margins
 
 
 @operator(function="margin_ranking_loss")

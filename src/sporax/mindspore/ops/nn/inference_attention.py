@@ -101,9 +101,6 @@ def _sees_any(visible: Array) -> Array:
     return jnp.broadcast_to(visible.any(-1), (*lead, visible.shape[-2])).swapaxes(1, 2)[..., None]
 
 
-# ------------------------------------------------------------------------------------------------------- the operators
-
-
 class _InferenceAttention(Primitive):
     """What both operators share: their inputs by name."""
 

@@ -203,9 +203,6 @@ other_form(
 )
 
 
-# ------------------------------------------------------------------------------------------------------ probabilities
-
-
 @operator("BinaryCrossEntropy(reduction)", function="", mint="nn.functional.binary_cross_entropy")
 def _binary_cross_entropy_primitive(
     input: Array, target: Array, weight: Array | None = None, reduction: Reduction = "mean"

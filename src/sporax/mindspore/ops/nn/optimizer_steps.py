@@ -20,30 +20,40 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, Operand, operator
 
-_Arrays = tuple[Array, ...]
+_Values = tuple[Any, ...]
+"""New values, in any dtype."""
 
 
-def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[..., _Arrays]], Callable[..., _Arrays]]:
+def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[..., _Values]], Callable[..., _Values]]:
     """Register the class form of a formula.
 
     Args:
         form: its name and what its constructor takes, as for `operator`.
-        states: names of the parameters that are written; the formula gives their new values first, in this order.
+        states: names of the parameters that are written; the formula gives their new values first, in this order. Where it
+            has a parameter ``indices``, it is given those rows of them and gives the new rows.
         returns: names of those whose new values the call returns, all by default; "step" for what the formula gives last.
     """
     written = states.split()
     returned = (returns or states).split()
     name = form.split("(")[0]
 
-    def register(formula: Callable[..., _Arrays]) -> Callable[..., _Arrays]:
+    def register(formula: Callable[..., _Values]) -> Callable[..., _Values]:
         signature = inspect.signature(formula)
 
         @functools.wraps(formula)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            _check_shapes(name, written, signature.bind(*args, **kwargs).arguments)
-            return formula(*args, **kwargs)
+        def compute(*args: Any, **kwargs: Any) -> tuple[Array, ...]:
+            arguments = signature.bind(*args, **kwargs).arguments
+            gradient = _check_shapes(name, written, arguments)
+            rows = arguments.get("indices")
+            old = {state: arguments[state] for state in written}
+            if rows is not None:
+                arguments.update((state, value[rows]) for state, value in old.items())
+            # In the dtypes of the old ones; what is no state has that of the gradient.
+            pairs = zip((*old.values(), gradient), formula(**arguments), strict=False)
+            moved = [(state, jnp.asarray(new, state.dtype)) for state, new in pairs]
+            return tuple(new if rows is None else state.at[rows].set(new) for state, new in moved)
 
-        compiled = operator(function="")(checked)
+        compiled = operator(function="")(compute)
         compiled.name = name
 
         @functools.wraps(formula)
@@ -64,8 +74,8 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
     return register
 
 
-def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> None:
-    """State and Parameter have one shape, and so have the gradient or, in a sparse form, its rows."""
+def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Array:
+    """State and Parameter have one shape, and so have the gradient, which is given, or in a sparse form its rows."""
     shape = arguments[states[0]].shape
     gradient = next(label for label in ("grad", "gradient", "delta") if label in arguments)
     rows = arguments.get("indices")
@@ -75,17 +85,7 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> No
     for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
         if arguments[label].shape != required:
             raise SporaxValueError.must(name, label, f"have shape {required}", arguments[label].shape)
-
-
-def _like(values: Any, *states: Array) -> _Arrays:
-    """New values in the dtypes of the old ones."""
-    return tuple(jnp.asarray(value, state.dtype) for value, state in zip(values, states, strict=True))
-
-
-def _at_rows(formula: Callable[..., Any], states: _Arrays, rows: Array) -> _Arrays:
-    """States after `formula` has moved these rows of them."""
-    moved = formula(*(state[rows] for state in states))
-    return tuple(state.at[rows].set(jnp.asarray(new, state.dtype)) for state, new in zip(states, moved, strict=True))
+    return arguments[gradient]
 
 
 # ------------------------------------------------------------------------------------------------- Adam and its relatives
@@ -107,63 +107,63 @@ def _adam_step(
 def _adam(
     var: Array, m: Array, v: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand, beta2: Operand,
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of Adam (Kingma & Ba 2014); `beta1_power` is `beta1` to the power of the number of the step."""
     settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
     new_m, new_v, step = _adam_step(m, v, gradient, *settings)
-    return _like((var - step, new_m, new_v), var, m, v)
+    return var - step, new_m, new_v
 
 
 @_update("AdamNoUpdateParam(use_locking, use_nesterov)", "m v", "step")
 def _adam_no_update(
     m: Array, v: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand, beta2: Operand,
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """What a step of Adam adds to a Parameter, which is not changed; the moments are."""
     settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
     new_m, new_v, step = _adam_step(m, v, gradient, *settings)
-    return _like((new_m, new_v, -step), m, v, gradient)
+    return new_m, new_v, -step
 
 
 @_update("AdamWeightDecay(use_locking)", "var m v")
 def _adam_weight_decay(
     var: Array, m: Array, v: Array, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand, decay: Operand,
     gradient: Array, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of Adam with decoupled weight decay and without bias correction (Loshchilov & Hutter 2017)."""
     new_m = beta1 * m + (1 - beta1) * gradient
     new_v = beta2 * v + (1 - beta2) * jnp.square(gradient)
     step = new_m / (jnp.sqrt(new_v) + epsilon) + decay * var
-    return _like((var - lr * step, new_m, new_v), var, m, v)
+    return var - lr * step, new_m, new_v
 
 
 @_update("FusedCastAdamWeightDecay(use_locking)", "var m v")
 def _cast_adam_weight_decay(
     var: Array, m: Array, v: Array, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand, decay: Operand,
     gradient: Array, norm: Operand = 1.0, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """As `AdamWeightDecay` for a Parameter in float16 with its state in float32; the gradient is divided by `norm` first."""
     wide = gradient.astype(m.dtype) / norm
-    return _like(_adam_weight_decay(var.astype(m.dtype), m, v, lr, beta1, beta2, epsilon, decay, wide), var, m, v)
+    return _adam_weight_decay(var.astype(m.dtype), m, v, lr, beta1, beta2, epsilon, decay, wide)
 
 
 @_update("ApplyAdamWithAmsgradV2(use_locking)", "var m v vhat")
 def _amsgrad_v2(
     var: Array, m: Array, v: Array, vhat: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, beta1: Operand,
     beta2: Operand, epsilon: Operand, grad: Array, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
     new_m, new_v, _ = _adam_step(m, v, grad, beta1_power, beta2_power, lr, beta1, beta2, epsilon)
     largest = jnp.maximum(vhat, new_v)
     rate = lr * jnp.sqrt(1 - jnp.asarray(beta2_power)) / (1 - beta1_power)
-    return _like((var - rate * new_m / (jnp.sqrt(largest) + epsilon), new_m, new_v, largest), var, m, v, vhat)
+    return var - rate * new_m / (jnp.sqrt(largest) + epsilon), new_m, new_v, largest
 
 
 @_update("ApplyAdamWithAmsgrad(beta1, beta2, epsilon, use_locking)", "var m v vhat")
 def _amsgrad(
     var: Array, m: Array, v: Array, vhat: Array, beta1_power: Operand, beta2_power: Operand, lr: Operand, grad: Array,
     beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """As `ApplyAdamWithAmsgradV2`, with the constants given to the constructor."""
     return _amsgrad_v2(var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
 
@@ -172,26 +172,26 @@ def _amsgrad(
 def _adamax(
     var: Array, m: Array, v: Array, beta1_power: Operand, lr: Operand, beta1: Operand, beta2: Operand, epsilon: Operand,
     grad: Array,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of AdaMax (Kingma & Ba 2014): Adam with the largest gradient in place of the second moment."""
     new_m = beta1 * m + (1 - beta1) * grad
     new_v = jnp.maximum(beta2 * v, jnp.abs(grad))
-    return _like((var - lr / (1 - beta1_power) * new_m / (new_v + epsilon), new_m, new_v), var, m, v)
+    return var - lr / (1 - beta1_power) * new_m / (new_v + epsilon), new_m, new_v
 
 
 # --------------------------------------------------------------------------------------------- gradients and their signs
 
 
 @_update("ApplyGradientDescent()", "var")
-def _gradient_descent(var: Array, alpha: Operand, delta: Array) -> _Arrays:
+def _gradient_descent(var: Array, alpha: Operand, delta: Array) -> _Values:
     """``var - alpha · delta``."""
-    return _like((var - alpha * delta,), var)
+    return (var - alpha * delta,)
 
 
 @_update("ApplyProximalGradientDescent()", "var")
-def _proximal_descent(var: Array, alpha: Operand, l1: Operand, l2: Operand, delta: Array) -> _Arrays:
+def _proximal_descent(var: Array, alpha: Operand, l1: Operand, l2: Operand, delta: Array) -> _Values:
     """A step along `delta`, then one towards zero with the penalties `l1` and `l2`."""
-    return _like((_shrunk(var - alpha * delta, alpha, l1, l2),), var)
+    return (_shrunk(var - alpha * delta, alpha, l1, l2),)
 
 
 def _shrunk(moved: Any, rate: Any, l1: Any, l2: Any) -> Any:
@@ -202,64 +202,64 @@ def _shrunk(moved: Any, rate: Any, l1: Any, l2: Any) -> Any:
 def _momentum(
     variable: Array, accumulation: Array, learning_rate: Operand, gradient: Array, momentum: Operand,
     use_nesterov: bool = False, use_locking: bool = False, gradient_scale: float = 1.0,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
     gradient = gradient * gradient_scale
     velocity = momentum * accumulation + gradient
     step = gradient + momentum * velocity if use_nesterov else velocity
-    return _like((variable - learning_rate * step, velocity), variable, accumulation)
+    return variable - learning_rate * step, velocity
 
 
 @_update("FusedWeightScaleApplyMomentum()", "variable accumulation", "variable")
 def _weight_scale_momentum(
     weight_decay: Operand, loss_scale: Operand, variable: Array, accumulation: Array, learning_rate: Operand, gradient: Array,
     momentum: Operand,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
     velocity = momentum * accumulation + (gradient + weight_decay * variable) * loss_scale
-    return _like((variable - learning_rate * velocity, velocity), variable, accumulation)
+    return variable - learning_rate * velocity, velocity
 
 
 @_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")
 def _keras_momentum(
     var: Array, accum: Array, lr: Operand, grad: Array, momentum: Operand, use_locking: bool = False,
     use_nesterov: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step with momentum, where the velocity holds the learning rate."""
     velocity = momentum * accum - lr * grad
-    return _like((var + (momentum * velocity - lr * grad if use_nesterov else velocity), velocity), var, accum)
+    return var + (momentum * velocity - lr * grad if use_nesterov else velocity), velocity
 
 
 @_update("SGD(dampening, weight_decay, nesterov)", "parameters accum stat", "parameters")
 def _sgd(
     parameters: Array, gradient: Array, learning_rate: Operand, accum: Array, momentum: Operand, stat: Array,
     dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """Gradient descent with momentum; where `stat` is above 0 (at the first step) the velocity is the gradient."""
     if nesterov and dampening:
         raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
     gradient = gradient + weight_decay * parameters
     velocity = jnp.where(stat > 0, gradient, momentum * accum + (1 - dampening) * gradient)
     step = gradient + momentum * velocity if nesterov else velocity
-    return _like((parameters - learning_rate * step, velocity, jnp.zeros_like(stat)), parameters, accum, stat)
+    return parameters - learning_rate * step, velocity, jnp.zeros_like(stat)
 
 
 @_update("ApplyAddSign()", "var m")
 def _add_sign(
     var: Array, m: Array, lr: Operand, alpha: Operand, sign_decay: Operand, beta: Operand, grad: Array
-) -> _Arrays:
+) -> _Values:
     """A step that is longer where gradient and momentum agree (Bello et al. 2017)."""
     new_m = beta * m + (1 - beta) * grad
-    return _like((var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m), var, m)
+    return var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m
 
 
 @_update("ApplyPowerSign()", "var m")
 def _power_sign(
     var: Array, m: Array, lr: Operand, logbase: Operand, sign_decay: Operand, beta: Operand, grad: Array
-) -> _Arrays:
+) -> _Values:
     """A step that is longer, by a power, where gradient and momentum agree (Bello et al. 2017)."""
     new_m = beta * m + (1 - beta) * grad
-    return _like((var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m), var, m)
+    return var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(new_m)) * grad, new_m
 
 
 @operator("LARSUpdate(epsilon, hyperpara, use_clip)", function="")
@@ -290,73 +290,65 @@ def _adagrad_step(var: Any, accum: Any, lr: Any, grad: Any, update_slots: bool, 
 
 
 @_update("ApplyAdagrad(update_slots)", "var accum")
-def _adagrad(var: Array, accum: Array, lr: Operand, grad: Array, update_slots: bool = True) -> _Arrays:
+def _adagrad(var: Array, accum: Array, lr: Operand, grad: Array, update_slots: bool = True) -> _Values:
     """A step of Adagrad (Duchi et al. 2011); without `update_slots` the sum of squares stays as it is."""
-    return _like(_adagrad_step(var, accum, lr, grad, update_slots, 0, 0), var, accum)
+    return _adagrad_step(var, accum, lr, grad, update_slots, 0, 0)
 
 
 @_update("ApplyAdagradV2(epsilon, update_slots)", "var accum")
 def _adagrad_v2(
     var: Array, accum: Array, lr: Operand, grad: Array, epsilon: float, update_slots: bool = True
-) -> _Arrays:
+) -> _Values:
     """As `ApplyAdagrad`, with `epsilon` added to the root."""
-    return _like(_adagrad_step(var, accum, lr, grad, update_slots, epsilon, 0), var, accum)
+    return _adagrad_step(var, accum, lr, grad, update_slots, epsilon, 0)
 
 
 @_update("SparseApplyAdagradV2(lr, epsilon, use_locking, update_slots)", "var accum")
 def _sparse_adagrad(
     var: Array, accum: Array, grad: Array, indices: Array, lr: float, epsilon: float, use_locking: bool = False,
     update_slots: bool = True,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of Adagrad for the rows `indices`; `epsilon` is added to the sum of squares, not to its root."""
-    return _at_rows(lambda v, a: _adagrad_step(v, a, lr, grad, update_slots, 0, epsilon), (var, accum), indices)
+    return _adagrad_step(var, accum, lr, grad, update_slots, 0, epsilon)
 
 
 @_update("ApplyAdagradDA(use_locking)", "var gradient_accumulator gradient_squared_accumulator", "var")
 def _adagrad_da(
     var: Array, gradient_accumulator: Array, gradient_squared_accumulator: Array, grad: Array, lr: Operand, l1: Operand,
     l2: Operand, global_step: Operand, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of Adagrad with dual averaging (Duchi et al. 2011, section 2)."""
     total = gradient_accumulator + grad
     squares = gradient_squared_accumulator + jnp.square(grad)
     shrunk = jnp.sign(total) * jnp.maximum(jnp.abs(total) - l1 * global_step, 0)
     new = -lr * jnp.where(jnp.asarray(l1) > 0, shrunk, total) / (l2 * global_step * lr + jnp.sqrt(squares))
-    return _like((new, total, squares), var, gradient_accumulator, gradient_squared_accumulator)
-
-
-def _proximal_adagrad_step(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any) -> tuple[Any, Any]:
-    squares = accum + jnp.square(grad)
-    rate = lr / jnp.sqrt(squares)
-    return _shrunk(var - rate * grad, rate, l1, l2), squares
+    return new, total, squares
 
 
 @_update("ApplyProximalAdagrad(use_locking)", "var accum")
 def _proximal_adagrad(
     var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, use_locking: bool = False
-) -> _Arrays:
+) -> _Values:
     """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
-    return _like(_proximal_adagrad_step(var, accum, lr, l1, l2, grad), var, accum)
+    squares = accum + jnp.square(grad)
+    rate = lr / jnp.sqrt(squares)
+    return _shrunk(var - rate * grad, rate, l1, l2), squares
 
 
 @_update("SparseApplyProximalAdagrad(use_locking)", "var accum")
 def _sparse_proximal_adagrad(
-    var: Array,
-    accum: Array,
-    lr: Operand,
-    l1: Operand,
-    l2: Operand,
-    grad: Array,
-    indices: Array,
-    use_locking: bool = False,
-) -> _Arrays:
+    var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, indices: Array, use_locking: bool = False
+) -> _Values:  # fmt: skip
     """As `ApplyProximalAdagrad`, for the rows `indices`."""
-    return _at_rows(lambda v, a: _proximal_adagrad_step(v, a, lr, l1, l2, grad), (var, accum), indices)
+    return _proximal_adagrad(var, accum, lr, l1, l2, grad)
 
 
-def _ftrl_step(
-    var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, lr_power: Any
-) -> tuple[Any, ...]:
+@_update("ApplyFtrl(use_locking)", "var accum linear", "var")
+def _ftrl(
+    var: Array, accum: Array, linear: Array, grad: Array, lr: Operand, l1: Operand, l2: Operand, lr_power: Operand,
+    use_locking: bool = False,
+) -> _Values:  # fmt: skip
+    """A step of follow the regularised leader (McMahan et al. 2013)."""
     squares = accum + jnp.square(grad)
     slope = squares ** (-lr_power)
     linear = linear + grad - (slope - accum ** (-lr_power)) / lr * var
@@ -364,88 +356,64 @@ def _ftrl_step(
     return jnp.where(jnp.abs(linear) > l1, solved, 0), squares, linear
 
 
-@_update("ApplyFtrl(use_locking)", "var accum linear", "var")
-def _ftrl(
-    var: Array, accum: Array, linear: Array, grad: Array, lr: Operand, l1: Operand, l2: Operand, lr_power: Operand,
-    use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
-    """A step of follow the regularised leader (McMahan et al. 2013)."""
-    return _like(_ftrl_step(var, accum, linear, grad, lr, l1, l2, lr_power), var, accum, linear)
-
-
 @_update("SparseApplyFtrl(lr, l1, l2, lr_power, use_locking)", "var accum linear")
 def _sparse_ftrl(
     var: Array, accum: Array, linear: Array, grad: Array, indices: Array, lr: float, l1: float, l2: float,
     lr_power: float, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """As `ApplyFtrl`, for the rows `indices`."""
-    return _at_rows(lambda a, m, n: _ftrl_step(a, m, n, grad, lr, l1, l2, lr_power), (var, accum, linear), indices)
+    return _ftrl(var, accum, linear, grad, lr, l1, l2, lr_power)
 
 
 # ------------------------------------------------------------------------------------------- means of squares of gradients
 
 
-def _adadelta_step(
-    var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any
-) -> tuple[Any, ...]:
-    squares = rho * accum + (1 - rho) * jnp.square(grad)
-    step = jnp.sqrt(accum_update + epsilon) * grad / jnp.sqrt(squares + epsilon)
-    return var - lr * step, squares, rho * accum_update + (1 - rho) * jnp.square(step)
-
-
 @_update("ApplyAdadelta()", "var accum accum_update")
 def _adadelta(
     var: Array, accum: Array, accum_update: Array, lr: Operand, rho: Operand, epsilon: Operand, grad: Array
-) -> _Arrays:
+) -> _Values:
     """A step of Adadelta (Zeiler 2012)."""
-    return _like(_adadelta_step(var, accum, accum_update, lr, rho, epsilon, grad), var, accum, accum_update)
+    squares = rho * accum + (1 - rho) * jnp.square(grad)
+    step = jnp.sqrt(accum_update + epsilon) * grad / jnp.sqrt(squares + epsilon)
+    return var - lr * step, squares, rho * accum_update + (1 - rho) * jnp.square(step)
 
 
 @_update("SparseApplyAdadelta(epsilon, use_locking)", "var accum accum_update")
 def _sparse_adadelta(
     var: Array, accum: Array, accum_update: Array, lr: Operand, rho: Operand, grad: Array, indices: Array, epsilon: float,
     use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """As `ApplyAdadelta`, for the rows `indices`."""
-    return _at_rows(
-        lambda v, a, u: _adadelta_step(v, a, u, lr, rho, epsilon, grad), (var, accum, accum_update), indices
-    )
-
-
-def _rmsprop_step(
-    var: Any, mean_square: Any, moment: Any, lr: Any, grad: Any, decay: Any, momentum: Any, epsilon: Any
-) -> tuple[Any, ...]:
-    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
-    step = momentum * moment + lr * grad / jnp.sqrt(squares + epsilon)
-    return var - step, squares, step
+    return _adadelta(var, accum, accum_update, lr, rho, epsilon, grad)
 
 
 @_update("ApplyRMSProp(use_locking)", "var mean_square moment", "var")
 def _rmsprop(
     var: Array, mean_square: Array, moment: Array, learning_rate: Operand, grad: Array, decay: Operand, momentum: Operand,
     epsilon: Operand, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of RMSProp (Tieleman & Hinton 2012) with momentum."""
-    settings = (learning_rate, grad, decay, momentum, epsilon)
-    return _like(_rmsprop_step(var, mean_square, moment, *settings), var, mean_square, moment)
+    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
+    step = momentum * moment + learning_rate * grad / jnp.sqrt(squares + epsilon)
+    return var - step, squares, step
 
 
 @_update("SparseApplyRMSProp(rho, momentum, epsilon, use_locking)", "var ms mom")
 def _sparse_rmsprop(
     var: Array, ms: Array, mom: Array, lr: Operand, grad: Array, indices: Array, rho: float, momentum: float,
     epsilon: float, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """As `ApplyRMSProp`, for the rows `indices`."""
-    return _at_rows(lambda v, s, m: _rmsprop_step(v, s, m, lr, grad, rho, momentum, epsilon), (var, ms, mom), indices)
+    return _rmsprop(var, ms, mom, lr, grad, rho, momentum, epsilon)
 
 
 @_update("ApplyCenteredRMSProp(use_locking)", "var mean_gradient mean_square moment", "var")
 def _centered_rmsprop(
     var: Array, mean_gradient: Array, mean_square: Array, moment: Array, grad: Array, learning_rate: Operand,
     decay: Operand, momentum: Operand, epsilon: Operand, use_locking: bool = False,
-) -> _Arrays:  # fmt: skip
+) -> _Values:  # fmt: skip
     """A step of RMSProp that divides by an estimate of the variance (Graves 2013)."""
     mean = decay * mean_gradient + (1 - decay) * grad
     squares = decay * mean_square + (1 - decay) * jnp.square(grad)
     step = momentum * moment + learning_rate * grad / jnp.sqrt(squares - jnp.square(mean) + epsilon)
-    return _like((var - step, mean, squares, step), var, mean_gradient, mean_square, moment)
+    return var - step, mean, squares, step

@@ -332,7 +332,6 @@ class ModelCheckpoint(Callback):
         keep, minutes = self._config.keep_checkpoint_max, self._config.keep_checkpoint_per_n_minutes
         if keep:
             # The newest stays until the next one is whole: the disk may be full.
-            # The newest stays until the next one is whole: the disk may be full.
             for path in files[:-1][: max(0, len(files) - keep + 1)]:
                 path.unlink(missing_ok=True)
         elif minutes:

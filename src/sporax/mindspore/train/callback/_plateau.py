@@ -15,16 +15,11 @@ from sporax.mindspore.train._checks import check_bool, check_count, check_number
 from sporax.mindspore.train._ranks import mean_over_ranks
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 
-_SMALLER_IS_BETTER = {
-    "hausdorff_distance",
-    "mae",
-    "mse",
-    "loss",
-    "perplexity",
-    "mean_surface_distance",
-    "root_mean_square_distance",
-    "eval_loss",
-}
+_SMALLER_IS_BETTER = frozenset(
+    """
+    hausdorff_distance mae mse loss perplexity mean_surface_distance root_mean_square_distance eval_loss
+    """.split()
+)
 
 
 class _Watch:

@@ -79,8 +79,6 @@ class OnRequestExit(Callback):
         """The file for ``"train"`` or ``"eval"``."""
         return Path(os.path.realpath(self.save_path)) / f"rank_{rank()}" / f"{self._file_name}_{mode}.ckpt"
 
-    # ------------------------------------------------------------------------------------------------------ requests
-
     def _listen(self) -> None:
         self._requested = self._leaving = False
         self._previous = signal.signal(self.sig, self._note_request)
@@ -107,8 +105,6 @@ class OnRequestExit(Callback):
             warnings.warn(f"For 'OnRequestExit', '{self.remote_config_file}' is no JSON: {error}.", stacklevel=2)
             return False
         return isinstance(settings, dict) and settings.get(_CONFIG_KEY) == 1
-
-    # ------------------------------------------------------------------------------------------------------ training
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Wait for the signal; go on from what an earlier run saved."""
@@ -165,8 +161,6 @@ class OnRequestExit(Callback):
     def on_train_end(self, run_context: RunContext) -> None:
         """Give the signal back."""
         self._stop_listening()
-
-    # ---------------------------------------------------------------------------------------------------- evaluation
 
     def on_eval_begin(self, run_context: RunContext) -> None:
         """Wait for the signal; load what an earlier run saved."""

@@ -64,7 +64,6 @@ class WaitedDSCallback(Callback, DSCallback):
             self.sync_step_begin(self._step.context, ds_run_context)
 
     def overridden(self) -> bool:
-        """Whether any event is of interest."""
         return self._hears("sync_epoch_begin") or self._hears("sync_step_begin")
 
     def prepare(self) -> None:

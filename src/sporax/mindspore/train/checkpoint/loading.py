@@ -250,9 +250,6 @@ def _write_slices(source: Source, region_of: Callable[[StoredTensor], Region], p
     write_stream(path, specs, lambda spec: source.read(spec.name, regions[spec.name]))
 
 
-# ------------------------------------------------------------------------------------------------------ into a network
-
-
 def load_source_into_net(
     where: str, source: Source, net: Cell, strict: bool = False, num_threads: int = 1
 ) -> tuple[list[str], list[str]]:

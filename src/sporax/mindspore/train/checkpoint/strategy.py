@@ -114,9 +114,6 @@ def _content(where: str, path: str) -> StrategyFile:
         raise SporaxValueError(f"For '{where}', '{path}' must be a strategy file, but got: {error}.") from None
 
 
-# ------------------------------------------------------------------------------------------------------ build and merge
-
-
 @dataclass(frozen=True, slots=True)
 class Dims:
     """A list of numbers in MindSpore's message, called ``dim`` there."""

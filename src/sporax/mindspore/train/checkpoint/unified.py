@@ -82,7 +82,6 @@ def unified_safetensors(
         _write(source, parts[part], chosen, target / f"part{part}.safetensors", part, progress)
 
     with ThreadPoolExecutor(max_process_num) as executor:
-        # The n-th of m parts is for machines that share the work.
         numbers = range(len(parts)) if number is None else [number - 1]
         for future in [executor.submit(write, part) for part in numbers]:
             future.result()

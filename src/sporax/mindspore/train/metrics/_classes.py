@@ -31,7 +31,6 @@ class ClassificationMetric(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._num_classes = 0
 
     def _checked(self, inputs: tuple[Any, ...]) -> tuple[Array, Array]:
@@ -84,7 +83,6 @@ class _Hits(ClassificationMetric):
     """Right positives as a share of some count: per class, or per sample in the multilabel case."""
 
     def clear(self) -> None:
-        """Forget everything."""
         super().clear()
         self._hits: Any = 0
         self._counts: Any = 0
@@ -160,7 +158,6 @@ class Fbeta(ClassificationMetric):
         super().__init__("classification")
 
     def clear(self) -> None:
-        """Forget everything."""
         super().clear()
         self._hits: Any = 0
         self._predicted: Any = 0

@@ -36,7 +36,6 @@ class ConfusionMatrix(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self.confusion_matrix = np.zeros((self.num_classes, self.num_classes))
         self._seen = False
 
@@ -85,9 +84,6 @@ class ConfusionMatrix(Metric):
         dim = {"target": 1, "prediction": 0, "all": None}[self.normalize]
         totals = matrix.sum(axis=dim, keepdims=True)
         return np.divide(matrix, totals, out=np.zeros_like(matrix), where=totals != 0)
-
-
-# ---------------------------------------------------------------------------------------------------------------- rates
 
 
 def _share(part: Array, total: Array) -> Array:
@@ -179,7 +175,6 @@ class ConfusionMatrixMetric(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._counts = np.zeros(4)
         self._sum = 0.0
         self._weight = 0

@@ -39,7 +39,6 @@ class ROC(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._batch: tuple[Array, Array] | None = None
 
     @rearrange_inputs
@@ -156,7 +155,6 @@ class BleuScore(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._shared = np.zeros(self.n_gram)
         self._total = np.zeros(self.n_gram)
         self._candidate_length = 0

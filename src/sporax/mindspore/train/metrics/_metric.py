@@ -67,8 +67,6 @@ class Metric(metaclass=ABCMeta):
     def eval(self) -> Any:
         """The result over all batches since `clear`."""
 
-    # ------------------------------------------------------------------------------------- for those who write metrics
-
     def _convert_data(self, data: Any) -> Array:
         """A Tensor, list or numpy array, as numpy array.
 
@@ -119,7 +117,6 @@ class MeanMetric(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._sum = 0.0
         self._total = 0
 
@@ -156,31 +153,16 @@ def is_one_hot(y: Array) -> bool:
     return y.ndim > 1 and bool(np.isin(y, (0, 1)).all()) and bool((y.sum(axis=1) == 1).all())
 
 
-_BY_NAME: dict[str, str] = {
-    "accuracy": "Accuracy",
-    "acc": "Accuracy",
-    "precision": "Precision",
-    "recall": "Recall",
-    "F1": "F1",
-    "cosine_similarity": "CosineSimilarity",
-    "topk": "TopKCategoricalAccuracy",
-    "top_1_accuracy": "Top1CategoricalAccuracy",
-    "top_5_accuracy": "Top5CategoricalAccuracy",
-    "mae": "MAE",
-    "mse": "MSE",
-    "loss": "Loss",
-    "perplexity": "Perplexity",
-    "confusion_matrix": "ConfusionMatrix",
-    "confusion_matrix_metric": "ConfusionMatrixMetric",
-    "roc": "ROC",
-    "auc": "auc",
-    "bleu_score": "BleuScore",
-    "dice": "Dice",
-    "hausdorff_distance": "HausdorffDistance",
-    "mean_surface_distance": "MeanSurfaceDistance",
-    "root_mean_square_distance": "RootMeanSquareDistance",
-    "occlusion_sensitivity": "OcclusionSensitivity",
-}
+_BY_NAME = dict(
+    pair.split("=")
+    for pair in """
+    accuracy=Accuracy acc=Accuracy precision=Precision recall=Recall F1=F1 cosine_similarity=CosineSimilarity
+    topk=TopKCategoricalAccuracy top_1_accuracy=Top1CategoricalAccuracy top_5_accuracy=Top5CategoricalAccuracy mae=MAE mse=MSE
+    loss=Loss perplexity=Perplexity confusion_matrix=ConfusionMatrix confusion_matrix_metric=ConfusionMatrixMetric roc=ROC
+    auc=auc bleu_score=BleuScore dice=Dice hausdorff_distance=HausdorffDistance mean_surface_distance=MeanSurfaceDistance
+    root_mean_square_distance=RootMeanSquareDistance occlusion_sensitivity=OcclusionSensitivity
+    """.split()
+)
 
 
 def names() -> list[str]:

@@ -42,7 +42,6 @@ class Accuracy(ClassificationMetric, MeanMetric):
     """
 
     def clear(self) -> None:
-        """Forget everything."""
         ClassificationMetric.clear(self)
         MeanMetric.clear(self)
 
@@ -206,7 +205,6 @@ class CosineSimilarity(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._matrix: Any = None
 
     @rearrange_inputs

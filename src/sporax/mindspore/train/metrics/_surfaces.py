@@ -62,7 +62,6 @@ class _SurfaceMetric(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._edges: tuple[Array, Array] | None = None
 
     @rearrange_inputs
@@ -246,7 +245,6 @@ class OcclusionSensitivity(Metric):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._sensitivity: Array | None = None
 
     @rearrange_inputs

@@ -10,9 +10,10 @@ CPUs, as seen in its buffer assignment:
   Products of plain matrices also accept transposed operands.
 * The gradient of a pooling makes the coordinates of all elements, selects those of the extremes, and adds at these
   positions.
-* Random bits are two words per element, which stay live until the bits are last read.
-* Half precision is computed in float32, and values between operators stay there: only arguments, results, what loops carry and
-  what collectives make of these have two bytes an element. Products read them through a copy.
+* Random bits are two words per element, which stay live until the bits are last read; four while they are made.
+* Products and convolutions of half precision are those of copies in float32. So is all else in bfloat16, but loops over elements
+  convert as they go; rounding to bfloat16 is costly.
+* What a loop computes of what no round changes is computed before the loop, changes of shape alone left out.
 * Collectives write one slice after another. If the gathered dimension is not the first, readers that need the usual
   order transpose the result; reduce-scatters transpose their operand.
 
@@ -23,18 +24,18 @@ operands.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sporax.ir.graph import LITERAL, Operator
+from sporax.ir.island import Island
 from sporax.ir.placement import num_parts
-from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind
-from sporax.planner.communication.step_events import Event, Timeline, Value
-from sporax.planner.loops.inline import spans
-from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind, island_bytes
+from sporax.planner.communication.moves import COLLECTIVES, NATIVE_REDUCTIONS, Move, MoveKind, named_axes
+from sporax.planner.memory.backend import BARRIER, COSTLY, VIEWS, Instruction, Kind
+from sporax.planner.memory.step_events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, RULES, SLICE
+from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, JOIN, RULES, SLICE, STACK
 
 MAYBE_VIEWS = frozenset(
     "broadcast_in_dim broadcast_to slice dynamic_slice copy reduce_sum reduce_max reduce_min reduce_prod".split()
@@ -44,7 +45,8 @@ LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 """Families of rules (`planner.rules.rule_table`) whose operators become loops over elements."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 """Operators that reductions absorb: single instructions, which not every newer relative of theirs is."""
-_HALF = frozenset(["bfloat16", "float16"])
+_BFLOAT16 = frozenset(["bfloat16"])
+_HALF = _BFLOAT16 | {"float16"}
 _WORD = 4
 """Bytes of one word of random bits."""
 _MANY = 8
@@ -56,12 +58,14 @@ class Array:
     """What an instruction writes, or an argument.
 
     Attributes:
-        tensor: the graph's tensor that it belongs to.
         num_bytes: its size.
+        dtype: of its elements.
+        itemsize: bytes of an element; 0 in host memory.
     """
 
-    tensor: int
     num_bytes: int
+    dtype: str = "int32"
+    itemsize: int = _WORD
 
 
 class Instructions:
@@ -74,7 +78,7 @@ class Instructions:
         number: of the array that a value is; views share one.
         rigid: arrays that collectives leave in a shape that nothing is written over.
         barred: arrays that pass barriers, through which nothing is fused.
-        entered: arrays that loops are handed, and the event after which they read them: nothing is fused into a loop.
+        ends: for what leaves a loop all that its rounds end with.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -84,7 +88,7 @@ class Instructions:
         self.number: dict[Value, int] = {}
         self.rigid: set[int] = set()
         self.barred: set[int] = set()
-        self.entered: dict[int, int] = {}
+        self.ends: dict[int, list[int]] = {}
         self._waits: dict[Value, frozenset[int]] = {}
         """For values that passed barriers the arrays that did so with them."""
         self._after: frozenset[int] = frozenset()
@@ -95,24 +99,30 @@ class Instructions:
         """Arrays made by loops from conditions, as zeros and ones."""
         self._plain: set[int] = set()
         """Arrays made by products of plain matrices."""
-        self._seen: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._seen: dict[tuple[object, ...], int] = {}
         self._viewed: dict[int, int] = {}
         """Arrays in other shapes, and what they are views of."""
-        self._turned: dict[int, int] = {}
-        """Transposed matrices, and what they are made of."""
-        self._narrow: set[int] = set()
-        """Arrays in half precision."""
+        self._turned: dict[tuple[int, tuple[object, ...]], int] = {}
+        """Transposed matrices in the loops in which they are, and what they are made of."""
+        self._squares: dict[int, int] = {}
+        """Arrays, and their squares, of which other powers are made."""
         self._widened: dict[int, int] = {}
-        """Their copies in float32."""
-        ends = (operator.operands for operator in timeline.graph.operators if operator.name == CARRY)
-        self._carried = {old for old, new, *_ in ends if old != new}
-        operators = timeline.graph.operators
-        self._handed = {operators[entry].results[0] for loop in spans(timeline.graph) for entry in loop.enter}
-        self._outputs = {value for value in timeline.outputs if value[0] != LITERAL}
+        """Arrays in half precision, and their copies in float32."""
+        self._rounds: dict[tuple[object, ...], list[int]] = {}
+        """By loops what their rounds end with."""
+        self._around: tuple[object, ...] = ()
+        """The loops that the event is in."""
+        self._changes: dict[int, tuple[object, ...]] = {}
+        """For every array that is made the loops whose rounds change it."""
+        self._shapes: dict[int, int] = {}
+        """Arrays that no round changes and that are made in it all the same, and the instructions that make them."""
+        ends = (event.reads for event in timeline.events if event.operator is not None and event.operator.name == CARRY)
+        self._carried = {reads[0] for reads in ends if len({*reads}) > 1}
         for value in timeline.inputs:
-            self._array_of(value, narrow=True)
+            self._array_of(value)
         # The last event only hands out results; no instruction belongs to it.
         for self._event, event in enumerate(timeline.events[:-1]):
+            self._around = event.loops
             self._after = frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
             if event.operator is None:
                 self._transfer(event)
@@ -124,48 +134,49 @@ class Instructions:
 
     # ------------------------------------------------------------------------------------------------------- arrays
 
-    def _array_of(self, value: Value, narrow: bool = False) -> int:
+    def _array_of(self, value: Value) -> int:
         if value not in self.number:
-            spec = self.timeline.graph.tensors[value[0]]
-            is_half, is_narrow = spec.dtype in _HALF, narrow or value in self._outputs
-            itemsize = _WORD if is_half and not is_narrow else spec.itemsize
-            self.number[value] = array = self._new(value[0], math.prod(self._shape(value)) * itemsize)
-            self._narrow.update({array} if is_half and is_narrow else ())
+            spec = self.timeline.tensors[value[0]]
+            self.number[value] = self._new(Array(self._bytes(value), spec.dtype, spec.itemsize))
         return self.number[value]
 
-    def _wide(self, array: int) -> int:
-        """An array, or its copy in float32 where it is in half precision."""
-        if array not in self._narrow:
+    def _wide(self, array: int, halves: Set[str] = _HALF) -> int:
+        """An array, or its copy in float32 where its dtype is one of these."""
+        if self.arrays[array].dtype not in halves:
             return array
         if array not in self._widened:
-            self._widened[array] = wide = self._new(self.arrays[array].tensor, 2 * self.arrays[array].num_bytes)
+            self._widened[array] = wide = self._widened_like(array)
             self._add(Kind.LOOP, [array], [wide], elementwise=True)
         return self._widened[array]
 
-    def _computed(self, event: Event, reads: Sequence[int]) -> None:
-        """A product or convolution, whose results in half precision are one more loop."""
-        (result,) = self._written(event)
-        wide = (
-            result if result not in self._narrow else self._new(event.writes[0][0], 2 * self.arrays[result].num_bytes)
-        )
-        self._add(Kind.KERNEL, reads, [wide])
-        if wide != result:
-            self._add(Kind.LOOP, [wide], [result], elementwise=True)
+    def _widened_like(self, array: int) -> int:
+        return self._new(Array(2 * self.arrays[array].num_bytes, "float32"))
 
-    def _new(self, tensor: int, num_bytes: int) -> int:
-        self.arrays.append(Array(tensor, num_bytes))
+    def _compute(
+        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: Any
+    ) -> list[int]:
+        """An instruction that computes these dtypes in float32; what it writes there."""
+        reads = [self._wide(array, halves) for array in reads]
+        wide = [self._widened_like(array) if self.arrays[array].dtype in halves else array for array in writes]
+        self._add(kind, reads, wide, **marks)
+        for array, result in zip(wide, writes, strict=True):
+            if array != result:
+                self._add(Kind.LOOP, [array], [result], elementwise=True)
+        return wide
+
+    def _new(self, array: Array) -> int:
+        self.arrays.append(array)
         return len(self.arrays) - 1
 
-    def like(self, array: int) -> int:
-        """A new array of the same size."""
-        new = self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
-        self._narrow.update({new} if array in self._narrow else ())
-        return new
+    def like(self, array: int, num_bytes: int | None = None) -> int:
+        """A new array of the same dtype, and of the same size unless a size is said."""
+        one = self.arrays[array]
+        return self._new(one if num_bytes is None else replace(one, num_bytes=num_bytes))
 
     def _shape(self, value: Value) -> tuple[int, ...]:
         """Of a device's slice."""
         tensor, placement = value
-        shape = self.timeline.graph.tensors[tensor].shape
+        shape = self.timeline.tensors[tensor].shape
         # Without a plan tensors are whole.
         if placement is None or self.timeline.mesh is None:
             return shape
@@ -173,14 +184,35 @@ class Instructions:
         return tuple(size // count for size, count in zip(shape, parts, strict=True))
 
     def _bytes(self, value: Value) -> int:
-        return math.prod(self._shape(value)) * self.timeline.graph.tensors[value[0]].itemsize
+        return math.prod(self._shape(value)) * self.timeline.tensors[value[0]].itemsize
 
     def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
+        # Rounding to bfloat16 has to look for what is no number.
+        rounds = kind is Kind.LOOP and "view" not in marks and self.arrays[writes[0]].dtype in _BFLOAT16
+        marks["costly"] = rounds or marks.get("costly", False)
+        needed = (self._changes.get(array, ()) for array in (*reads, *self._after))
+        changes = max(needed, key=len, default=())
+        self._changes.update(dict.fromkeys(writes, changes))
+        if "loops" not in marks:
+            # Changes of shape alone stay where they are until what reads them moves.
+            stays = kind is Kind.LOOP and not rounds and not marks.get("elementwise")
+            marks["loops"] = self._around if stays or not reads else changes
+            if marks["loops"] != changes:
+                self._shapes.update(dict.fromkeys(writes, len(self.instructions)))
         self.instructions.append(
             Instruction(kind, tuple(reads), tuple(writes), self._event, after=self._after, **marks)
         )
+        self._hoist(reads, marks["loops"])
         if kind is Kind.LOOP:
             self._looped.update(writes)
+
+    def _hoist(self, arrays: Iterable[int], loops: tuple[object, ...]) -> None:
+        """Make arrays that no round changes before the loops inside of these."""
+        for number in {self._shapes[array] for array in arrays if array in self._shapes}:
+            instruction = self.instructions[number]
+            if len(instruction.loops) > len(loops):
+                self.instructions[number] = replace(instruction, loops=loops)
+                self._hoist(instruction.reads, loops)
 
     def _in_shape(self, array: int, shape: tuple[int, ...]) -> int:
         """An array in another shape. A loop that makes it can make it in that shape, for those who want it so."""
@@ -188,70 +220,119 @@ class Instructions:
         array = self._viewed.get(array, array)
         if array not in self._looped:
             return array
-        if (array, shape) not in self._seen:
-            self._seen[array, shape] = view = self.like(array)
+        key = array, shape, self._around
+        if key not in self._seen:
+            self._seen[key] = view = self.like(array)
             self._viewed[view] = array
             self._add(Kind.LOOP, [array], [view], view=True)
-        return self._seen[array, shape]
+        return self._seen[key]
 
-    def _sent(self, array: int, result: int, tuple_result: bool = False) -> int:
+    def _traded(self, array: int, result: int, count: int) -> None:
+        """One slice for each device, and what the others have sent, side by side; of more than so many a few stand for all."""
+        size = self.arrays[array].num_bytes // min(count, _MANY)
+        slices = [self.like(array, size) for _ in range(min(count, _MANY))]
+        for entry in slices:
+            self._add(Kind.LOOP, [array], [entry])
+        received = [self.like(entry) for entry in slices]
+        self.rigid.update(self._compute(Kind.KERNEL, slices, received, sends=True, tuple_result=True))
+        self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, received, [result], joins=True)
+
+    def _sent(self, array: int, result: int) -> int:
         """A collective that puts slices of one rank after those of another, which is a dimension more."""
         # The collective sees its operand in another shape; a loop can write it so, anything else is read as it is.
-        self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, tuple_result=tuple_result)
-        self.rigid.add(result)
+        reads = [self._in_shape(array, ())]
+        self.rigid.update(self._compute(Kind.KERNEL, reads, [result], sends=True))
         return result
 
     def _all_reduced(self, array: int, result: int, move: Move, count: int) -> None:
         if move.reduction not in NATIVE_REDUCTIONS:
             # Reductions that are no collective gather all parts and reduce them on each device.
-            parts = self._new(self.arrays[array].tensor, self.arrays[result].num_bytes * count)
+            parts = self.like(array, self.arrays[result].num_bytes * count)
             self._add(Kind.REDUCTION, [self._sent(array, parts)], [result])
             return
         # The dtype is part of the key: XLA combines only all-reduces of one element type.
-        combines = (*sorted(move.axes), move.reduction, self.timeline.graph.tensors[self.arrays[array].tensor].dtype)
-        self._add(Kind.KERNEL, [array], [result], sends=True, combines=combines)
+        dtype = self.arrays[array].dtype
+        combines = (*sorted(move.axes), move.reduction, "float32" if dtype in _BFLOAT16 else dtype)
+        self._compute(Kind.KERNEL, [array], [result], sends=True, combines=combines)
 
-    def _rearranged(self, array: int) -> int:
-        """The same in another order of dimensions, which loops read as they go and kernels want written out."""
-        result = self.like(array)
-        self._add(Kind.LOOP, [array], [result])
-        return result
+    def _rearranged(self, array: int, order: tuple[int, ...] = ()) -> int:
+        """The same in another order of dimensions, which loops read as they go and kernels want written out, each order once."""
+        key = array, order, self._around
+        if not order or key not in self._seen:
+            self._seen[key] = self.like(array)
+            self._add(Kind.LOOP, [array], [self._seen[key]])
+        return self._seen[key]
 
     # ---------------------------------------------------------------------------------------------------- operators
 
     def _operator(self, event: Event, operator: Operator) -> None:
         name = operator.name
-        family = "" if operator.bodies else entry_for(name).family
-        if name == BARRIER:
+        if event.island is not None and name in COLLECTIVES and named_axes(operator.operation.params):
+            self._collective(event, operator, event.island)
+        elif name == BARRIER:
             self._barrier(event, operator)
-        elif name == ARGUMENT and operator.results[0] in self._carried:
+        elif name == ARGUMENT and event.writes[0] in self._carried:
             # A loop updates what it carries, so it has a buffer of its own: a copy, unless nothing reads the old value again.
-            self._add(Kind.KERNEL, self._read(event), [self._array_of(event.writes[0], narrow=True)], in_place=True)
+            self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=True, loops=self._around[:-1])
+            self._changes[self._array_of(event.writes[0])] = self._around
         elif self._is_view(event, operator):
             self._view(event, operator)
+        elif name in RULES:
+            self._loop_edge(event, operator)
+        else:
+            self._computation(event, operator)
+
+    def _computation(self, event: Event, operator: Operator) -> None:
+        name = operator.name
+        family = "" if operator.bodies else entry_for(name).family
+        if name == "convert_element_type" and self._widens(event):
+            self.number[event.writes[0]] = self._wide(self._array_of(event.reads[0]))
         # With a literal operand it is no call of a library.
         elif name == "dot_general" and len(event.reads) == len(operator.operands):
             self._product(event, operator)
         elif name == "conv_general_dilated" and len(event.reads) == len(operator.operands):
             self._convolution(event, operator)
+        elif name == "integer_pow" and operator.operation.params["y"] in (2, 3):
+            self._power(event, operator.operation.params["y"])
         elif name.startswith("select_and_scatter_add"):
             self._pooling_gradient(event)
         elif name == "random_bits":
             self._random_bits(event)
-        elif name in RULES:
-            self._loop_edge(event, operator)
         elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
             self._kernel(event, name)
 
+    def _collective(self, event: Event, operator: Operator, island: Island) -> None:
+        """What the author of an island moves."""
+        params, kind = operator.operation.params, COLLECTIVES[operator.name]
+        mesh = self.timeline.mesh or island.matrix
+        runs = island.runs(mesh)
+        move = Move(
+            kind,
+            tuple(axis for name in named_axes(params) for axis in runs[name]),
+            params.get("all_gather_dimension", params.get("concat_axis", -1)),
+            params.get("scatter_dimension", params.get("split_axis", -1)),
+            # As in `pmax`.
+            operator.name[1:4] if kind is MoveKind.ALL_REDUCE else "sum",
+        )
+        for value, result in self._pairs(event, operator):
+            shape, count = [*self._shape(value)], num_parts(mesh, move.axes)
+            self._moved(self._array_of(value), move, shape, count, self._array_of(result))
+
     def _loop_edge(self, event: Event, operator: Operator) -> None:
-        """What enters or leaves a round, in half precision where it is that. Carries update their first operand in place."""
-        # A stacked operand in bfloat16 is widened before the loop, one in float16 round by round.
-        is_wide = operator.name == SLICE and operator.operation.operands[0].dtype == "bfloat16"
-        reads = [self._wide(array) if is_wide else array for array in self._read(event)]
-        written = [self._array_of(value, narrow=not is_wide) for value in event.writes]
-        self._add(Kind.KERNEL, reads, written, in_place=operator.name == CARRY)
+        """What enters or leaves a round. Carries update their first operand in place, stacks what all rounds give."""
+        reads = self._read(event)
+        if operator.name == SLICE:
+            reads = [self._wide(array, _BFLOAT16) for array in reads]
+        kind = Kind.KERNEL if operator.name in (CARRY, JOIN) else Kind.LOOP
+        is_carry, (array,) = operator.name == CARRY, self._written(event)
+        self._add(kind, reads, [array], in_place=is_carry, loops=self._around, edge=operator.name)
+        self._changes[array] = self._around
+        if operator.name in (CARRY, STACK):
+            self._changes[array] = self._around[:-1]
+            self.ends[array] = self._rounds.setdefault(self._around, [])
+            self.ends[array] += reads
 
     def _pairs(self, event: Event, operator: Operator) -> list[tuple[Value, Value]]:
         """The operands and the results that they become. Scalars of the program are no operands: they are written here."""
@@ -269,24 +350,25 @@ class Instructions:
             array, shape = self._array_of(operand), self._shape(result)
             # A change of shape costs an instruction only if the array is made by a loop, which may write it either way.
             self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
-            if result[0] in self._handed:
-                self.entered[self.number[result]] = self._event
             if operand in self._waits:
                 self._waits[result] = self._waits[operand]
 
     def _kernel(self, event: Event, name: str) -> None:
         """A kernel of its own, or a reduction. Windows are kernels, whatever they reduce with."""
         reads, writes = self._read(event), self._written(event)
-        if held := island_bytes(self.timeline, event, [self.arrays[array].num_bytes for array in reads], on_cpus=True):
-            writes.append(self._new(event.writes[0][0], held))
         kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
-        in_place = name.startswith("scatter") or name == "dynamic_update_slice"
-        self._add(kind, reads, writes, in_place=in_place)
+        is_update = name == "dynamic_update_slice"
+        is_over = is_update or name.startswith("scatter") or (name == "sort" and len(writes) == 1)
+        # Updates of slices convert as they go, and extremes are none of arithmetic.
+        halves = frozenset[str]() if is_update or name in ("reduce_max", "reduce_min") else _BFLOAT16
+        self._compute(kind, reads, writes, halves, in_place=is_over)
 
     def _barrier(self, event: Event, operator: Operator) -> None:
         """Results are the operands, and exist when all operands do."""
         arrays = self._read(event)
         self.barred.update(arrays)
+        # What reads them behind it converts them again.
+        self._widened = {array: wide for array, wide in self._widened.items() if array not in arrays}
         for operand, result in self._pairs(event, operator):
             self.number[result] = self._array_of(operand)
             # What passed earlier barriers must exist before this one, too.
@@ -300,19 +382,16 @@ class Instructions:
         if len(event.reads) != 1 or len(event.writes) != 1:
             return False
         operand, result = event.reads[0], event.writes[0]
-        if name == "convert_element_type":
-            return self._stays_wide(operand, result)
         if name == "transpose":
             in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
             # Plain matrices are read in any order by the libraries of matrix products.
             return in_order or self.number.get(operand) in self._plain
         return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
 
-    def _stays_wide(self, operand: Value, result: Value) -> bool:
-        """Whether a conversion to or from half precision is between arrays of float32."""
-        dtypes = {self.timeline.graph.tensors[value[0]].dtype for value in (operand, result)}
-        is_wide = result not in self._outputs and self._array_of(operand) not in self._narrow
-        return is_wide and not dtypes.isdisjoint(_HALF) and dtypes <= {*_HALF, "float32"}
+    def _widens(self, event: Event) -> bool:
+        """Whether it brings an array to float32, as products do that read it."""
+        dtypes = [self.timeline.tensors[value[0]].dtype for value in (*event.reads, *event.writes)]
+        return len(dtypes) > 1 and dtypes[0] in _HALF and dtypes[1] == "float32"
 
     def _read(self, event: Event) -> list[int]:
         return [self._array_of(value) for value in event.reads]
@@ -327,7 +406,8 @@ class Instructions:
             self._chosen.update(self._written(event))
         if operator.name == "transpose" and len(self._shape(event.reads[0])) == 2:
             # A transposed matrix of a transposed one is the original.
-            self._turned[self._array_of(event.writes[0])] = self._turned.get(reads[0], reads[0])
+            turned = self._array_of(event.writes[0]), self._around
+            self._turned[turned] = self._turned.get((reads[0], self._around), reads[0])
         joined = operator.name in ("concatenate", "stack")
         for result in self._written(event):
             self._add(
@@ -336,7 +416,7 @@ class Instructions:
                 reads,
                 [result],
                 elementwise=family == "1 elementwise",
-                simple=operator.name in SIMPLE and not self._selects(reads),
+                simple=operator.name in SIMPLE and not self._selects(reads) and self._is_simple(result),
                 costly=operator.name in COSTLY,
                 spreads=family == "9 creation" or operator.name in ("broadcast_in_dim", "broadcast_to"),
                 joins=joined,
@@ -346,6 +426,21 @@ class Instructions:
         """Whether a product is one with zeros and ones made of a condition: compilers select then."""
         return not self._chosen.isdisjoint(reads)
 
+    def _power(self, event: Event, exponent: int) -> None:
+        """A square, or the product of the square and its operand."""
+        (array,), (result,) = self._read(event), self._written(event)
+        if array not in self._squares:
+            self._squares[array] = square = self.like(array)
+            self._add(Kind.LOOP, [array], [square], elementwise=True, simple=self._is_simple(square))
+        if exponent == 2:
+            self.number[event.writes[0]] = self._squares[array]
+        else:
+            self._add(Kind.LOOP, [self._squares[array], array], [result], elementwise=True)
+
+    def _is_simple(self, array: int) -> bool:
+        """Whether a library reduces what is computed of its dtype."""
+        return self.arrays[array].dtype not in _HALF
+
     def _product(self, event: Event, operator: Operator) -> None:
         """A matrix product reads [batch, rows, inner] and [batch, inner, columns]; of plain matrices any order will do."""
         contracted, batch = operator.operation.params["dimension_numbers"]
@@ -353,20 +448,22 @@ class Instructions:
         for side, value in enumerate(event.reads):
             # Each operand by itself: a transposed one may be written out while the other is read as it is.
             shape = self._shape(value)
-            array = self._wide(self._array_of(value))
-            if len(shape) == 2:
+            array = self._array_of(value)
+            if self.arrays[array].dtype in _HALF:
+                array = self._wide(array)
+            elif len(shape) == 2:
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
-                array = self._turned.get(array, array)
-            if is_rearranged(operator, side, shape):
-                array = self._rearranged(array)
+                array = self._turned.get((array, self._around), array)
+            if order := order_of(operator, side, shape):
+                array = self._rearranged(array, order)
             elif len(shape) > 2:
                 free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
                 sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
                 array = self._in_shape(array, tuple(sizes))
             reads.append(array)
-        self._computed(event, reads)
+        results = self._compute(Kind.KERNEL, reads, self._written(event), _HALF)
         if all(len(self._shape(value)) == 2 for value in event.reads):
-            self._plain.update(self._written(event))
+            self._plain.update(results)
 
     def _convolution(self, event: Event, operator: Operator) -> None:
         """A convolution reads and writes channels last, kernels with the results' channels last."""
@@ -375,42 +472,42 @@ class Instructions:
         reads = []
         for place, value in enumerate(event.reads):
             array = self._wide(self._array_of(value))
-            reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
+            order = order_of(operator, place, self._shape(value))
+            reads.append(self._rearranged(array, order) if order else array)
         (written,) = self._written(event)
         # Convolutions write channels last; if the program has them elsewhere, one more loop brings them there.
         if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
-            self._add(Kind.KERNEL, reads, [written])
+            self._compute(Kind.KERNEL, reads, [written], _HALF)
         else:
             canonical = self.like(written)
-            self._add(Kind.KERNEL, reads, [canonical])
+            self._compute(Kind.KERNEL, reads, [canonical], _HALF)
             self._add(Kind.LOOP, [canonical], [written])
 
     def _pooling_gradient(self, event: Event) -> None:
         """Coordinates of all elements, those of the extremes, and an addition at these places."""
         source, operand = self._read(event)
-        tensor = event.writes[0][0]
         # Coordinates are int32: 4 bytes per dimension and element.
         rank, index = len(self._shape(event.reads[1])), 4
         every, extremes = (index * math.prod(self._shape(value)) for value in (event.reads[1], event.reads[0]))
-        coordinates = [self._new(tensor, every) for _ in range(rank)]
+        coordinates = [self._new(Array(every)) for _ in range(rank)]
         zeros = self.like(operand)
         for array in (*coordinates, zeros):
             self._add(Kind.KERNEL, [], [array])
-        picked = [self.like(source), *(self._new(tensor, extremes) for _ in range(rank))]
+        picked = [self.like(source), *(self._new(Array(extremes)) for _ in range(rank))]
         self._add(Kind.KERNEL, [operand, *coordinates], picked)
-        indices = self._new(tensor, extremes * rank)
+        indices = self._new(Array(extremes * rank))
         self._add(Kind.KERNEL, picked[1:], [indices])
         # Scatters add to a buffer of zeros in place.
         self._add(Kind.KERNEL, [zeros, indices, source], self._written(event), in_place=True)
 
     def _random_bits(self, event: Event) -> None:
-        """Threefry makes two words for every element in a loop of its own, and those who read bits put them together."""
+        """Threefry makes two words for every element in a loop of its own from copies of what its round before has made."""
         (result,) = self._written(event)
         # Two words of 32 bits per element, whatever the size of the result.
         size = _WORD * math.prod(self._shape(event.writes[0]))
-        words = [self._new(event.writes[0][0], size) for _ in range(2)]
+        words = [self._new(Array(size)) for _ in range(4)]
         self._add(Kind.KERNEL, self._read(event), words)
-        self._add(Kind.LOOP, words, [result], elementwise=True)
+        self._add(Kind.LOOP, words[:2], [result], elementwise=True)
 
     # ---------------------------------------------------------------------------------------------------- transfers
 
@@ -424,36 +521,38 @@ class Instructions:
         if not way.moves:
             self.number[event.writes[0]] = array
             return
-        shape = list(way.factored)
-        for move in way.moves[:-1]:
-            array = self._moved(array, move, shape)
+        shape, counts = list(way.factored), [self._count(move) for move in way.moves]
+        for move, count in zip(way.moves[:-1], counts, strict=False):
+            array = self._moved(array, move, shape, count)
         # The partial sum under this placement is gone; the new array has the same name.
         self.number.pop(event.writes[0], None)  # parts that were combined, and are needed again, are computed again
-        self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0], narrow=array in self._narrow))
+        self._moved(array, way.moves[-1], shape, counts[-1], self._array_of(event.writes[0]))
 
-    def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:
+    def _moved(self, array: int, move: Move, shape: list[int], count: int, target: int | None = None) -> int:
         """The instructions of one move, which changes the local `shape`; the last of them writes `target`."""
-        assert self.timeline.mesh is not None
-        count, kind = num_parts(self.timeline.mesh, move.axes), move.kind
+        kind = move.kind
         # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order
         # first.
         crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
-        tensor, size = self.arrays[array].tensor, self._resized(array, move, shape, count)
-        result = self._new(tensor, size) if target is None else target
+        size = self.arrays[target].num_bytes if target is not None else self._resized(array, move, shape, count)
+        result = self.like(array, size) if target is None else target
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         # Without a native collective, parts are traded and combined by a loop.
         elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
-            traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
-            self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
+            self._traded(array, result, count)
         elif kind is MoveKind.ALL_REDUCE:
             self._all_reduced(array, result, move, count)
         elif kind in (MoveKind.ALL_GATHER, MoveKind.REDUCE_SCATTER) and crosswise:
             first = self._rearranged(array) if kind is MoveKind.REDUCE_SCATTER else array
-            self._add(Kind.LOOP, [self._sent(first, self._new(tensor, size))], [result])
+            self._add(Kind.LOOP, [self._sent(first, self.like(array, size))], [result])
         else:
             self._sent(array, result)
         return result
+
+    def _count(self, move: Move) -> int:
+        assert self.timeline.mesh is not None
+        return num_parts(self.timeline.mesh, move.axes)
 
     def _resized(self, array: int, move: Move, shape: list[int], count: int) -> int:
         """Bytes of the slice after a move among so many devices, which changes its local `shape`."""
@@ -470,35 +569,35 @@ class Instructions:
     def _buffer(self, event: Event) -> None:
         """Tensors that are fused into one buffer, and sliced out of it afterwards."""
         reads, writes = self._read(event), self._written(event)
-        tensor = event.reads[0][0]
         packed, received = (
-            self._new(tensor, sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
+            self.like(reads[0], sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
         )
         self._add(Kind.LOOP, reads, [packed], joins=True)
-        if any(move.trades_parts for move in event.transfers[0].redistribution.moves):
-            traded = self._sent(packed, self.like(packed), tuple_result=True)
-            self._add(Kind.LOOP, [traded], [received], joins=True)
+        moves = event.transfers[0].redistribution.moves
+        if any(move.trades_parts for move in moves):
+            self._traded(packed, received, self._count(moves[0]))
         else:
             self._sent(packed, received)
         for write in writes:
             self._add(Kind.LOOP, [received], [write])
 
 
-def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
-    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it is in."""
+def order_of(operator: Operator, place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The order in which a product or convolution reads an operand, whose slice has this `shape`; none if it is in it."""
     numbers = operator.operation.params["dimension_numbers"]
     if operator.name == "conv_general_dilated":
         image, kernel = numbers.lhs_spec, numbers.rhs_spec
         # XLA for CPUs runs convolutions with channels last and kernels with output channels last.
         order = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])][place]
-        return not _is_in_order(order, shape)
+        return () if _is_in_order(order, shape) else order
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
     # A batched product accepts one order per side; a product of matrices either one.
-    orders = [[*batch[place], *free, *inner], [*batch[place], *inner, *free]]
+    orders = [(*batch[place], *free, *inner), (*batch[place], *inner, *free)]
     plain = not batch[place] and (len(shape) == 2 or place == 1)
-    return not any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
+    fits = any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
+    return () if fits else orders[place]
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:

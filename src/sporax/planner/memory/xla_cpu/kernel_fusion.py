@@ -11,7 +11,8 @@ Method: as XLA for CPUs.
 * A reduction absorbs the elementwise operator before it if it is the only reader.
 * Kernels run as soon as the last array that they read exists (breadth first), even if their result is needed late:
   gathering a parameter, transposing an activation for the backward pass. Taking one result out of a tuple, or viewing
-  what a collective reads or writes in another shape, does no work but takes a turn in the order.
+  what a collective reads or writes in another shape, does no work but takes a turn in the order. A loop is one kernel in this
+  order, and nothing is fused into it or out of it.
 * What passes a barrier is written, and what reads it runs when everything that passes this barrier exists.
 * An argument that a result replaces is copied at the start, unless all its other readers must run before the kernel
   that writes the result.
@@ -19,12 +20,10 @@ Method: as XLA for CPUs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     Instruction,
@@ -36,7 +35,9 @@ from sporax.planner.memory.backend import (
     replaced_by,
     results_of,
 )
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
+from sporax.planner.rules.loop_rules import SLICE, STACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class XlaCpu:
         """Instructions, fused into kernels."""
         instructions = Instructions(timeline)
         number = instructions.number
-        results = [*results_of(timeline, number), *carried_by(timeline, number)]
+        results = [*results_of(timeline, number), *carried_by(instructions.instructions)]
         kernels = kernels_of(instructions, results)
         copied = copied_arguments(kernels, replaced_by(timeline, number))
         sizes = [array.num_bytes for array in instructions.arrays]
@@ -71,7 +72,7 @@ def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kerne
     for kernel in kernels:
         # A kernel of several roots runs with its earliest one.
         kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
-    return in_order(sorted(kernels, key=lambda kernel: kernel.rank), partial(_waits, rigid=instructions.rigid))
+    return in_order(sorted(kernels, key=lambda kernel: kernel.rank), partial(_waits, instructions))
 
 
 class _Fusion:
@@ -113,9 +114,8 @@ class _Fusion:
         if not readers and not handed_out:
             return frozenset()
         # Kernels and reductions are never fused into their readers here; and nothing is fused through a barrier or into a loop.
-        entered = min(self.all.entered.get(array, math.inf) for array in instruction.writes)
         is_apart = not self.all.barred.isdisjoint(instruction.writes) or any(
-            self.instructions[reader].event > entered for reader in readers
+            self.instructions[reader].loops != instruction.loops for reader in readers
         )
         if instruction.kind is not Kind.LOOP or is_apart:
             self.written.add(number)
@@ -162,9 +162,8 @@ class _Fusion:
         return not instruction.joins and sum(not self._is_spread(entry) for entry in full) <= 1
 
     def _num_elements(self, array: int) -> int:
-        description = self.all.arrays[array]
-        itemsize = self.all.timeline.graph.tensors[description.tensor].itemsize
-        return description.num_bytes // itemsize if itemsize else 0  # in host memory
+        one = self.all.arrays[array]
+        return one.num_bytes // one.itemsize if one.itemsize else 0  # in host memory
 
     def _is_spread(self, array: int) -> bool:
         return array in self.maker and self.instructions[self.maker[array]].spreads
@@ -208,7 +207,8 @@ class _Fusion:
             while open_ends:
                 array = open_ends[-1]
                 instruction = self.instructions[self.maker[array]] if array in self.maker else None
-                missing = [read for read in instruction.reads if read not in rank] if instruction else []
+                reads = self.all.ends.get(array, instruction.reads) if instruction else ()
+                missing = [read for read in reads if read not in rank]
                 if missing:
                     open_ends.append(missing[0])
                 else:
@@ -220,11 +220,15 @@ class _Fusion:
     def _kernels(self) -> list[Kernel]:
         """All kernels by their roots; the reductions of one group share one."""
         kernels = {number: Kernel([self.instructions[number]]) for number in sorted(self.written)}
-        for number, instruction in enumerate(self.instructions):
+        # Backwards: what reads an array is known before the instruction that makes it.
+        for number, instruction in reversed([*enumerate(self.instructions)]):
             for target in self.fused_into[number]:
                 kernel = kernels[target]
                 kernel.events.add(instruction.event)
                 kernel.after |= instruction.after
+                kernel.counts |= instruction.edge in (SLICE, STACK)
+                if not (instruction.elementwise or instruction.in_place) or instruction.writes[0] in kernel.moved:
+                    kernel.moved.update(instruction.reads)
                 for array in instruction.reads:
                     maker = self.maker.get(array)
                     # Operands computed in the same kernel are never in memory.
@@ -266,29 +270,32 @@ class _Fusion:
                 combined[group].combine(kernel)
 
 
-def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
+def _waits(instructions: Instructions, kernels: Sequence[Kernel]) -> list[set[int]]:
     """For every kernel the numbers of those it waits for; after the kernels come steps that do nothing but take a turn."""
     maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
     waits: list[set[int]] = [set() for _ in kernels]
-    steps: dict[tuple[int, str], int] = {}
+    steps: dict[object, int] = {}
 
-    def after(number: int, array: int, what: str) -> int:
-        if (array, what) not in steps:
-            steps[array, what] = len(waits)
-            waits.append({number})
-        return steps[array, what]
+    def after(before: Set[int], *key: object) -> int:
+        if key not in steps:
+            steps[key] = len(waits)
+            waits.append({*before})
+        return steps[key]
 
     # Steps are shared: the second reader of a tuple's element does not take it out again.
     for number, kernel in enumerate(kernels):
         for array in sorted(kernel.reads & maker.keys()):
             before = last = maker[array]
             if kernels[before].tuple_result:
-                last = after(last, array, "taken out")
-            if _sees_another_shape(kernel, array, kernels[before], rigid):
-                last = after(last, array, "in another shape")
+                last = after({last}, array, "taken out")
+            if _sees_another_shape(kernel, array, kernels[before], instructions.rigid):
+                last = after({last}, array, "in another shape")
             if before != number:
                 waits[number].add(last)
         waits[number].update(maker[array] for array in kernel.after & maker.keys() if maker[array] != number)
+        # The number of a round is copied first.
+        if kernel.counts:
+            waits[number].add(after(set(), kernel.loops))
     return waits
 
 

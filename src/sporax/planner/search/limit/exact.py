@@ -2,9 +2,9 @@
 
 Problem: as in `limit`, with a lower bound on the cost of all plans that fit.
 
-Method: the bound is that of a graph whose memory is below the memory of every plan (`memory_lower_bound`). Plans come of a
-graph with the bytes of the tensors (`tensor_memory`) as memory rows. A plan of it is measured; with r_t >= 0 the bytes of
-the measured plan at operator t above those of its tensors,
+Method: the bound is that of a graph whose memory is the bytes of the arguments a(x), which every plan holds through the whole
+step: min_x c(x) subject to a(x) <= L. Plans come of a graph with the bytes of the tensors (`tensor_memory`) as memory rows. A
+plan of it is measured; with r_t >= 0 the bytes of the measured plan at operator t above those of its tensors,
 
     min_x c(x) subject to b_t(x) + r_t <= L at all t
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.planner.budget import Budget
-from sporax.planner.search.bound.bound_problem import bounding_graph
+from sporax.planner.cost.model import local_bytes
 from sporax.planner.search.limit.limit import fit, nothing_fits
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.problem import NANOSECONDS, Problem
@@ -86,6 +86,18 @@ def solve_within(
         if problem.seconds(plan.chosen) > _WORTH * before:
             break
     return replace(best, rounds=asked), proof
+
+
+def bounding_graph(problem: Problem, limit: int) -> CostGraph:
+    """The problem with a memory limit in bytes that no plan breaks which keeps it: its memory are the arguments alone."""
+    usages = [np.zeros(len(costs), np.int64) for costs in problem.costs]
+    for argument in problem.graph.inputs:
+        node, spec = problem.decisions.node_of[argument.tensor], problem.graph.tensors[argument.tensor]
+        placements = problem.choices[node].tensor_placements[argument.tensor]
+        usages[node] += [local_bytes(spec, where, problem.mesh) for where in placements]
+    costs = [costs.tolist() for costs in problem.costs]
+    spans = [(0, 1)] * len(costs)
+    return CostGraph.build(costs, [usage.tolist() for usage in usages], spans, problem.edges, limit, "plan")
 
 
 def _fitting(limit: int, plan: MeasuredPlan) -> list[MeasuredPlan]:
@@ -161,7 +173,7 @@ def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan) -> Bytes:
 def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) -> float | None:
     """A solver's bound in seconds, if the plan that was found does not refute it.
 
-    The lower bound on memory follows from the memory model; a plan below it would show a mistake there.
+    A solver's arithmetic rounds, and so may carry a bound above the cost of a plan that is there.
 
     Args:
         cost: of the plan, in seconds.

@@ -35,7 +35,7 @@ from sporax.planner.solver.graph.cost_graph import CostGraph
 
 NANOSECONDS = 1e9
 """Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
-MANY_AXES = 4
+_MANY_AXES = 4
 """Mesh axes up to which moves are costed by the search for the route of least cost; its time grows exponentially with them."""
 
 
@@ -167,7 +167,7 @@ class ProblemBuilder:
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         strategies = itertools.chain(*options.assignments.values(), *(where.dims for where in options.fixed.values()))
         self.units = options.units or refined(natural_units(mesh, model.links), strategies)
-        approximate = len(mesh.device_axes) > MANY_AXES if approximate is None else approximate
+        approximate = len(mesh.device_axes) > _MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
         self._careful, self._mover = (

@@ -1,21 +1,26 @@
 """The events of a step, operators and transfers, in the order of the graph.
 
+The body of an island (`jax.shard_map`) is in its place: compilers see both together.
+
 A tensor exists once per placement that it is resharded to. In steps of the facade the settings decide which transfers
 are fused, and the compiler is told to leave them so; in other programs the compiler combines reductions (`merging`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.island import Island
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.communication.gradient_fusion import term_order
 from sporax.planner.communication.transfers import TransferGroup, schedule
+from sporax.planner.loops.inline import inline_loops, loops_around
 
+BORDER = "pvary"
+"""The identity of JAX that stands for the border of an island."""
 Value = tuple[int, Placement | None]
 """A tensor at one placement; None for wherever it may be."""
 
@@ -29,6 +34,9 @@ class Event:
         reads, writes: values.
         operator: what runs; None for a move and for the end.
         transfers: what is moved, one for every value; () for an operator.
+        loops: those that it is in, outermost first (`planner.loops.inline.loops_around`); an operator behind a loop that takes
+            its results is in it.
+        island: the one that it is in.
     """
 
     position: int
@@ -36,6 +44,8 @@ class Event:
     writes: tuple[Value, ...]
     operator: Operator | None = None
     transfers: TransferGroup = ()
+    loops: tuple[object, ...] = ()
+    island: Island | None = None
 
 
 class Timeline:
@@ -48,6 +58,7 @@ class Timeline:
     Attributes:
         inputs, outputs: the arguments as values, and the results.
         events: in the order of the graph; the last one hands out the results.
+        tensors: what each tensor is, by number; those inside of islands come last.
         mesh: the devices; None without a plan.
         merging: whether reductions that do not need each other become one.
         order: by position the operators that wait for a term of a gradient.
@@ -60,7 +71,11 @@ class Timeline:
         self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, placements, strict=True)]
         placements = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, placements, strict=True))
-        self.events = list(_events(graph, plan) if plan else _bare_events(graph))
+        self.tensors = [*graph.tensors]
+        # Results are moved behind the last operator, where no loop is.
+        around = [*loops_around(graph), ()]
+        events = _events(graph, plan) if plan else _bare_events(graph)
+        self.events = [part for event in events for part in self._parts(replace(event, loops=around[event.position]))]
         # Results are handed out at the end, so they are live until then.
         self.events.append(
             Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
@@ -68,12 +83,31 @@ class Timeline:
         self.order = term_order(graph, plan) if plan else {}
         self.merging = plan is None or plan.fusion_is_free
 
-    @cached_property
-    def last_reads(self) -> Mapping[int, int]:
-        """By tensor the position of its last reader; the end for arguments and results, which are the caller's."""
-        reads = {tensor: number for number, entry in enumerate(self.graph.operators) for tensor in entry.operands}
-        callers = (*(argument.tensor for argument in self.graph.inputs), *self.graph.outputs)
-        return {**reads, **dict.fromkeys(callers, len(self.graph.operators))}
+    def _parts(self, event: Event) -> Iterator[Event]:
+        """The event, or those of the body of an island, between what brings its slices in and out."""
+        island = event.operator.operation.params.get("island") if event.operator is not None else None
+        if event.operator is None or island is None:
+            yield event
+            return
+        body, first = inline_loops(island.body).graph, len(self.tensors)
+        self.tensors += body.tensors
+
+        def values(tensors: Iterable[int]) -> tuple[Value, ...]:
+            return tuple((first + tensor, None) for tensor in tensors if tensor != LITERAL)
+
+        border = replace(event.operator, operation=replace(event.operator.operation, name=BORDER, params={}))
+        inside = replace(event, island=island)
+        yield replace(inside, operator=border, writes=values(argument.tensor for argument in body.inputs))
+        for operator, loops in zip(body.operators, loops_around(body), strict=True):
+            within = replace(
+                inside,
+                reads=values(operator.operands),
+                writes=values(operator.results),
+                operator=replace(operator, backward=event.operator.backward),
+                loops=(*event.loops, *((first, loop) for loop in loops)),
+            )
+            yield from self._parts(within)
+        yield replace(event, operator=replace(border, operands=body.outputs), reads=values(body.outputs))
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:

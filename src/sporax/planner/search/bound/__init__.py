@@ -1,1 +1,0 @@
-"""Lower bounds on memory, for proofs under a limit."""
