@@ -107,8 +107,10 @@ def test_gradients_are_those_of_one_device(alone, rows, columns, settings):
     ]
 
 
-def test_in_a_search_that_keeps_strategies(alone):
-    losses, weight, _ = train(4, 2, parallel_mode="auto_parallel", search_mode="sharding_propagation")
+@pytest.mark.filterwarnings("ignore:With search_mode='recursive_programming'")
+@pytest.mark.parametrize("search_mode", ["sharding_propagation", "recursive_programming"])
+def test_searches_keep_the_strategies_that_it_counts_on(alone, search_mode):
+    losses, weight, _ = train(4, 2, parallel_mode="auto_parallel", search_mode=search_mode)
     np.testing.assert_allclose(losses, alone[0], rtol=1e-5)
     np.testing.assert_allclose(weight, alone[1], rtol=1e-5)
 

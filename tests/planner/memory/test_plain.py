@@ -6,10 +6,10 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of, memory_over_time
 from sporax.planner.memory.plain import PLAIN
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.propagation.semi_auto import SemiAuto

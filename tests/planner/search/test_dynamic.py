@@ -14,7 +14,7 @@ from sporax.planner.search.limit.exact import limited_graph
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.solver import solve
-from sporax.planner.solver.methods.label_rounds import ByLabels
+from sporax.planner.solver.methods.exact import BY_PROGRAM, ByProgram
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 EIGHT = DeviceMatrix((2, 2, 2))
@@ -36,8 +36,7 @@ def test_the_optimum_of_the_integer_program_is_found(step, largest_table):
 
 HOW = {
     "elimination": {},
-    "labels": {"largest_table": 10},
-    "integer program": {"largest_table": 10, "most_joins": 0},
+    "integer program": {"largest_table": 10},
 }
 
 
@@ -54,8 +53,6 @@ def test_all_ways_to_decide_find_the_same():
 LIMITED = {
     "mlp": (networks.mlp(6, 32, 256), 0.4),
     "mixture of experts": (networks.mixture(16, 64, 64, 8, 128), 0.6),
-    "transformer": (networks.transformer(1, 8, 16, 64, 8), 0.5),
-    "residual": (networks.residual(16, 32, 8, 1), 0.4),
     "recommendation": (networks.recommendation(256, 4096), 0.4),
 }
 MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
@@ -64,17 +61,16 @@ MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", LIMITED)
-def test_labels_say_of_a_limit_what_the_integer_program_says(name, mesh):
+def test_messages_first_say_of_a_limit_what_the_integer_program_says(name, mesh):
     """The tensors alone, for which either is exact."""
     (step, share), devices = LIMITED[name], MESHES[mesh]
     model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), devices))
     problem = ProblemBuilder(step.graph, devices, model, SearchOptions(fully_use_devices=True)).build()
     free = measured(problem, choose(problem.cost_graph())).peak_bytes
-    graph, labels = limited_graph(problem, int(share * free)), ByLabels()
-    actual = solve(graph, seconds=60, rounds=labels)
-    expected = solve(graph, seconds=120)
+    graph = limited_graph(problem, int(share * free))
+    actual = solve(graph, seconds=60, rounds=ByProgram(after_messages=True))
+    expected = solve(graph, seconds=120, rounds=BY_PROGRAM)
 
     assert actual.optimal
     assert expected.optimal
     assert actual.cost == pytest.approx(expected.cost, rel=1e-6)
-    assert labels.method == "labels"

@@ -8,10 +8,10 @@ from running import arguments_of, compiled
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.peak import memory_of, memory_over_time
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, copied_arguments, kernels_of
 from sporax.planner.search.dynamic import dynamic
@@ -52,7 +52,8 @@ def copied_in(step, plan):
     inputs, outputs = instructions.timeline.inputs, instructions.timeline.outputs
     kernels = kernels_of(instructions, [numbers[value] for value in outputs])
     replaced = {numbers[inputs[argument]]: numbers[outputs[result]] for result, argument in step.graph.aliases}
-    return {instructions.arrays[argument].tensor for argument in copied_arguments(kernels, replaced)}
+    tensors = {number: tensor for (tensor, _), number in numbers.items()}
+    return {tensors[argument] for argument in copied_arguments(kernels, replaced)}
 
 
 @pytest.mark.usefixtures("_optimized")

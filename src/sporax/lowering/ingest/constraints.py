@@ -56,12 +56,17 @@ class Constraints:
             requester: what messages call the constraint.
 
         Raises:
-            SporaxValueError: it is about another mesh than the plan's, or about partial sums.
+            SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
         if getattr(spec, "unreduced", None):
             raise SporaxValueError(
                 f"For '{requester}', the array must be complete, since plans decide where sums are partial, but got {spec}."
+            )
+        if sharding.memory_kind not in _IN_DEVICES:
+            raise SporaxValueError(
+                f"For '{requester}', the array must be in the memory of devices, but got {sharding.memory_kind!r}. "
+                "`jax.device_put` in the function brings it to host memory and back."
             )
         entries = [*spec, *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline, is_product
 from sporax.planner.cost.overlap import exposed_shares
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
 from sporax.planner.memory.peak import backend_of
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.rules import local_flops, rule_for
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sporax.ir.graph import LITERAL, MARK
 from sporax.ir.operation import with_newer
-from sporax.planner.communication.step_events import Timeline, Value
+from sporax.planner.memory.step_events import Timeline, Value
 from sporax.planner.rules.loop_rules import ARGUMENT, CARRY, ENTER
 
 BARRIER = "optimization_barrier"

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from sporax.base.text_tables import size_text
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.communication.step_events import Timeline, Value
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend, Kernel, Kind, replaced_by, results_of
 from sporax.planner.memory.buffer_assignment import (
@@ -42,6 +41,7 @@ from sporax.planner.memory.buffer_assignment import (
     least_height,
 )
 from sporax.planner.memory.plain import PLAIN, Plain
+from sporax.planner.memory.step_events import Timeline, Value
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.rules.loop_rules import STACK
 

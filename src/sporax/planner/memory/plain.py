@@ -18,7 +18,6 @@ from math import prod
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
-from sporax.planner.communication.step_events import Event, Timeline, Value
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     BARRIER,
@@ -32,6 +31,7 @@ from sporax.planner.memory.backend import (
     in_order,
     results_of,
 )
+from sporax.planner.memory.step_events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
 

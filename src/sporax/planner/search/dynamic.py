@@ -4,9 +4,8 @@ Problem: the plan of least predicted time, exactly where possible.
 
 Method: first remove decisions with few neighbours and candidates that cannot be optimal (`planner.solver.graph.reductions`),
 then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, or if the best plan
-exceeds the memory, tables become lists of labels (`planner.solver.methods.label_elimination`): cost and memory of every choice
-that is close to a lower bound. If there are too many labels, an integer program decides; if that takes too long,
-message passing (`quick_choice`) suggests a choice as well.
+exceeds the memory, messages give a bound and a choice (`planner.solver.methods.exact`). If these differ, an integer
+program decides; if that takes too long, message passing (`quick_choice`) suggests a choice as well.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
+from sporax.planner.solver.methods.exact import ByProgram
 from sporax.planner.solver.portfolio.quick_choice import LARGEST_TABLE, decide
 
 SECONDS = 60.0
@@ -34,30 +33,28 @@ MEMORY_SECONDS = 20.0
 
 
 @searches
-def dynamic(task: SearchTask, largest_table: int = LARGEST_TABLE, most_joins: int = MOST_JOINS) -> SearchResult:
+def dynamic(task: SearchTask, largest_table: int = LARGEST_TABLE) -> SearchResult:
     """The plan of least predicted time.
 
     Args:
         task: its time is for what elimination leaves over, a minute at most, and `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.
-        most_joins: pairs of labels that may be put together at a time.
     """
     options, budget = task.options, task.budget
     problem = task.builder().build()
     core = _reduced(problem.cost_graph())
-    decision = decide(core, budget.at_most(SECONDS), largest_table, most_joins, options.epsilon)
+    decision = decide(core, budget.at_most(SECONDS), largest_table, options.epsilon)
     plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
     bound, statistics = decision.bound, decision.statistics
     limit = options.memory_bytes
     # The limit is looked at only now: most plans of least time fit, and elimination with memory takes far longer.
     if limit is not None and plan.peak_bytes > limit:
-        labels = ByLabels(most_joins)
-        solver = partial(solve, rounds=labels, gap=options.epsilon)
+        solver = partial(solve, rounds=ByProgram(after_messages=True), gap=options.epsilon)
         plan, solution = solve_within(problem, limit, budget.at_most(MEMORY_SECONDS), solver=solver)
         # A bound for all plans that fit may be above the free bound, which holds for all plans whatever they need.
         within = bound_below(problem.seconds(plan.chosen), solution.bound, problem.scale)
         bound = max(bound, -np.inf if within is None else within * problem.scale)
-        statistics = {**statistics, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
+        statistics = {**statistics, "method": f"{solution.statistics['method']} for memory"}
     cost = problem.seconds(plan.chosen)
     facts: dict[str, int | float | str] = {
         **problem.statistics(),

@@ -67,6 +67,13 @@ def traced(
     except NameError as error:
         raise_if_of_axis(error, "plan")
         raise
+    except ValueError as error:
+        if "static arguments" not in str(error):
+            raise
+        raise SporaxValueError(
+            "For 'plan', static arguments of 'fn' must be bound before, since all arguments of a plan are arrays: "
+            "`functools.partial(fn, n=3)`, or a lambda."
+        ) from error
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
@@ -99,6 +106,11 @@ def raise_if_of_axis(error: NameError, where: str) -> None:
 
 def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
     """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
+    if isinstance(leaf, jax.Ref):
+        raise SporaxTypeError(
+            f"For 'plan', {whose} must hold arrays, but got a mutable reference at {what}{path}. Its value `ref[...]` is one; "
+            "the new value is a result."
+        )
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         try:
             leaf = jax.typeof(leaf)

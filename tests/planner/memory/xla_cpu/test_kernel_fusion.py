@@ -6,9 +6,9 @@ import pytest
 
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.ingest import ingest
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import live_ranges
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, kernels_of
 

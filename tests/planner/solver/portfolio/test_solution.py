@@ -10,8 +10,8 @@ from synthetic_graphs import training_step
 
 from sporax.base.errors import SporaxValueError
 from sporax.planner.solver import CostGraph, evaluate, solve
+from sporax.planner.solver.methods.exact import ByProgram
 from sporax.planner.solver.methods.integer_program import Answer
-from sporax.planner.solver.methods.label_rounds import ByLabels
 
 DATA = Path(__file__).parents[3] / "data" / "iopddl"
 SEEDS = st.integers(0, 10**9)
@@ -64,10 +64,10 @@ def test_what_the_program_leaves_open_is_closed_by_labels(monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [None, 10**9])
-def test_without_labels_and_program_there_is_a_choice_with_a_bound(limit, monkeypatch):
-    graph = random_graph(3, nodes=30, limit=limit)
+def test_without_the_program_there_is_a_choice_with_a_bound(limit, monkeypatch):
+    graph = random_graph(3, nodes=14, limit=limit)
     best = solve(graph).cost
-    nothing = ByLabels(most_joins=0)
+    nothing = ByProgram(after_messages=True)
     monkeypatch.setattr(
         "sporax.planner.solver.methods.exact.solve_program", lambda *_, **__: Answer(None, -np.inf, False)
     )

@@ -24,7 +24,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
-from sporax.planner.communication.step_events import Timeline
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     Instruction,
@@ -36,6 +35,7 @@ from sporax.planner.memory.backend import (
     replaced_by,
     results_of,
 )
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.rules.loop_rules import SLICE, STACK
 

@@ -127,28 +127,6 @@ class MessagePassing:
         # The node's belief after the last pass: the first of equal ones, so that runs are reproducible.
         return np.array([int(marginal.argmin()) for marginal in self.marginals], dtype=np.int64)
 
-    def slacks(self) -> tuple[list[Floats], list[tuple[int, int, Floats]]]:
-        """What the last sweep leaves of its costs above its second bound: of strategies, and of pairs of them.
-
-        Returns [strategies] per node and (first, second, [strategies of first, strategies of second]) per edge, none of them
-        below zero. The costs of a choice, without the core's constant, are the bound and the slacks of what it chooses.
-        """
-        nodes: list[Floats] = []
-        edges: list[tuple[int, int, Floats]] = []
-        for visit in reversed(self._steps[1]):
-            belief, link = self.marginals[visit.node], self.core.links[visit.node][visit.ahead]
-            # What is not sent to neighbours stays with the node; rounding may leave it just below zero.
-            nodes.append(np.maximum(1 - len(link) * visit.weight, 0) * belief)
-            if visit.tables is None:
-                continue
-            incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
-            sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
-            total = sent + visit.tables - self.messages[visit.target]
-            for (other, _), part in zip(link, np.split(total, visit.firsts[1:], axis=1), strict=True):
-                # The least entry of a table is part of the bound and no slack.
-                edges.append((other, visit.node, part.T - part.min()))
-        return nodes, edges
-
     def shares(self) -> dict[tuple[int, int], Floats]:
         """By node and neighbour [strategies of node]: what the last sweep took off the table between them and added to the node.
 

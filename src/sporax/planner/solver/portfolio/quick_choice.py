@@ -5,7 +5,7 @@ Problem: min_x c(x) = sum_i c_i(x_i) + sum_ij t_ij(x_i, x_j), and a bound b <= c
 Method: messages m_ij(x_j) tell every decision j what each of its candidates would cost its neighbour i at best. Choices
 are decoded from the messages forward and backward in turn; a few sweeps are usually enough. If c(x) > (1 + gap) b after
 that, balls of some dozen decisions are decided again, each exactly with the rest fixed. `decide` takes the time to be exact:
-elimination with larger tables, then labels or an integer program.
+elimination with larger tables, then messages or an integer program.
 
 Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 28 (2006).
 """
@@ -25,8 +25,7 @@ from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
-from sporax.planner.solver.methods.exact import solve_exactly
-from sporax.planner.solver.methods.label_rounds import MOST_JOINS, ByLabels
+from sporax.planner.solver.methods.exact import ByProgram, solve_exactly
 from sporax.planner.solver.methods.subproblem import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 
@@ -52,8 +51,6 @@ _BALL = 40
 """Decisions in each of them."""
 _ONE_BALL = 100
 """Decisions up to which one ball holds all of them: loops make small graphs in which every decision depends on every other."""
-_BALL_JOINS = 1_000_000
-"""Pairs of labels that may be put together for a ball: a second or so; more are left to the integer program."""
 _BALL_GAP = 1e-5
 """Relative gap at which a ball is decided: the next ball starts from the result anyway."""
 _BALL_SECONDS = 60.0
@@ -186,7 +183,9 @@ def reoptimized(core: Core, positions: Ints, free: Ints) -> Ints:
     inner = Core.of(reduce(subproblem(core, positions, free)))
     found = eliminate(inner, _SMALL_TABLE)
     if found is None:
-        chosen = solve_exactly(inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP, rounds=ByLabels(_BALL_JOINS)).positions
+        chosen = solve_exactly(
+            inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP, rounds=ByProgram(after_messages=True)
+        ).positions
         if chosen is None:
             return positions
     else:
@@ -220,21 +219,19 @@ class BoundedChoice:
         return core.cost(self.positions) <= self.bound * (1 + OPTIMALITY_TOLERANCE)
 
 
-def decide(
-    core: Core, budget: Budget, largest_table: int = LARGEST_TABLE, most_joins: int = MOST_JOINS, epsilon: float = 0.0
-) -> BoundedChoice:
+def decide(core: Core, budget: Budget, largest_table: int = LARGEST_TABLE, epsilon: float = 0.0) -> BoundedChoice:
     """What is to be chosen on a core without memory rows."""
     # `None` means that a table would be too large: networks like chains are never that, others may be.
     exact = eliminate(core, largest_table)
     if exact is not None:
         positions, largest = exact
         return BoundedChoice(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
-    labels = ByLabels(most_joins)
-    outcome = solve_exactly(core, budget, gap=epsilon, rounds=labels)
+    rounds = ByProgram(after_messages=True)
+    outcome = solve_exactly(core, budget, gap=epsilon, rounds=rounds)
     best, bound = outcome.positions, outcome.bound
-    # Message passing gives a bound and a choice in any case, also where labels and the integer program ran out of time.
+    # Message passing gives a bound and a choice in any case, also where the integer program ran out of time.
     if not outcome.optimal or best is None:
         suggested, below = bounded(core)
         bound = max(bound, below)
         best = suggested if best is None else min(best, suggested, key=core.cost)
-    return BoundedChoice(best, bound, {"method": labels.method, **labels.statistics()})
+    return BoundedChoice(best, bound, {"method": rounds.method})

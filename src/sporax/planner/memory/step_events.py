@@ -85,11 +85,10 @@ class Timeline:
 
     def _parts(self, event: Event) -> Iterator[Event]:
         """The event, or those of the body of an island, between what brings its slices in and out."""
-        island = event.operator and event.operator.operation.params.get("island")
-        if island is None:
+        island = event.operator.operation.params.get("island") if event.operator is not None else None
+        if event.operator is None or island is None:
             yield event
             return
-        assert event.operator is not None
         body, first = inline_loops(island.body).graph, len(self.tensors)
         self.tensors += body.tensors
 

@@ -6,7 +6,7 @@ import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product
 
 from sporax.ir.plan import Resharding
-from sporax.planner.communication.step_events import Timeline
+from sporax.planner.memory.step_events import Timeline
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
