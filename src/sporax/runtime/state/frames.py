@@ -78,6 +78,12 @@ class ValueNeededError(SporaxTypeError):
     place = ""  # in the user's files; where it is empty, the traceback tells
 
 
+class ShapeNeededError(ValueNeededError):
+    """An operator needs such values to know a shape, an axis or another setting."""
+
+    reason = "a shape or a setting depends on the values of a tensor"
+
+
 def version() -> int:
     """Number that grows whenever configuration a trace may depend on has changed."""
     return SESSION.version
@@ -256,6 +262,11 @@ def compiling() -> bool:
     while frame is not None and not frame.compiled:
         frame = frame.parent
     return frame is not None
+
+
+def value_unknown() -> type[SporaxTypeError]:
+    """The error for a shape or setting that is not known: `ShapeNeededError` while a step is being compiled."""
+    return ShapeNeededError if compiling() else SporaxTypeError
 
 
 def planning() -> bool:
