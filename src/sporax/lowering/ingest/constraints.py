@@ -59,12 +59,7 @@ class Constraints:
             SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
-        for must, got in (
-            ("complete, since plans decide where sums are partial", getattr(spec, "unreduced", None) and spec),
-            ("in the memory of devices (`jax.device_put` in the function sends it to hosts)", sharding.memory_kind),
-        ):
-            if got and got not in _IN_DEVICES:
-                raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
+        _check_on_devices(sharding, requester)
         entries = [*spec, *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.
         is_partial = AxisType.Explicit in sharding.mesh.axis_types and AxisType.Auto in sharding.mesh.axis_types
@@ -111,6 +106,18 @@ class Constraints:
 
 ANY_MESH = Constraints()
 """Those of programs that no plan with names is made of."""
+
+
+def _check_on_devices(sharding: NamedSharding, requester: str) -> None:
+    must, got = "complete, since plans decide where sums are partial", str(sharding.spec)
+    if sharding.memory_kind not in _IN_DEVICES:
+        must, got = (
+            "in the memory of devices (`jax.device_put` in the function sends it to hosts)",
+            sharding.memory_kind,
+        )
+    elif not getattr(sharding.spec, "unreduced", None):
+        return
+    raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
 
 
 def _sizes(axes: Mapping[Any, int]) -> dict[str, int]:
