@@ -166,15 +166,18 @@ def without_cache_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _mode_stays_in_its_test() -> Iterator[None]:
-    """The mode of the process, and whether it has joined a job, is what it was before the test."""
+    """The modes of the process, and whether it has joined a job, are what they were before the test."""
     context = sys.modules.get("sporax.mindspore.context")
     session = sys.modules.get("sporax.runtime.session")
     joined = session is not None and session.SESSION.world is not None
     before = context.get_context("mode") if context else None
+    parallel = context.get_auto_parallel_context("parallel_mode") if context else "stand_alone"
     yield
     context = sys.modules.get("sporax.mindspore.context")
     if context and context.get_context("mode") != before:
         context.set_context(mode=context.PYNATIVE_MODE if before is None else before)
+    if context and context.get_auto_parallel_context("parallel_mode") != parallel:
+        context.reset_auto_parallel_context()
     if session := sys.modules.get("sporax.runtime.session"):
         session.SESSION.told_size = None  # a test that asks for the number of ranks binds no other
         if session.SESSION.world is not None and not joined:

@@ -1,5 +1,7 @@
-"""Every example that trains, or plans a function, is planned by `sporax plan` for every kind of device."""
+"""Every example that trains, or plans a function, is planned for every kind of device: traced once, with each profile in its request."""
 
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,38 +14,61 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = (
     "01-train-digits/train.py",
     "02-data-parallel/train.py",
+    "04-search-a-plan/train.py",
     "05-plan-a-jax-function/plan.py",
+    "06-pipeline/train.py",
     "08-kubernetes/first.py",
+    "09-plan-a-flax-model/plan.py",
+    "10-plan-an-equinox-model/plan.py",
 )
 REFUSED = {
     "03-hybrid-parallel/train.py": "each rank must be a process",
     "07-parameter-server/train.py": "'MS_ROLE' must be one of",
 }
 """Scripts whose ranks divide the work by their numbers or roles, which one process has not."""
+EVERYWHERE = """
+import sys
+from dataclasses import replace
+from sporax.ir.hardware import known_profiles, load_profile
+from sporax.launch.cli import main
+from sporax.planner import make_plan
+from sporax.runtime.planned import function, step_passes
+
+def planned_everywhere(request, measure=None, agreed=step_passes.agreed_plan):
+    for profile in map(load_profile, known_profiles()):
+        limit = request.memory_bytes and profile.memory_bytes
+        settings = replace(request.settings, hardware=profile.name)
+        asked = replace(request, settings=settings, profile=profile, memory_bytes=limit)
+        print("seconds", profile.name, make_plan(asked).predicted)
+    return agreed(request, measure)
+
+function.agreed_plan = step_passes.agreed_plan = planned_everywhere
+sys.exit(main(sys.argv[1:]))
+"""
 
 
-def planned(script: str, hardware: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    flags = ["--devices", "8", "--hardware", hardware, str(EXAMPLES / script)]
-    command = [sys.executable, "-m", "sporax", "plan", *flags]
+def planned(script: str, folder: Path, *start: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *start, "plan", "--devices", "8", str(EXAMPLES / script)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, check=False)
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("hardware", known_profiles())
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_examples_are_planned_for_every_profile(script, hardware, tmp_path):
-    job = planned(script, hardware, tmp_path)
+def test_examples_are_planned_for_every_profile(script, tmp_path):
+    job = planned(script, tmp_path, "-c", EVERYWHERE)
     assert job.returncode == 0, job.stderr
-    assert job.stdout.startswith("Plan for 8 devices")
-    assert f"\nhardware                  {hardware}\n" in job.stdout
     assert "predicted time of a step" in job.stdout
     assert "Traceback" not in job.stderr
+    seconds = {name: float(text) for name, text in re.findall(r"^seconds (\S+) (\S+)$", job.stdout, re.MULTILINE)}
+    assert sorted(seconds) == sorted(known_profiles())
+    assert all(0 < value < math.inf for value in seconds.values())
+    assert len(set(seconds.values())) > len(seconds) / 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("script", REFUSED)
 def test_examples_that_need_processes_say_so(script, tmp_path):
-    job = planned(script, "h100", tmp_path)
+    job = planned(script, tmp_path, "-m", "sporax")
     assert job.returncode != 0
     assert REFUSED[script] in job.stderr
     assert "Traceback" not in job.stderr

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, roofline, scan, training_step
 
 from sporax.planner.memory.peak import memory_of
@@ -59,6 +60,21 @@ def test_loops_of_unknown_length_are_noted():
     graph = builder.graph(result)
     assert "loops of unknown length are counted once" in summarize(graph, replicated_plan(graph, MESH)).notes
     assert not any("loops" in note for note in summarize(scan(), replicated_plan(scan(), MESH)).notes)
+
+
+def test_rows_inside_of_a_loop_have_their_own_time_and_the_names_of_what_they_read():
+    graph, model = scan(4, 256), roofline(MESH)
+    gathered = replace(replicated_plan(graph, MESH), inputs=(placement("- -"), placement("- 0 -")))
+    summary = summarize(graph, gathered, None, model)
+    rows = {f"{row.path} {row.name}": row for row in summary.operators}
+    assert list(rows) == [" scan", "w1 dot_general"]
+    loop, product_row = rows.values()
+    assert product_row.seconds == pytest.approx(4 * (2 * 256**3 / model.profile.flops_per_second("float32")), rel=0.6)
+    assert 0 < loop.seconds < product_row.seconds  # weights are gathered before the first round
+    assert sum(row.seconds for row in summary.operators) == pytest.approx(summary.headline.seconds)
+    *times, total = summary.memory.moments
+    assert total == pytest.approx(summary.headline.seconds)
+    assert times == sorted(times)
 
 
 def test_data_that_every_device_gathers_is_named_at_the_head():

@@ -20,8 +20,8 @@ Shardings = tuple[tuple[int, ...] | Layout | None, ...]
 """One entry per tensor: numbers of slices per dimension, or a Layout; None to leave a tensor to the planner."""
 
 
-FROM_FILE = "strategy_from_file"
-"""Attribute of marks whose strategy comes from a file: searches keep it."""
+FIXED = "strategy_is_fixed"
+"""Attribute of marks whose strategy searches keep: it comes from a file, or a gradient of the user's counts on it."""
 
 
 class Side(Enum):

@@ -167,6 +167,7 @@ _TABLE = (
     EnvironmentVariable("LOCAL_RANK", JOB, integer(0), 0, by_launcher=True),
     EnvironmentVariable("LOCAL_RANK_SIZE", JOB, integer(1), 1, by_launcher=True),
     EnvironmentVariable("DEVICE_ID", JOB, integer(0), by_launcher=True),
+    EnvironmentVariable("DEVICE_NUM", JOB, integer(1), by_launcher=True),
     EnvironmentVariable("RANK_TABLE_FILE", JOB, TEXT, "", by_launcher=True),
     EnvironmentVariable("OMPI_COMM_WORLD_RANK", JOB, integer(0), by_launcher=True),
     EnvironmentVariable("OMPI_COMM_WORLD_SIZE", JOB, integer(1), by_launcher=True),

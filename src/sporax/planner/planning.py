@@ -159,14 +159,20 @@ def _search_of_known(
 
 
 def _known_plans(request: PlanRequest) -> Iterator[tuple[str, Plan]]:
-    """The plan of the script without a search, and those that everyone knows, as far as strategies allow them."""
-    graph, policy = request.graph, auto_policy(request)
-    with suppress(SporaxRuntimeError):  # strategies that only a search may leave out contradict each other
-        yield "the script's own plan", _propagated(request, semi_auto_policy(request), request.placements)
-    for name, inputs in known_inputs(graph, request.mesh, link_costs(request.profile, request.mesh)):
-        with suppress(SporaxRuntimeError):
-            plan = _propagated(request, policy, {**inputs, **request.placements})
-            yield name, replace(plan, overwritten=policy.overwritten(graph))
+    """The plan of the script without a search, and those that everyone knows, as far as strategies allow them.
+
+    Operators without a strategy are sharded as MindSpore's defaults say, and as they come.
+    """
+    graph, searched = request.graph, auto_policy(request)
+    ways: list[tuple[SemiAuto, tuple[int, ...]]] = [(semi_auto_policy(request), ())]
+    if any(isinstance(operator.mark, OperatorMark) for operator in graph.walk()):
+        ways.append((searched, searched.overwritten(graph)))
+    known = known_inputs(graph, request.mesh, link_costs(request.profile, request.mesh))
+    for name, inputs in itertools.chain([("the script's own plan", {})], known):
+        for policy, overwritten in ways:
+            with suppress(SporaxRuntimeError):  # strategies that only a search may leave out contradict each other
+                plan = _propagated(request, policy, {**inputs, **request.placements})
+                yield name, replace(plan, overwritten=overwritten)
 
 
 def _by_single_axes(request: PlanRequest, options: SearchOptions, model: CostModel) -> Iterator[tuple[str, Plan]]:

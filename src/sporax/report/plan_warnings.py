@@ -35,16 +35,15 @@ def unknown_primitives(graph: OperatorGraph, plan: Plan, model: CostModel) -> tu
     unknown |= {operator.name for operator in graph.walk() if is_uncounted(operator.operation)}
     if not unknown:
         return ()
-    out = inline_loops(graph)
-    cost = cost_of(out.graph, out.unfolded(plan), model)
-    return tuple(_warning(name, out.graph, cost, unit_of(model)) for name in sorted(unknown))
+    inner, cost = inline_loops(graph).graph, cost_of(graph, plan, model)
+    return tuple(_warning(name, inner, cost, unit_of(model)) for name in sorted(unknown))
 
 
 def _warning(name: str, graph: OperatorGraph, cost: PlanCost, unit: str) -> str:
     numbers = [number for number, operator in enumerate(graph.operators) if operator.name == name]
     where = next((graph.operators[number].path for number in numbers if graph.operators[number].path), "")
     results = {tensor for number in numbers for tensor in graph.operators[number].results}
-    share = cost_text(sum(cost.operator_seconds[number] + cost.transfer_seconds[number] for number in numbers), unit)
+    share = cost_text(sum(cost.seconds_by_operator[number] for number in numbers), unit)
     held = size_text(sum(graph.tensors[tensor].num_bytes for tensor in results))
     place = f", the first in {where}" if where else ""
     times = "operator" if len(numbers) == 1 else "operators"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from sporax.planner import SearchResult
 from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
 from sporax.planner.cost.overlap import exposed_shares
-from sporax.planner.loops.inline import InlinedStep, inline_loops
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import Use, backend_of, memory_over_time
 from sporax.report.plan_warnings import plan_warnings
@@ -76,6 +75,7 @@ class _Summarizer:
         self.graph, self.plan, self.search, self.model = graph, plan, search, model
         self.axes = names_of(plan)
         self.cost = None if model is None else cost_of(graph, plan, model)
+        self.seconds = [] if self.cost is None else self.cost.seconds_by_operator
 
     def summary(self, remarks: tuple[str, ...]) -> Summary:
         """All of it."""
@@ -109,12 +109,6 @@ class _Summarizer:
             parts,
         )
 
-    def _seconds(self, group: OperatorGroup) -> float:
-        cost = self.cost
-        if cost is None:
-            return 0.0
-        return sum(cost.operator_seconds[number] + cost.transfer_seconds[number] for number in group.operators)
-
     def layout(self, placement: Placement) -> str:
         """A placement in terms of the axes as shown."""
         return self.axes.layout(placement)
@@ -131,7 +125,7 @@ class _Summarizer:
             _collectives(group, self.plan.mesh),
             group.flops,
             group.flops / flops if flops else 0.0,
-            self._seconds(group),
+            sum(self.seconds[number] for number in group.inner) if self.seconds else 0.0,
             moved_bytes,
         )
 
@@ -229,14 +223,6 @@ def _time_parts(cost: PlanCost, model: CostModel | None) -> tuple[TimePart, ...]
     return tuple(sorted(parts, key=lambda part: -part.seconds))
 
 
-def _moments(out: InlinedStep, cost: PlanCost) -> Sequence[float]:
-    """When each operator of a step with its loops written out begins, and when the last one ends."""
-    count = Counter(out.owners)
-    seconds = map(sum, zip(cost.operator_seconds, cost.transfer_seconds, strict=False))
-    shares = [of_one / count[number] if count[number] else 0.0 for number, of_one in enumerate(seconds)]
-    return [*itertools.accumulate((shares[owner] for owner in out.owners), initial=0.0)]
-
-
 def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost | None) -> MemoryCurve:
     """Memory over time; of loops, while one round runs. At most `_MOMENTS` steps; of those that fall together the one with
     most memory, so that the peak is there.
@@ -251,7 +237,7 @@ def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost |
         if at not in remaining or sum(uses.values()) > sum(remaining[at][1].values()):
             remaining[at] = remaining[at][0] if at in remaining else time, uses
     backward = next((n for n, operator in enumerate(inner.operators) if operator.backward), None)
-    moments = () if cost is None else _moments(out, cost)
+    moments = [] if cost is None else [*itertools.accumulate(cost.seconds_by_operator, initial=0.0)]
     times = tuple(moments[min(max(time, 0), len(moments) - 1)] for time, _ in remaining.values()) if moments else ()
     return MemoryCurve(number, backward, tuple(remaining.values()), (*times, *moments[-1:]))
 

@@ -143,6 +143,16 @@ def test_keys_of_random_bits_are_not_spread():
     assert sizes == [1, 1, hashed.outvars[0].aval.size, hashed.outvars[0].aval.size]
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_bits_that_depend_on_the_whole_shape_are_those_of_one_device(devices, number):
+    """With ``jax_threefry_partitionable=False``, the default of older versions."""
+    sample = example("random_bits", *SAMPLES["random_bits"][number])
+    rule = rule_for(describe(sample.eqn))
+    with jax.threefry_partitionable(False):
+        for assignment in spread([item for item in assignments(rule, MESH) if any(item)], 3):
+            assert_same(run_on_devices(devices, sample, assignment), sample.whole(), f"{rule} under {assignment}")
+
+
 def test_border_bytes():
     """A window of 3 over 16 elements, 4 slices: one element from each side, for 2 batches of 2 features."""
     sample = example(*NEIGHBOURS["same"])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.ir.marks import FROM_FILE, DerivativeMark, GradientMark, OperatorMark, Side
+from sporax.ir.marks import FIXED, DerivativeMark, GradientMark, OperatorMark, Side
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.ingest.strategy_overrides import with_strategies
 from sporax.lowering.marks.mark_primitive import apply_mark
@@ -26,7 +26,7 @@ def test_only_the_named_calls_have_new_strategies():
     changed = with_strategies(step, {2: NEW})
     first, second = marks(changed.graph)
     assert first == marks(step.graph)[0]
-    assert (second.in_strategy, second.get(FROM_FILE), second.get("primitive")) == (NEW, True, "relu")
+    assert (second.in_strategy, second.get(FIXED), second.get("primitive")) == (NEW, True, "relu")
     assert [operator.operands for operator in changed.graph.operators] == [
         operator.operands for operator in step.graph.operators
     ]

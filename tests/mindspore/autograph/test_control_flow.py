@@ -410,13 +410,8 @@ def texts_by_tensor(x):
     return ["sum", "mean"][x[0].astype(ms.int32)]
 
 
-def bounds_by_tensor(x):
-    return x[x[0].astype(ms.int32) :]
-
-
 ERRORS = [
     (texts_by_tensor, TypeError, "can only be the index of functions, or of tensors or numbers of one type and shape"),
-    (bounds_by_tensor, TypeError, "the bounds of a slice must be known while the step is being compiled"),
     (one_branch_only, UnboundLocalError, "'z'"),
     (only_inside_a_loop, UnboundLocalError, "'inner'"),
     (the_length_of_lists, TypeError, "'found' has different lengths .* only its first 1 elements can be read"),

@@ -272,6 +272,12 @@ def test_images_are_written_and_read_back(tmp_path):
     vision.write_png(path, IMAGE[..., :1])
     assert vision.read_image(path).shape == (12, 10, 1)
     assert vision.read_image(path, vision.ImageReadMode.COLOR).shape == (12, 10, 3)
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(IMAGE).convert("RGBA").save(path)
+    assert np.array_equal(vision.read_image(path), IMAGE)  # without transparency, as in MindSpore
+    pillow.fromarray(IMAGE).save(path, "GIF")
+    with pytest.raises(RuntimeError, match="ReadImage: Failed to read file"):
+        vision.read_image(path)
     vision.write_jpeg(path, FLAT, 100)
     assert np.abs(vision.read_image(path).astype(int) - FLAT).max() <= 2
     assert len(vision.encode_jpeg(IMAGE, 10)) < len(vision.encode_jpeg(IMAGE, 95))
@@ -283,6 +289,18 @@ def test_images_are_written_and_read_back(tmp_path):
         vision.read_file(str(tmp_path / "missing"))
     with pytest.raises(RuntimeError, match="cannot be written"):
         vision.write_file(str(tmp_path / "missing" / "a"), np.zeros(1, np.uint8))
+
+
+def test_transforms_of_images_made_by_pillow_give_a_tuple():
+    pillow = pytest.importorskip("PIL.Image")
+    compose = transforms.Compose([vision.ToPIL(), vision.RandomGrayscale(1.0)])
+    (image,) = compose(IMAGE)  # as in MindSpore
+    assert isinstance(image, pillow.Image)
+    (gray,) = transforms.Compose([vision.ToPIL(), vision.Grayscale(1), vision.RandomGrayscale(1.0)])(IMAGE)
+    assert gray.mode == "L"
+    assert transforms.Compose([vision.Resize(4)])(IMAGE).shape[0] == 4
+    several = vision.Resize(4, vision.Inter.PILCUBIC)(np.stack([IMAGE, 255 - IMAGE]))
+    assert np.array_equal(several[1], vision.Resize(4, vision.Inter.PILCUBIC)(255 - IMAGE))
 
 
 def test_random_crop_decode_resize():

@@ -197,6 +197,7 @@ def test_living_iterators_are_listed_and_released_together():
     del one
     assert len(iterators.ITERATORS_LIST) == count - 1
     iterators._cleanup()
+    assert iterators.ITERATORS_LIST == []
     with pytest.raises(AttributeError, match="stopped"):
         next(other)
 

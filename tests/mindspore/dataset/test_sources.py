@@ -434,3 +434,32 @@ def test_names_of_a_schema_file_are_in_order_and_those_of_a_list_stay(tmp_path, 
     (tmp_path / "schema.json").write_text(json.dumps({"columns": written}))
     data = ds.RandomDataset(2, str(tmp_path / "schema.json"))
     assert data.get_col_names() == (["z", "a"] if as_list else ["a", "z"])
+
+
+def test_all_parts_of_texts_come_in_mindspores_order(tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.csv").write_text(f'"1","t","{part}"\n')
+    for part in ("train", "dev"):
+        question = {"question": part, "id": "1", "answers": [{"text": "a", "answer_start": 0}]}
+        content = {"data": [{"title": "t", "paragraphs": [{"context": part, "qas": [question]}]}]}
+        (tmp_path / f"{part}-v1.1.json").write_text(json.dumps(content))
+
+    def parts(make, column):
+        return [
+            str(row[column]) for row in make(str(tmp_path), "all", shuffle=False).create_tuple_iterator(num_epochs=1)
+        ]
+
+    # As MindSpore 2.10 reads them.
+    assert parts(ds.AGNewsDataset, 2) == ["test", "train"]
+    assert parts(ds.SogouNewsDataset, 2) == ["train", "test"]
+    assert parts(ds.SQuADDataset, 0) == ["train", "dev"]
+
+
+def test_images_of_sbu_are_named_by_all_behind_23_characters_of_the_address(tmp_path):
+    (tmp_path / "sbu_images").mkdir()
+    (tmp_path / "sbu_images" / "3_12_a.png").write_bytes(b"x")
+    stem = "SBU_captioned_photo_dataset"
+    (tmp_path / f"{stem}_urls.txt").write_text("http://123456.123456.123/12/a.png\n")
+    (tmp_path / f"{stem}_captions.txt").write_text("a dog\n")
+    (row,) = ds.SBUDataset(str(tmp_path)).create_dict_iterator(num_epochs=1, output_numpy=True)
+    assert str(row["caption"]) == "a dog"

@@ -316,3 +316,25 @@ def test_device_que_reads_for_ever_until_it_is_stopped():
     assert seen.wait(60)
     queue.release()
     assert not queue._sender.is_alive()
+
+
+def test_rows_of_flows_are_shared_out_and_shuffled_behind_a_concatenation():
+    def flow(first, count):
+        return ds.GeneratorDataset(lambda: iter(range(first, first + count)), ["x"])
+
+    both = flow(0, 4) + flow(4, 3)
+    for shard in range(2):
+        both.use_sampler(ds.DistributedSampler(2, shard, shuffle=False))
+        assert (column(both), both.get_dataset_size()) == (list(range(shard, 7, 2)), 4 - shard)
+    both.use_sampler(ds.RandomSampler())
+    first, second = column(both, epochs=2)
+    assert sorted(first) == sorted(second) == list(range(7)) and first != second
+
+
+def test_strings_and_bytes_are_padded_by_values_longer_than_they_are():
+    rows = [(np.array(["a"]), np.array([b"x"])), (np.array(["a", "b"]), np.array([b"x", b"y"]))]
+    data = ds.GeneratorDataset(rows, ["text", "bytes"], shuffle=False)
+    pads = {"text": (None, "[PAD]"), "bytes": ([3], b"-2")}
+    ((text, content),) = data.padded_batch(2, pad_info=pads).create_tuple_iterator(num_epochs=1, output_numpy=True)
+    assert text.tolist() == [["a", "[PAD]"], ["a", "b"]]
+    assert content.tolist() == [[b"x", b"-2", b"-2"], [b"x", b"y", b"-2"]]

@@ -1,10 +1,13 @@
 """Errors are in MindSpore's words, after which scripts and their tests look; what was got is said as well."""
 
+import json
+
 import numpy as np
 import pytest
 import source_files
 
 import sporax.mindspore.dataset as ds
+from sporax.mindspore.common import dtype as mstype
 from sporax.mindspore.dataset import audio, config, text, transforms, vision
 
 IMAGE = np.zeros((4, 5, 3), np.uint8)
@@ -128,6 +131,132 @@ WORDS = [
     (lambda: vision.get_image_size(3), TypeError, "or <class 'PIL.Image.Image'>, but got: <class 'int'>."),
     (lambda: vision.read_file("none.txt"), RuntimeError, "Invalid file path, none.txt does not exist."),
 ]
+
+
+TENSOR_OR_ARRAY = "<class 'numpy.ndarray'> or <class 'mindspore.common.tensor.Tensor'>"
+OF_FILES = [
+    (
+        lambda: vision.encode_png(IMAGE, 6.0),
+        "Input compression_level is not of type <class 'int'>, but got: <class 'float'>.",
+    ),
+    (lambda: vision.write_jpeg("x", IMAGE, "6"), "Input quality is not of type <class 'int'>, but got: <class 'str'>."),
+    (lambda: vision.encode_jpeg("x"), f"Input image is not of type {TENSOR_OR_ARRAY}, but got: <class 'str'>."),
+    (lambda: vision.write_file("x", 0), f"Input data is not of type {TENSOR_OR_ARRAY}, but got: <class 'int'>."),
+    (lambda: vision.read_image("x", "0"), "Input mode is not of type <enum 'ImageReadMode'>, but got: <class 'str'>."),
+    (lambda: ds.Schema(1), "path: 1 is not string"),
+    (
+        lambda: vision.ToPIL()([1]),
+        "The input image should be of type numpy.ndarray or PIL.Image.Image. Got <class 'list'>.",
+    ),
+    (lambda: vision.Resize(2)(None), "Input should be NumPy or PIL image, got <class 'NoneType'>."),
+    (
+        lambda: text.ToNumber("int8")([["1", None]]),
+        "Invalid user input. Got <class 'list'>: [['1', None]], cannot be converted",
+    ),
+    (
+        lambda: text.WhitespaceTokenizer()({"a": 1}),
+        "Invalid user input. Got <class 'dict'>: {'a': 1}, cannot be converted",
+    ),
+    (lambda: audio.create_dct(4, "5"), "n_mels with value 5 is not of type <class 'int'>, but got <class 'str'>."),
+]
+OF_VALUES = [
+    (
+        lambda: vision.encode_png(IMAGE / 2),
+        RuntimeError,
+        "EncodePng: The type of the image data should be UINT8, but got float64.",
+    ),
+    (
+        lambda: vision.write_jpeg("x", IMAGE[None]),
+        RuntimeError,
+        "WriteJpeg: The image has invalid dimensions. It should have two or three dimensions, but got 4 dimensions.",
+    ),
+    (
+        lambda: vision.encode_jpeg(IMAGE[..., :2]),
+        RuntimeError,
+        "EncodeJpeg: The image has invalid channels. It should have 1 or 3 channels, but got 2 channels.",
+    ),
+    (lambda: vision.encode_png(IMAGE[:0]), RuntimeError, "EncodePng: Load the image tensor failed."),
+    (
+        lambda: vision.write_file("x", IMAGE[0] / 2),
+        RuntimeError,
+        "WriteFile: The type of the elements of data should be UINT8, but got float64.",
+    ),
+    (
+        lambda: vision.write_file("x", IMAGE[0]),
+        RuntimeError,
+        "WriteFile: The data has invalid dimensions. It should have only one dimension, but got 2 dimensions.",
+    ),
+    (lambda: vision.ToPIL()(IMAGE[None]), ValueError, "The dimension of input image should be 2 or 3. Got 4."),
+    (
+        lambda: vision.ToPIL()(np.zeros((2, 2, 5), np.uint8)),
+        ValueError,
+        "The channel of input image should not exceed 4. Got 5.",
+    ),
+    (
+        lambda: text.SlidingWindow(3, -100)(np.arange(4)),
+        RuntimeError,
+        "SlidingWindow: The parameter axis supports 0 or -1 only for now, but got -100.",
+    ),
+    (
+        lambda: text.ToNumber("int8")("137"),
+        RuntimeError,
+        "ToNumber: string input 137 will be out of bounds if cast to int8. The valid range is: [-128, 127].",
+    ),
+    (lambda: text.Ngram(2)(np.array(b"a")), RuntimeError, "Ngram: input is not a 1D data with string datatype."),
+    (
+        lambda: vision.MixUpBatch()(IMAGE[None], np.array([["a"]])),
+        RuntimeError,
+        "MixUpBatch: invalid label type, label must be in a numeric type",
+    ),
+    (
+        lambda: transforms.Mask(transforms.Relational.EQ, "3", mstype.string)(np.array(["3"])),
+        RuntimeError,
+        "Mask: Only supports bool or numeric datatype for generated mask type, but got:string",
+    ),
+    (lambda: audio.create_dct(0, 5), ValueError, "n_mfcc must be greater than 0, but got 0."),
+    (
+        lambda: audio.MelSpectrogram(f_min=2.0, f_max=1.0),
+        ValueError,
+        "f_max should be greater than or equal to f_min, but got f_min: 2.0 and f_max: 1.0.",
+    ),
+    (
+        lambda: audio.MelSpectrogram(f_min=60.0, sample_rate=100),
+        ValueError,
+        "MelSpectrogram: sample_rate // 2 should be greater than f_min when f_max is set to None, but got f_min: 60.0.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), [(call, TypeError, words) for call, words in OF_FILES] + OF_VALUES)
+def test_what_is_handed_over_is_judged_in_mindspores_words(call, kind, words):
+    with pytest.raises(kind) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [ds.STL10Dataset, ds.SVHNDataset, ds.SBUDataset, ds.Flowers102Dataset])
+def test_files_of_a_folder_are_looked_for_at_once(make, tmp_path):
+    more = ("Classification",) if make is ds.Flowers102Dataset else ()
+    with pytest.raises(ValueError, match="The file .* does not exist or permission denied!"):
+        make(str(tmp_path), *more)
+
+
+def test_categories_of_things_must_be_known(tmp_path):
+    notes = tmp_path / "a.json"
+    thing = {"image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1], "iscrowd": 0}
+    content = {
+        "images": [{"id": 1, "file_name": "a"}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [thing],
+    }
+    notes.write_text(json.dumps(content))
+    with pytest.raises(RuntimeError, match="the attribute of 'category_id': 7 is missing"):
+        len(ds.CocoDataset(str(tmp_path), str(notes)))
+    with pytest.raises(ValueError, match="CocoDataset doesn't support PKSampler"):
+        ds.CocoDataset(str(tmp_path), str(notes), sampler=ds.PKSampler(1))
+    notes.write_text("{")
+    with pytest.raises(RuntimeError, match="Invalid annotation file, Coco Dataset annotation file: "):
+        len(ds.CocoDataset(str(tmp_path), str(notes)))
 
 
 # Recorded with the wheel of MindSpore 2.10.

@@ -40,5 +40,5 @@ def test_a_transfer_belongs_to_the_operator_that_asks_for_it():
 
 def test_what_a_loop_does_counts_once_per_round():
     few, many = (cost_of(graph, replicated_plan(graph, MESH), MODEL) for graph in (scan(2), scan(6)))
-    assert len(few.operator_seconds) == 1
+    assert len(few.operator_seconds) == len(many.operator_seconds) > 1
     assert many.compute_seconds == pytest.approx(3 * few.compute_seconds)

@@ -52,7 +52,8 @@ def copied_in(step, plan):
     inputs, outputs = instructions.timeline.inputs, instructions.timeline.outputs
     kernels = kernels_of(instructions, [numbers[value] for value in outputs])
     replaced = {numbers[inputs[argument]]: numbers[outputs[result]] for result, argument in step.graph.aliases}
-    return {instructions.arrays[argument].tensor for argument in copied_arguments(kernels, replaced)}
+    tensors = {number: tensor for (tensor, _), number in numbers.items()}
+    return {tensors[argument] for argument in copied_arguments(kernels, replaced)}
 
 
 @pytest.mark.usefixtures("_optimized")

@@ -20,7 +20,7 @@ from sporax.mindspore import Parameter, Tensor, context, nn, ops
 from sporax.mindspore.common.initializer import Normal
 from sporax.mindspore.communication import init, release
 from sporax.planner.communication.transfers import collective_bytes, schedule
-from sporax.planner.cost.combined_collectives import late_operators
+from sporax.planner.cost.combined_collectives import late_tensors
 from sporax.report.render.text import plain_text
 from sporax.report.view import operator_groups as groups_module
 from sporax.report.view.axis_names import joined_axes
@@ -258,9 +258,9 @@ def test_a_graph_is_looked_through_once(monkeypatch):
 
     def counted(graph):
         looked.append(id(graph))
-        return late_operators(graph)
+        return late_tensors(graph)
 
-    monkeypatch.setattr(groups_module, "late_operators", counted)
+    monkeypatch.setattr(groups_module, "late_tensors", counted)
     rows = planned.summary().operators
     assert len(planned.graph.operators) > len(rows) > 3
     assert len(looked) == 1

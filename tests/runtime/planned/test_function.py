@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -537,6 +538,19 @@ def test_a_function_that_adds_to_its_arguments_is_refused():
         sporax.plan(count, {}, floats(16, 8), devices=8, hardware="h100")
 
 
+@pytest.mark.parametrize("position", [{"static_argnums": 1}, {"static_argnames": "n"}], ids=str)
+def test_static_arguments_are_bound_before(position):
+    repeated = jax.jit(lambda x, n: jnp.tile(x, n), **position)
+    with pytest.raises(SporaxValueError, match=r"static arguments of 'fn' must be bound before.*functools.partial"):
+        sporax.plan(repeated, jnp.ones(8), 3, devices=8)
+    assert sporax.plan(partial(repeated, n=3), jnp.ones(8), devices=8).function()(jnp.ones(8)).shape == (24,)
+
+
+def test_a_mutable_reference_is_no_argument():
+    with pytest.raises(SporaxTypeError, match=r"got a mutable reference at args\[0\]\['count'\]"):
+        sporax.plan(lambda state: state["count"][...], {"count": jax.new_ref(jnp.ones(8))}, devices=8)
+
+
 @pytest.mark.parametrize(("fn", "fixed"), [
     (lambda x: x.mean() + 1.0, (8, 1)),
     (lambda x: jnp.stack([x.sum(), 1.0, x.max() - 0.5, jnp.where(x[0, 0] > 9, x.sum(), 2.0)]), (8, 1)),
@@ -544,6 +558,8 @@ def test_a_function_that_adds_to_its_arguments_is_refused():
     (lambda x: jax.lax.fori_loop(0, 3, lambda _, c: c + x.sum(), 5.0), (8, 1)),
     (lambda x: jnp.sin(jax.lax.reshape(x, (8, 8), (1, 0))), (8, 1)),
     (lambda x: x.at[3, 1].set(jnp.nan).max(), (8, 1)),
+    # Numbers of this type have no zero.
+    (lambda x: x.astype(jnp.float8_e8m0fnu)[jnp.array([3, 14])].astype(jnp.float32), (8, 1)),
     (lambda x: jax.lax.convert_element_type(jnp.sort(jax.lax.iota(jnp.bfloat16, 520)), jnp.float32) + x.sum(), (8, 1)),
 ])  # fmt: skip
 def test_results_are_those_of_one_device(fn, fixed):

@@ -67,6 +67,38 @@ def test_the_mesh_of_a_with_statement_is_found_and_none_outside():
     np.testing.assert_allclose(got, product(W, X), rtol=1e-5, atol=1e-6)
 
 
+def test_a_program_may_put_another_function_in_the_place_of_the_constraint(monkeypatch):
+    """MaxText does: `jax.reshard` where the constraint fails, whose error without a mesh is another one."""
+    own = jax.lax.with_sharding_constraint
+
+    def constraint(x, sharding):
+        try:
+            return own(x, sharding)
+        except RuntimeError:
+            return jax.sharding.reshard(x, sharding)
+
+    monkeypatch.setattr(jax.lax, "with_sharding_constraint", constraint)
+    assert context_mesh() is None
+    planned = sporax.plan(lambda w, x: constraint(product(w, x), P("data")), W, X, devices={"data": 8})
+    assert planned.plan.outputs[0].dims[0]
+
+
+@pytest.mark.parametrize("option", ["fixed", "in_shardings", "out_shardings"])
+def test_the_mesh_of_a_sharding_is_that_of_the_plan(option):
+    def asked(of):
+        sharding = NamedSharding(of, P("data", None))
+        return {option: {"fixed": {1: sharding}, "in_shardings": (None, sharding)}.get(option, sharding)}
+
+    planned = sporax.plan(product, W, X, **asked(mesh()))
+    assert planned.mesh.shape["data"] == 2
+    chosen = planned.out_shardings if option == "out_shardings" else planned.in_shardings[1]
+    assert chosen.spec == P("data", None)
+    other = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+    whose = r"result" if option == "out_shardings" else r"args\[1\]"
+    with pytest.raises(SporaxValueError, match=f"For '{whose}', the mesh .* data=2, model=4, but got data=4, model=2"):
+        sporax.plan(product, W, X, devices=mesh(), **asked(other))
+
+
 def test_a_planned_function_is_called_in_other_compiled_functions():
     planned = sporax.plan(product, W, X, devices=mesh())
     args, step = jax.device_put((W, X), planned.in_shardings), planned.function()
@@ -115,6 +147,30 @@ def test_typed_arrays_are_taken_by_plans_on_automatic_axes():
     planned = sporax.plan(lambda x: x * 2, jnp.ones((3, 3)), devices=6)
     with pytest.raises((SporaxTypeError, ValueError)):
         planned.function()(jax.device_put(jnp.ones((3, 3)), NamedSharding(other, P())))
+
+
+def test_results_of_loops_have_the_types_of_the_program():
+    """An operator says where its result is, a loop does not: a search would take another place."""
+    typed = mesh(EXPLICIT, EXPLICIT)
+
+    def rounds(w, x):
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x @ jax.sharding.reshard(w, P())), x.sum()), x, None, length=2)
+
+    with jax.set_mesh(typed):
+        w, x = jax.device_put(W, P(None, "model")), jax.device_put(X, P("data"))
+        for mode in ("dynamic", "propagation"):
+            got = sporax.plan(rounds, w, x, mode=mode).function()(w, x)
+            expected = jax.jit(rounds)(w, x)
+            assert list(map(str, map(jax.typeof, got))) == list(map(str, map(jax.typeof, expected)))
+            jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4), got, expected)
+
+
+@pytest.mark.parametrize("way", ["struct", "in_shardings", "out_shardings"])
+def test_arguments_and_results_in_host_memory_are_refused(way):
+    on_host = NamedSharding(mesh(), P(), memory_kind="pinned_host")
+    x = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=on_host) if way == "struct" else X
+    with pytest.raises(SporaxValueError, match="must be in the memory of devices .* but got pinned_host"):
+        sporax.plan(product, W, x, devices=mesh(), **({} if way == "struct" else {way: on_host}))
 
 
 def test_a_struct_with_a_sharding_is_a_pin():

@@ -83,11 +83,15 @@ def test_a_compiled_step_sends_gradients_and_receives_values_in_order():
 
     @jax.jit
     def two_steps(gradient):
-        first, scalar, clock = server_exchange.exchange_in_program(
-            servers, part, jnp.array([0.1]), [gradient, gradient.sum()]
+        first, _, clock = server_exchange.exchange_in_program(
+            servers, part, jnp.zeros(()), jnp.array([0.1]), [gradient, gradient.sum()]
         )
-        second = server_exchange.exchange_in_program(servers, part, jnp.array([0.2]), [first * 2, scalar])
-        return first, clock, second
+        # Of nothing but the clock of the first.
+        second = server_exchange.exchange_in_program(
+            servers, part, clock, jnp.array([0.2]), [gradient * 20, gradient[0]]
+        )
+        # Next to host memory, with which JAX lowers no ordered callbacks.
+        return jax.device_put(first, jax.memory.Space.Host), clock, second
 
     first, clock, (second, _, later) = two_steps(jnp.array([1.0, 2.0]))
     np.testing.assert_array_equal(first, [10, 10])
@@ -97,7 +101,7 @@ def test_a_compiled_step_sends_gradients_and_receives_values_in_order():
     assert rates == pytest.approx([0.1])
     np.testing.assert_array_equal(gradients[0], [1, 2])
     assert float(gradients[1]) == 3
-    np.testing.assert_array_equal(later_gradients[0], [20, 20])
+    np.testing.assert_array_equal(later_gradients[0], [20, 40])
 
 
 def test_a_lookup_gives_rows_and_its_gradient_goes_to_their_positions():
@@ -180,7 +184,7 @@ def compiled_steps(staleness, steps, table=None):
             return (weight**2).sum() + rows
 
         gradients = jax.grad(loss, (0, 1))(weight, cache)
-        (weight, number) = exchange_in_program(servers, part, jnp.ones(1), gradients[: 1 + len(tables)])
+        (weight, number) = exchange_in_program(servers, part, weight[0], jnp.ones(1), gradients[: 1 + len(tables)])
         return weight, cache.at[0, 0].set(number)
 
     weight, cache = jnp.ones(2), jnp.zeros((4, 2))

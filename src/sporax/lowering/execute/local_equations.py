@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array
 from jax.extend.random import threefry2x32_p
 
-from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
 from sporax.lowering.execute.local_task import LocalTask, Position
 from sporax.lowering.execute.part_lookup import local_fill, local_lookup, local_update
@@ -81,12 +80,12 @@ def _iota_2x32(task: LocalTask, local: Operation, position: Position, slices: li
 
 def _random_bits(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Threefry: the bits of an element are a hash of the key and of the element's number in the whole tensor."""
-    if not getattr(jax.config, "jax_threefry_partitionable", True):
-        raise SporaxRuntimeError(
-            "For 'random_bits', jax_threefry_partitionable must be True when the bits are sharded, but got False: with False the "
-            "bits of an element depend on the shape of the whole tensor."
-        )
     num_batch, shape = local.operands[0].num_dims, local.results[0].shape
+    if not getattr(jax.config, "jax_threefry_partitionable", True):
+        # The bits of an element depend on the shape of the whole tensor.
+        dims = [() if dim < num_batch else axes for dim, axes in enumerate(task.result_placement(0).dims)]
+        starts = [jnp.int32(position.index(axes) * size) for axes, size in zip(dims, shape, strict=True)]
+        return [jax.lax.dynamic_slice(task.bind(slices, task.operation.params)[0], starts, shape)]
     high, low = _place_numbers(task, local, position, range(num_batch, len(shape)))
     words = jax.random.key_data(slices[0])
     words = words.reshape(*words.shape[:-1], *(1,) * high.ndim, 2)

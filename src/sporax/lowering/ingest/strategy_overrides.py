@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sporax.ir.graph import Operator
-from sporax.ir.marks import FROM_FILE, DerivativeMark, OperatorMark, Shardings
+from sporax.ir.marks import FIXED, DerivativeMark, OperatorMark, Shardings
 from sporax.lowering.ingest.ingest import Ingested
 
 
@@ -39,5 +39,5 @@ def _sharded(mark: OperatorMark, strategies: Mapping[int, Shardings]) -> Operato
     if mark.number not in strategies:
         return mark
     # Noted, so that reports can say where the strategy is from.
-    attributes = tuple(sorted({**dict(mark.attributes), FROM_FILE: True}.items()))
+    attributes = tuple(sorted({**dict(mark.attributes), FIXED: True}.items()))
     return replace(mark, in_strategy=strategies[mark.number], attributes=attributes)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
-from sporax.runtime.state import trace_constants
+from sporax.runtime.state import frames, trace_constants
 
 
 def get(array: jax.Array, index: Any) -> jax.Array:
@@ -37,7 +37,7 @@ def get(array: jax.Array, index: Any) -> jax.Array:
 
 
 def _unknown_shape() -> SporaxTypeError:
-    return SporaxTypeError(
+    return frames.value_unknown()(
         "For 'Tensor.__getitem__', a mask computed inside a compiled step would give a result of unknown shape; "
         "use ops.where or ops.masked_fill instead."
     )
@@ -250,7 +250,7 @@ def _slice(item: slice) -> slice:
 
 def _bound(bound: Any) -> int:
     if hasattr(bound, "array") and not trace_constants.is_constant(bound.array):
-        raise SporaxTypeError(
+        raise frames.value_unknown()(
             "For 'Tensor.__getitem__', the bounds of a slice must be known while the step is being compiled, since the shape "
             "of the result depends on them, but got a Tensor; use ops.where, or a Tensor of indices."
         )

@@ -69,6 +69,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
     """Arguments of a compiled function that may change without a new compilation.
 
     Tensors may anyway, wherever they are; numbers are constants of a compiled step, so they become Tensors of no dimension.
+    A step with a shape, an axis or a setting of them runs operator by operator.
 
     Args:
         input_data: a number, a Tensor, or tuples, lists and dicts of these.

@@ -142,13 +142,14 @@ def _result(value: Any) -> Any:
 
 
 def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a program; where its function asks for values as numpy arrays, run that operator by operator, with a warning.
+    """Run a program; where its function asks for values, for numpy or for shapes, run that operator by operator, with a warning.
 
     The same where it assigns global names, which a compiled program cannot do at each call.
     MindSpore at its default ``jit_syntax_level`` (LAX) does the same with such parts of a function.
 
     Raises:
-        SporaxTypeError: values are asked for, and the level is STRICT, or a plan shards the step, or ranks work on it together.
+        SporaxTypeError: values are asked for, and a plan shards the step, or ranks work on it together, or the level is STRICT
+            and they are for numpy.
     """
     assigned = getattr(program.function, "assigned", None)
     if assigned is not None:
@@ -157,8 +158,11 @@ def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[s
         # Gradients may be computed here and used by an optimizer in a call of its own.
         return postponed.run(program, args, kwargs) if context.plans_only() else program(*args, **kwargs)
     except frames.ValueNeededError as needed:
+        # MindSpore's compiled steps have shapes that depend on values at any level, but Python's values only at LAX.
+        is_shape = isinstance(needed, frames.ShapeNeededError)
+        is_strict = context.get_context("jit_syntax_level") == context.STRICT and not is_shape
         # A plan, or peers that wait in a collective, cannot go on operator by operator.
-        if context.get_context("jit_syntax_level") == context.STRICT or program.settings() or world.has_peers():
+        if is_strict or program.settings() or world.has_peers():
             raise
         # Warned of once per program.
         if program.needed is None:

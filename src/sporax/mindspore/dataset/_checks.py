@@ -327,7 +327,9 @@ def check_directory(where: str, value: object) -> Path:
 
 def check_file(where: str, name: str, value: object) -> Path:
     """An existing file."""
-    path = Path(check_str(where, name, value))
+    if not isinstance(value, str):
+        raise in_words(SporaxTypeError, where, f"path: {value} is not string", name)
+    path = Path(value)
     if not path.is_file():
         raise in_words(SporaxValueError, where, f"The file {path.resolve()} does not exist or permission denied!")
     return path

@@ -22,7 +22,7 @@ from sporax.mindspore.dataset._all_ranks import for_all_ranks
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import DSCallback
 from sporax.mindspore.dataset._checks import in_words
-from sporax.mindspore.dataset._described import Described, first_pass, split_counts
+from sporax.mindspore.dataset._described import Arguments, Described, first_pass, split_counts
 from sporax.mindspore.dataset._iterators import DictIterator, RowIterator, TupleIterator, save_rows
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, visible_columns
@@ -444,7 +444,7 @@ class StepDataset(Dataset):
         # The first of a name: programs may have a subclass of the same name.
         steps.setdefault(cls.__name__, cls)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if hasattr(self, name)}
 
     def _flow_workers(self) -> StepWorkers:

@@ -25,6 +25,9 @@ from sporax.mindspore.dataset._streams import Stream, Table, rows_of
 from sporax.mindspore.dataset.samplers import BuiltinSampler
 from sporax.runtime.session import SESSION
 
+Arguments = dict[str, Any]
+"""Arguments of a step by name."""
+
 D = TypeVar("D", bound="Described")
 
 
@@ -172,7 +175,7 @@ class Described(Recorded, abc.ABC):
         """One pass of the pipeline up to here: a table where rows can be requested in any order, a flow where not."""
         raise NotImplementedError
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         """What it was made with, by name, as JSON has it."""
         return recorded_arguments(self)
 

@@ -93,7 +93,7 @@ class RowIterator(abc.ABC):
     def __init__(
         self, dataset: Described, first: Pass, columns: Sequence[str], num_epochs: int, output_numpy: bool
     ) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self._first = first
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
@@ -137,7 +137,7 @@ class RowIterator(abc.ABC):
     def _open(self) -> EpochReader:
         # grain is imported with the first row that is requested.
         engine = importlib.import_module("sporax.mindspore.dataset._engine")
-        reader: EpochReader = engine.open_reader(self._dataset, self._first, self._num_epochs)
+        reader: EpochReader = engine.open_reader(self.dataset, self._first, self._num_epochs)
         if self._epoch or self._row:
             # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
@@ -205,6 +205,7 @@ class RowIterator(abc.ABC):
             self._reader.close()
             self._reader = None
         self._released = True
+        ITERATORS_LIST[:] = [other for other in ITERATORS_LIST if other() not in (None, self)]
 
     stop = release
 

@@ -147,6 +147,12 @@ def decoded(value: Any) -> Any:
     return value
 
 
+def _enumeration(hint: Any) -> type[enum.Enum] | None:
+    """The enumeration that an annotation names."""
+    kinds = (hint, *typing.get_args(hint))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum)), None)
+
+
 def decoded_argument(kind: Any, name: str, value: Any) -> Any:
     """An argument `name` of a class from JSON: a member of an enumeration if its annotation has one.
 
@@ -155,9 +161,7 @@ def decoded_argument(kind: Any, name: str, value: Any) -> Any:
     """
     if name in _OPTIONS_OF and isinstance(value, dict):
         return {key: decoded_argument(_OPTIONS_OF[name], key, item) for key, item in value.items()}
-    hint = typing.get_type_hints(kind.__init__).get(name)
-    kinds = (each for each in (hint, *typing.get_args(hint)) if isinstance(each, type) and issubclass(each, enum.Enum))
-    members = next(kinds, None)
+    members = _enumeration(typing.get_type_hints(kind.__init__).get(name))
     order = _ORDERS.get(members) if members else None
     takes: type = str if members and order is None and issubclass(members, str) else int
     if members is None or not isinstance(value, takes) or isinstance(value, bool):

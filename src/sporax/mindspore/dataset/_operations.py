@@ -129,6 +129,9 @@ class Transform(Recorded, Operation):
     only_pillow: bool = False
     """Whether it works on Pillow images alone in MindSpore."""
 
+    refusal: str = "Input should be NumPy or PIL image, got {}."
+    """What is said where it is called on something that is no image, if images are all it takes."""
+
     takes_boxes: bool = False
     """Whether it hands values on as they are; others get the pixels of Pillow images."""
 
@@ -158,11 +161,10 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
-        wrong = next(
-            (value for value in inputs if isinstance(value, (list, tuple, int, float, str, bytes, dict, set))), None
-        )
-        if wrong is not None and ".dataset.vision." in type(self).__module__:
-            raise SporaxTypeError(f"For '{self.name}', Input should be NumPy or PIL image, got {type(wrong)}.")
+        kinds = (list, tuple, int, float, str, bytes, dict, set, type(None))
+        for value in inputs if ".dataset.vision." in type(self).__module__ else ():
+            if isinstance(value, kinds):
+                raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(type(value))}")
         # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
@@ -171,6 +173,10 @@ class Transform(Recorded, Operation):
             boxed(value) if is_pillow(value) else as_value(np.array(value) if isinstance(value, list) else value)
             for value in inputs
         )
+        for value, array in zip(inputs, values, strict=True):
+            if array.dtype == object and not self.takes_boxes and not is_pillow(opened(array)):
+                words = f"Invalid user input. Got {type(value)}: {value}, cannot be converted into tensor."
+                raise in_words(SporaxTypeError, self.name, words)
         results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
 

@@ -68,6 +68,9 @@ class BuiltinSampler:
         num_samples: at most this many rows per pass; None or 0 for all.
     """
 
+    _draws = False
+    """Whether it draws its order at random."""
+
     def __init__(self, num_samples: int | None = None) -> None:
         where = type(self).__name__
         if num_samples is not None:
@@ -116,11 +119,11 @@ class BuiltinSampler:
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
-        return self.child_sampler is not None and self.child_sampler.is_shuffled()
+        return self._draws or (self.child_sampler is not None and self.child_sampler.is_shuffled())
 
     def is_sharded(self) -> bool:
         """Whether only one rank's share is read."""
-        return self.child_sampler is not None and self.child_sampler.is_sharded()
+        return isinstance(self.shards, tuple) or (self.child_sampler is not None and self.child_sampler.is_sharded())
 
     def is_pure(self) -> bool:
         """Whether the order follows from the pass alone, so that several processes can work it out by themselves."""
@@ -179,6 +182,8 @@ class RandomSampler(BuiltinSampler):
         SporaxRuntimeError: (when iterated) the source has no files to shuffle.
     """
 
+    _draws = True
+
     def __init__(
         self, replacement: bool = False, num_samples: int | None = None, shuffle: Shuffle = Shuffle.GLOBAL
     ) -> None:
@@ -186,10 +191,6 @@ class RandomSampler(BuiltinSampler):
         self.replacement: bool = _check(where, "replacement", replacement, bool, called="a boolean value")
         super().__init__(num_samples)
         self.shuffle = _check(where, "shuffle", shuffle, Shuffle, called="valid shuffle mode")
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random: yes."""
-        return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         if self.shuffle not in _GLOBAL:
@@ -235,20 +236,12 @@ class DistributedSampler(BuiltinSampler):
         shards = check_shards(where, num_shards, shard_id)
         assert shards is not None
         self.num_shards, self.shard_id = self.shards = shards
-        self.shuffle = shuffle is True or shuffle in _GLOBAL
+        self.shuffle = self._draws = shuffle is True or shuffle in _GLOBAL
         if shuffle in (Shuffle.FILES, Shuffle.INFILE):
             self.add_child(RandomSampler(shuffle=Shuffle(shuffle)))
         if self.offset >= self.num_shards:
             words = f"DistributedSampler: offset must be no more than num_shards({self.num_shards}), but got {offset}"
             raise in_words(SporaxRuntimeError, where, words)
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random."""
-        return self.shuffle or super().is_shuffled()
-
-    def is_sharded(self) -> bool:
-        """Whether only one rank's share is read: yes."""
-        return True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must use one permutation to have different rows.
@@ -306,9 +299,7 @@ class SubsetSampler(BuiltinSampler):
 class SubsetRandomSampler(SubsetSampler):
     """The given rows in random order, drawn again for each pass. Arguments and errors: see SubsetSampler."""
 
-    def is_shuffled(self) -> bool:
-        """Whether the order is random: yes."""
-        return True
+    _draws = True
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Permuted after the check of the row numbers.
@@ -328,6 +319,8 @@ class WeightedRandomSampler(BuiltinSampler):
         SporaxRuntimeError: (when iterated) no weight, a negative one, all zero, or more weights than rows.
     """
 
+    _draws = True
+
     def __init__(self, weights: Sequence[float], num_samples: int | None = None, replacement: bool = True) -> None:
         super().__init__(num_samples)
         values = weights if isinstance(weights, (list, tuple, np.ndarray)) else [weights]
@@ -338,10 +331,6 @@ class WeightedRandomSampler(BuiltinSampler):
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random: yes."""
-        return True
 
     def _check_weights(self, num_rows: int) -> None:
         words = ""
@@ -395,13 +384,9 @@ class PKSampler(BuiltinSampler):
         if num_class is not None:
             words = "Not supported to specify num_class for PKSampler."
             raise in_words(SporaxNotImplementedError, where, words)
-        self.shuffle: bool = _check(where, "shuffle", shuffle, bool, called="a boolean value")
+        self.shuffle = self._draws = bool(_check(where, "shuffle", shuffle, bool, called="a boolean value"))
         self.class_column: str = _check(where, "class_column", class_column, str, called="a str value")
         super().__init__(num_samples)
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random."""
-        return self.shuffle or super().is_shuffled()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         if labels is None or self.num_val < 1:

@@ -202,13 +202,16 @@ class Mask(Elementwise):
         check_instance("Mask", "constant", constant, *_VALUES)
         self.operator = operator
         self.constant = constant
-        self.dtype = numpy_dtype("Mask", "dtype", dtype)
+        self.dtype = None if str(dtype).lower() == "string" else numpy_dtype("Mask", "dtype", dtype)
 
     def _one(self, value: Array) -> Array:
         if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
             raise SporaxRuntimeError(
                 f"For 'Mask', input datatype does not match the value datatype: {value.dtype} and {self.constant!r}."
             )
+        if self.dtype is None:
+            words = "Only supports bool or numeric datatype for generated mask type, but got:string"
+            raise SporaxRuntimeError(f"For 'Mask', Mask: {words}")
         # A fraction is compared with whole numbers as one, as in MindSpore.
         as_integer = value.dtype.kind in "iub" and isinstance(self.constant, float)
         # numpy compares with promotion, so a large constant does not wrap.
@@ -360,8 +363,9 @@ class Compose(Transform):
         self.draws = any(operation.draws for operation in self.operations)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Apply to one row's values. As in MindSpore, a Pillow image is handed from call to call, and the result is a tuple."""
-        if len(inputs) != 1 or not is_pillow(inputs[0]):
+        """Apply to one row's values. As in MindSpore, Pillow images go from call to call, and the result is a tuple then."""
+        makes_pillow = any(getattr(operation, "gives_pillow", False) for operation in self.operations)
+        if len(inputs) != 1 or not (is_pillow(inputs[0]) or makes_pillow):
             return super().__call__(*inputs)
         values: Any = inputs
         for operation in self.operations:

@@ -34,7 +34,7 @@ from sporax.mindspore.nn._flags import CellFlags
 from sporax.mindspore.nn._hooks import CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
-from sporax.mindspore.ops._core.marking import staying_batch_parallel
+from sporax.mindspore.ops._core.marking import fixed_strategies, staying_batch_parallel
 from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 from sporax.mindspore.ops._core.sharded_call import parameters_by_plan, sharded_call
@@ -240,7 +240,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         inputs.apply_defaults()
         name, bprop = type(self).__name__, functools.partial(getattr(type(self), "bprop"), self)  # noqa: B009
         parameters = tuple(self.get_parameters())
-        return own_gradient(name, self.construct, bprop, inputs.args, parameters, SporaxRuntimeError)
+        run = fixed_strategies()(self.construct)
+        return own_gradient(name, run, bprop, inputs.args, parameters, SporaxRuntimeError)
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:

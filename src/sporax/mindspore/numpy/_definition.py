@@ -115,7 +115,7 @@ class _NumpyOperator(Operator[Any]):
 
 
 def by_value(name: str, parameters: str, function: Function) -> Composition[Any]:
-    """As `define`, of numpy's `function`, for results whose shape depends on values: not inside a compiled step."""
+    """As `define`, of numpy's `function`, for results whose shape depends on values."""
     signature = _signature(parameters)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ class PlanCost:
     """Predicted time of one step.
 
     Attributes:
-        operator_seconds: per operator of the graph; of control flow all that its bodies do, as often as they do it.
+        operator_seconds: per operator of the step with its loops written out, as often as it runs.
         transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
         collectives: per kind of collective how many there are and how many bytes one device brings along.
         parts: seconds by kind of work; of moves by what they hide behind (`overlaps`, "" for operators) and by collective.
@@ -49,6 +49,11 @@ class PlanCost:
         (``"tensor"``) devices wait.
         """
         return {kind: sum(self.parts[key] for key in self.parts if key[0] == kind) for kind in KINDS_OF_OVERLAP}
+
+    @property
+    def seconds_by_operator(self) -> list[float]:
+        """Both, per operator of the step with its loops written out."""
+        return [own + moved for own, moved in zip(self.operator_seconds, self.transfer_seconds, strict=False)]
 
     @property
     def compute_seconds(self) -> float:
@@ -76,9 +81,9 @@ class PlanCost:
 def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
     out = inline_loops(graph)
-    operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
     parts: defaultdict[tuple[str, str], float] = defaultdict(float)
     graph, plan = out.graph, out.unfolded(plan)
+    operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
     for number, (operator, planned, late) in enumerate(
         zip(graph.operators, plan.operators, late_operators(graph), strict=True)
     ):
@@ -87,10 +92,9 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             rule = rule_for(operator.operation)
             weight = operator.times * (model.late_computing if late else 1.0)
             seconds = weight * model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
-            operators[out.owners[number]] += seconds
+            operators[number] += seconds
             parts["", _part(operator, late)] += seconds
-    # Transfers inside a loop belong to its operator in the step; -1 stands for the step's results.
-    made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
+    made_late, times, sharing = late_tensors(graph), rounds(graph), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
     kinds = overlaps(graph)
     for group in schedule(graph, plan):
@@ -102,7 +106,7 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             # By the tensor's own rounds: a transfer happens as often as its tensor is made.
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
-            transfers[owners[transfer.operator]] += weight * costed.seconds
+            transfers[transfer.operator] += weight * costed.seconds
             for move in costed.moves:
                 parts[kinds[transfer.tensor], move.collective or MEMORY_BOUND] += weight * move.seconds
             for move in way.moves:

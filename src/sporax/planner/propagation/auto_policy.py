@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sporax.ir.graph import OperatorGraph
-from sporax.ir.marks import FROM_FILE, LayoutMark, OperatorMark, Side
+from sporax.ir.marks import FIXED, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.plan import Resharding
 from sporax.planner.pins.manual_split import is_split
@@ -40,11 +40,12 @@ class AutoPolicy(SemiAuto):
     def keeps(self, mark: OperatorMark) -> bool:
         """Whether the operator has a strategy that counts: recursive programming decides for itself by default, as in MindSpore.
 
-        Tables in uneven parts have one way to be sharded, and `set_data_parallel` and strategy files hold in every search.
+        Tables in uneven parts have one way to be sharded; `set_data_parallel`, strategy files, and strategies inside of Cells
+        with a `bprop` hold in every search.
         """
         if mark.get("strategy_gen_mode") == "data_parallel":
             return True
-        free = self.config.search_mode == "recursive_programming" and not (self.always or mark.get(FROM_FILE))
+        free = self.config.search_mode == "recursive_programming" and not (self.always or mark.get(FIXED))
         counts = not free or is_split(mark)
         return mark.in_strategy is not None and counts
 

@@ -82,8 +82,8 @@ def gather(operation: Operation) -> Rule:
         # read.
         if extent == size and not (pointed and extent == 1):
             operand.append(draft.map(size))
-        # Every rank looks up what it owns and gives zeros elsewhere.
-        elif extent == 1 and pointed:
+        # Every rank looks up what it owns and gives zeros elsewhere; scales (powers of two) have no zero.
+        elif extent == 1 and pointed and operation.operands[0].dtype != "float8_e8m0fnu":
             operand.append(draft.reduce(size, "or" if operation.operands[0].dtype == "bool" else "sum"))
         else:
             operand.append(draft.blocked(size))

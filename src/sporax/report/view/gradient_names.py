@@ -2,12 +2,17 @@
 
 Problem: JAX gives the products of a backward pass no names; dozens of rows would be called ``dot_general``.
 
-Method: a gradient has the shape of its variable and reaches it through light operators alone: those of the optimizer.
+Method: a gradient has the shape of its variable and reaches it through light operators alone: those of the optimizer, and edges
+of loops, which stack the gradients of layers or add them up.
 """
 
 from __future__ import annotations
 
-from sporax.ir.graph import OperatorGraph, Role
+import math
+
+from sporax.ir.graph import Operator, OperatorGraph, Role
+from sporax.planner.rules.loop_rules import RULES as EDGES
+from sporax.planner.rules.loop_rules import STACK
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 
 _MOST_TENSORS = 64
@@ -38,15 +43,21 @@ def _updated(
     # The list grows while it is walked.
     waiting = list(results)
     for tensor in waiting:
-        spec = graph.tensors[tensor]
-        for number in readers.get(tensor, ()):
-            operator = graph.operators[number]
-            if not (is_light(operator) or is_identity(operator)) or operator.bodies:
-                continue
-            for operand in operator.operands:
-                if operand in variables and graph.tensors[operand].shape == spec.shape:
-                    return variables[operand]
-            same_size = (other for other in operator.results if graph.tensors[other].num_bytes == spec.num_bytes)
+        shape = graph.tensors[tensor].shape
+        for operator in filter(_passes, (graph.operators[number] for number in readers.get(tensor, ()))):
+            changed = (operand for operand in operator.operands if operand in variables)
+            if (found := next((entry for entry in changed if graph.tensors[entry].shape == shape), None)) is not None:
+                return variables[found]
             if len(waiting) < _MOST_TENSORS:
-                waiting += [other for other in same_size if other not in waiting]
+                waiting += [
+                    other
+                    for other in operator.results
+                    if other not in waiting
+                    and (operator.name == STACK or math.prod(graph.tensors[other].shape) == math.prod(shape))
+                ]
     return ""
+
+
+def _passes(operator: Operator) -> bool:
+    """Whether what it makes of a gradient is still one."""
+    return operator.name in EDGES or (not operator.bodies and (is_light(operator) or is_identity(operator)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sporax.base.identity import ByIdentity
-from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.island import Island
 from sporax.ir.marks import (
     DerivativeMark,
@@ -33,11 +33,13 @@ from sporax.ir.marks import (
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.transfers import TransferGroup, schedule
-from sporax.planner.cost.combined_collectives import late_operators
+from sporax.planner.cost.combined_collectives import late_tensors
+from sporax.planner.loops.graph_writer import Part
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.gradient_names import PREFIX, gradient_names
-from sporax.report.view.operator_names import joined, product_name
+from sporax.report.view.operator_names import joined, product_name, variable_names
 
 
 class StepPhase(Enum):
@@ -62,6 +64,7 @@ class OperatorGroup:
         islands: those of the user in it, in the same way, for what is moved inside of them.
         flops: floating-point operations of one device.
         operators: positions in the step's graph; those inside of loops and branches are not listed.
+        inner: positions in the step with its loops and branches written out.
     """
 
     path: str
@@ -74,15 +77,24 @@ class OperatorGroup:
     islands: list[tuple[Island, int]] = field(default_factory=list)
     flops: float = 0.0
     operators: list[int] = field(default_factory=list)
+    inner: list[int] = field(default_factory=list)
 
 
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
     marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
+    out = inline_loops(graph)
     # Without marks (plain JAX), heavy operators take the place of the facade's operators.
-    walk = _GroupCollector(frozenset(plan.overwritten)) if marked else _UnmarkedGroupCollector()
-    walk.collect(graph, plan, 1, outermost=True)
-    return tuple(walk.groups.values())
+    walk = _GroupCollector(frozenset(plan.overwritten)) if marked else _UnmarkedGroupCollector(out.graph)
+    walk.collect(out.root, plan, 1, outermost=True)
+    groups = walk.groups.values()
+    # What relates the inside of a loop to its outside belongs to the loop.
+    loops = {number: group for group in groups for number in group.operators}
+    listed = {number for group in groups for number in group.inner}
+    for number, owner in enumerate(out.owners):
+        if number not in listed:
+            loops[owner].inner.append(number)
+    return tuple(groups)
 
 
 class _GroupCollector:
@@ -93,17 +105,20 @@ class _GroupCollector:
         self.open: OperatorGroup | None = None
         self.updates = False
 
-    def collect(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
-        """Collect the operators of a graph that runs `times` per step."""
+    def collect(self, part: Part, plan: Plan, times: int, outermost: bool = False) -> None:
+        """Collect the operators of a part that runs `times` per step."""
+        graph = part.graph
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
         learnt = _last_gradients(graph)
         self._collect_moves(transfers.at_start, "weights for use", StepPhase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-            mark = operator.mark
+            mark, place = operator.mark, part.operators[number]
             # Behind the last finished gradient everything belongs to the update.
             self.updates = self.updates or number == learnt
-            group = self._group_of(graph, number, planned)
+            group = self._group_of(part, number, planned)
+            if isinstance(place, int):
+                group.inner.append(place)
             if outermost:
                 group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
@@ -120,8 +135,8 @@ class _GroupCollector:
                 )
             # Bodies run as often as their loop; a body's operators have positions of their own and are not listed.
             inside = times * _rounds(operator)
-            for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
-                self.collect(body, body_plan, inside)
+            for body, body_plan in zip(() if isinstance(place, int) else place.bodies, planned.bodies, strict=True):
+                self.collect(body.part, body_plan, inside)
         self._collect_moves(transfers.at_end, "results", StepPhase.UPDATE, times)
 
     def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: StepPhase, times: int) -> None:
@@ -138,9 +153,9 @@ class _GroupCollector:
     def _gradient_group(self) -> OperatorGroup:
         return self._group("gradients", "", "gradients", StepPhase.UPDATE)
 
-    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+    def _group_of(self, part: Part, number: int, planned: OperatorPlan) -> OperatorGroup:
         """The group of an operator."""
-        operator = graph.operators[number]
+        operator = part.graph.operators[number]
         return self._group_at(operator, operator.mark)
 
     def _group_at(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
@@ -156,8 +171,8 @@ class _GroupCollector:
             name = "loss" if isinstance(mark, LossMark) else "weights for use"
             return self._group((name, StepPhase.BACKWARD), "", name, StepPhase.BACKWARD)
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        # What says how many rows there are belongs to whatever is open.
-        if mark is not None and about is not None and not isinstance(about, RowsMark):
+        # What says how many rows there are, or where a `bprop` begins, belongs to whatever is open.
+        if mark is not None and about is not None and not isinstance(about, RowsMark) and not _is_at_bprop(about):
             phase = self._phase(operator.backward or _is_backward(mark))
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.requester}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
@@ -176,7 +191,7 @@ class _GroupCollector:
     ) -> None:
         """Remember where tensors are at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark):
+        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark) or _is_at_bprop(about):
             return
         # Backward, cotangents enter at the operator's exit and leave at its entrance.
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
@@ -198,48 +213,42 @@ class _GroupCollector:
 
 
 class _UnmarkedGroupCollector(_GroupCollector):
-    """Through a graph without marks."""
+    """Through a graph without marks; facts are those of the graph with its loops written out."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: OperatorGraph) -> None:
         super().__init__()
-        # By graph: tensor numbers of a body mean other tensors than those of the step.
-        self.makers: dict[ByIdentity, dict[int, tuple[int, OperatorGroup]]] = {}
-        """For every graph and tensor of it the group that made it, and its place among them."""
-        self.late: dict[ByIdentity, Sequence[bool]] = {}
-        self.gradients: dict[ByIdentity, dict[int, str]] = {}
-        self.names: dict[ByIdentity, dict[int, str]] = {}
-        """For every graph the variables by their tensors, turned and converted ones as well."""
+        self.makers: dict[int, tuple[int, OperatorGroup]] = {}
+        """For every tensor the group that made it, and its place among them."""
+        self.late, self.gradients = late_tensors(graph), gradient_names(graph)
+        self.names = variable_names(graph, (Role.PARAMETER, Role.STATE))
 
-    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
-        operator, key = graph.operators[number], ByIdentity(graph)
-        if key not in self.late:
-            self.makers[key], self.names[key] = {}, _variables(graph)
-            self.late[key], self.gradients[key] = late_operators(graph), gradient_names(graph)
-        makers, names = self.makers[key], self.names[key]
-        otherwise = StepPhase.UPDATE if self.late[key][number] else StepPhase.FORWARD
+    def _group_of(self, part: Part, number: int, planned: OperatorPlan) -> OperatorGroup:
+        operator, place = part.graph.operators[number], part.operators[number]
+        read = [part.tensors[operand] for operand in operator.operands if operand != LITERAL]
+        made = [part.tensors[result] for result in operator.results]
+        otherwise = StepPhase.FORWARD if self.late.isdisjoint(made) else StepPhase.UPDATE
         phase = StepPhase.BACKWARD if operator.backward else otherwise
+        key = ByIdentity(part), number
         if not is_light(operator) and not is_identity(operator):
-            # A layer of a functional network has no path of its own; its variable names it better than a number, and tells
-            # the products of one path apart.
-            variable = next((names[operand] for operand in operator.operands if operand in names), "")
-            path = joined(operator.path, variable)
-            gradient = self.gradients[key].get(number, "")
-            path = f"{PREFIX}{gradient}" if gradient else path
-            group = self._group((key, number), path, product_name(operator), phase)
+            path = operator.path
+            if isinstance(place, int):
+                # A layer of a functional network has no path of its own; its variable names it better than a number, and
+                # tells the products of one path apart.
+                path = joined(path, next(filter(None, map(self.names.get, read)), ""))
+                path = f"{PREFIX}{self.gradients[place]}" if place in self.gradients else path
+            group = self._group(key, path, product_name(operator), phase)
             group.inputs, group.results = planned.operands, planned.results
-            makers.update(dict.fromkeys(operator.results, (len(self.groups), group)))
+            self.makers.update(dict.fromkeys(made, (len(self.groups), group)))
             return group
-        maker = _latest(filter(None, map(makers.get, operator.operands)), phase)
+        maker = _latest(filter(None, map(self.makers.get, read)), phase)
         if maker is not None:
-            makers.update(dict.fromkeys(operator.results, maker))
+            self.makers.update(dict.fromkeys(made, maker))
         if isinstance(operator.mark, LayoutMark):
             # What reads the tensor behind it still belongs to who made it.
-            return self._group((key, number), operator.path, operator.mark.requester, phase)
+            return self._group(key, operator.path, operator.mark.requester, phase)
         if maker is not None:
             return maker[1]
         # It reads nothing that was made by a group: constants and conversions of variables.
-        if len(operator.operands) == 1 and operator.operands[0] in names:
-            names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
         return self._group((operator.path, phase), operator.path, "", phase)
 
 
@@ -248,11 +257,9 @@ def _latest(makers: Iterable[tuple[int, OperatorGroup]], phase: StepPhase) -> tu
     return max((maker for maker in makers if maker[1].phase is phase), key=lambda maker: maker[0], default=None)
 
 
-def _variables(graph: OperatorGraph) -> dict[int, str]:
-    """Names of parameters and their state, by number of the tensor."""
-    return {
-        argument.tensor: argument.name for argument in graph.inputs if argument.role in (Role.PARAMETER, Role.STATE)
-    }
+def _is_at_bprop(mark: Mark) -> bool:
+    """Whether it is where a call enters or ends whose gradients the user computes."""
+    return isinstance(mark, LayoutMark) and mark.bprop is not None
 
 
 def _is_backward(mark: Mark) -> bool:

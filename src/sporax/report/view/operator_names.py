@@ -10,11 +10,11 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from sporax.base.errors import SporaxValueError, did_you_mean
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
 from sporax.planner.cost.combined_collectives import late_operators
 from sporax.planner.rules.loop_rules import RULES
@@ -34,9 +34,7 @@ class OperatorNames:
         self.graph = graph
         self.late = late_operators(graph)
         self.makers, self.readers = graph.producers(), graph.consumers()
-        self.variables = {
-            argument.tensor: argument.name for argument in graph.inputs if argument.role is not Role.CONSTANT
-        }
+        self.variables = variable_names(graph, (Role.PARAMETER, Role.STATE, Role.DATA))
 
     def resolve(self, name: str) -> tuple[int, ...]:
         """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; an operator of the facade
@@ -125,7 +123,7 @@ class OperatorNames:
 
     def operand(self, tensor: int, asked: int) -> str:
         """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
-        variable = self._variable(tensor)
+        variable = self.variables.get(tensor, "")
         if variable:
             return variable
         number = self.makers.get(tensor, -1)
@@ -194,16 +192,7 @@ class OperatorNames:
     def _read_by(self, number: int) -> tuple[str, ...]:
         """Names of the variables that an operator reads."""
         operands = self.graph.operators[number].operands
-        return tuple(filter(None, (self._variable(tensor) for tensor in operands if tensor != LITERAL)))
-
-    def _variable(self, tensor: int) -> str:
-        """The variable that a tensor is, also turned or converted; "" for none."""
-        while tensor not in self.variables:
-            operator = self.graph.operators[self.makers[tensor]] if tensor in self.makers else None
-            if operator is None or operator.bodies or not (is_identity(operator) or _one_light(operator)):
-                return ""
-            tensor = operator.operands[operator.results.index(tensor)]
-        return self.variables[tensor]
+        return tuple(filter(None, map(self.variables.get, operands)))
 
     def _near(self, name: str) -> list[str]:
         """Names like this one: as many words out of paths, variables, primitives."""
@@ -244,8 +233,19 @@ def _is_in(match: re.Match[str], ranges: Sequence[str]) -> bool:
     return all(n is None or in_ranges(int(n), run) for n, run in zip(match.groups(), ranges, strict=True))
 
 
-def _one_light(operator: Operator) -> bool:
-    return len(operator.operands) == len(operator.results) == 1 and is_light(operator)
+def variable_names(graph: OperatorGraph, roles: Collection[Role]) -> dict[int, str]:
+    """Names of the variables of some roles by number of the tensor, also turned, converted or of one round of a loop.
+
+    Args:
+        graph: a step, its loops written out.
+        roles: of the variables.
+    """
+    names = {argument.tensor: argument.name for argument in graph.inputs if argument.role in roles}
+    for operator in graph.operators:
+        if is_identity(operator) or (is_light(operator) and len(operator.operands) == len(operator.results) == 1):
+            pairs = zip(operator.operands, operator.results, strict=True)
+            names.update((result, names[tensor]) for tensor, result in pairs if tensor in names)
+    return names
 
 
 def common_prefix(paths: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
 """Measuring the devices at hand: a hardware profile from a few seconds of matrix products, copies and collectives.
 
 All devices work at the same time, as they do in a step: simulated devices share the cores of one machine, and what counts
-is what each gets. A rate is the best of many rounds, since everything else that runs can only make a round slower.
+is what each gets. A rate is the best of many rounds, since everything else that runs can only make a round slower. In a job of
+several nodes the devices of each node are one ring, and those with the same place in all nodes another one; all processes get
+the figures of the first.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sporax.cluster.environment import RankEnvironment
 from sporax.ir.hardware import HardwareProfile, Link, load_profile
 from sporax.planner import fitting_hardware
+from sporax.runtime import world
+from sporax.runtime.session import SESSION
 
 _AXIS = "devices"
 _ROUNDS, _SECONDS = 7, 0.4
@@ -35,7 +41,7 @@ Report = Callable[[str], None]
 
 
 def calibrate(name: str = "measured", report: Report = lambda line: None) -> HardwareProfile:
-    """Measure all devices that JAX sees.
+    """Measure all devices that JAX sees; in a job all processes must call it.
 
     Args:
         name: of the profile.
@@ -55,22 +61,26 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
     report(f"memory: {bandwidth / 1e9:.4g} GB/s per device")
     launch = _launch_seconds(mesh)
     report(f"one small operator: {launch * 1e6:.3g} us")
-    link, collective = _link(mesh, platform) if len(devices) > 1 else _known_link(platform)
-    report(
-        f"link: {link.alpha_seconds * 1e6:.3g} us a step, {link.bandwidth / 1e9:.4g} GB/s; collective {collective * 1e6:.3g} us"
-    )
+    known = load_profile(fitting_hardware(platform))
+    measured = [_link(mesh, platform, rings) for rings in _rings(len(devices))]
+    measured = measured or [(known.links[0], known.collective_seconds)]
+    for link, collective in measured:
+        report(
+            f"{link.name}: {link.alpha_seconds * 1e6:.3g} us a step, {link.bandwidth / 1e9:.4g} GB/s; "
+            f"collective {collective * 1e6:.3g} us"
+        )
     return HardwareProfile(
         name=name,
         source=f"measured on {len(devices)} x {devices[0].device_kind} with JAX {jax.__version__}",
         flops={**flops, "default": flops["float32"]},
         memory_bandwidth=bandwidth,
-        memory_bytes=_memory_bytes(devices, platform),
-        links=(link,),
+        memory_bytes=_memory_bytes(),
+        links=tuple(link for link, _ in measured),
         compute_efficiency=1.0,
         memory_efficiency=1.0,
         launch_seconds=launch,
-        collective_seconds=collective,
-        merged_bytes=load_profile(fitting_hardware(platform)).merged_bytes,
+        collective_seconds=measured[0][1],
+        merged_bytes=known.merged_bytes,
         platform=platform if platform in ("cpu", "gpu", "tpu") else "",
     )
 
@@ -84,11 +94,13 @@ def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[i
     # The first run includes compilation.
     jax.block_until_ready(program(*arrays))
     best, rounds, begin = float("inf"), 0, time.perf_counter()
-    while rounds < _ROUNDS or time.perf_counter() - begin < _SECONDS:
+    # Processes run equally many rounds, or one would wait for the others' collectives.
+    is_alone = jax.process_count() == 1
+    while rounds < _ROUNDS or (is_alone and time.perf_counter() - begin < _SECONDS):
         start = time.perf_counter()
         jax.block_until_ready(program(*arrays))
         best, rounds = min(best, time.perf_counter() - start), rounds + 1
-    return best
+    return best if is_alone else float(multihost_utils.broadcast_one_to_all(np.float32(best)))
 
 
 def _one_of(mesh: Mesh, step: Callable[[Any], Any], shape: tuple[int, ...], length: int) -> float:
@@ -132,23 +144,42 @@ def _launch_seconds(mesh: Mesh) -> float:
     return _one_of(mesh, lambda x: jnp.sort(x @ x, axis=0), (8, 8), _CHAIN) / 2
 
 
-def _link(mesh: Mesh, platform: str) -> tuple[Link, float]:
-    """Latency and bandwidth of a ring of all devices, and the fixed time of a collective.
+Rings = Sequence[Sequence[int]]
+"""Groups of devices that exchange at the same time, all of one size."""
+
+
+def _num_here() -> int:
+    """Devices of this node: of all its processes."""
+    return jax.local_device_count() * (1 if SESSION.world is None else SESSION.world.local_size)
+
+
+def _rings(count: int) -> list[Rings]:
+    """The rings of each level of the network, the innermost first; none of one device, one where nodes differ in size."""
+    inside = _num_here()
+    if count % inside or inside == count:
+        return [[range(count)]] if count > 1 else []
+    near = [range(first, first + inside) for first in range(0, count, inside)]
+    far = [range(place, count, inside) for place in range(inside)]
+    return [near, far] if inside > 1 else [far]
+
+
+def _link(mesh: Mesh, platform: str, rings: Rings) -> tuple[Link, float]:
+    """Latency and bandwidth of equal rings, and the fixed time of a collective.
 
     The time of an all-gather is ``fixed + (n - 1) * (alpha + bytes / bandwidth)``. Two sizes give the bandwidth. What is left
     is shared out between the fixed time and the steps by comparing with a ring of two devices.
     """
-    count = mesh.size
+    count = len(rings[0])
     large_size = _LARGE.get(platform, 1 << 20)
 
-    def gather(size: int, groups: Sequence[Sequence[int]] | None = None) -> float:
+    def gather(size: int, groups: Rings) -> float:
         def step(x: Any) -> Any:
             # The first piece of the result has the shape of the operand, so the next round waits for this one.
-            return jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)[:size]
+            return jax.lax.all_gather(x, _AXIS, axis_index_groups=[*map(list, groups)], tiled=True)[:size]
 
         return _one_of(mesh, step, (size,), _FEW)
 
-    small, large = gather(_SMALL), gather(large_size)
+    small, large = gather(_SMALL, rings), gather(large_size, rings)
     # 4 bytes an element. Noise can make the larger collective look faster, hence the positive floor.
     seconds_per_byte = max((large - small) / ((count - 1) * 4 * (large_size - _SMALL)), 1e-13)
     left = max(small - (count - 1) * seconds_per_byte * 4 * _SMALL, 1e-7)
@@ -156,28 +187,28 @@ def _link(mesh: Mesh, platform: str) -> tuple[Link, float]:
     alpha, fixed = left / count, left / count
     if count > 2 and count % 2 == 0:
         # All pairs run at once, so every device is as busy as in a step.
-        two = gather(_SMALL, [[2 * pair, 2 * pair + 1] for pair in range(count // 2)])
+        two = gather(_SMALL, [ring[first : first + 2] for ring in rings for first in range(0, count, 2)])
         alpha = min(max((small - two) / (count - 2), 1e-9), left / count)
         fixed = max(left - (count - 1) * alpha, 1e-7)
-    return Link("measured", 1 << 20, alpha, 1 / seconds_per_byte), fixed
+    # The outermost level joins all devices, however many.
+    is_node = count < mesh.size and rings[0][1] - rings[0][0] == 1
+    return Link("node" if is_node else "network", count if is_node else 1 << 20, alpha, 1 / seconds_per_byte), fixed
 
 
-def _known_link(platform: str) -> tuple[Link, float]:
-    profile = load_profile(fitting_hardware(platform))
-    return profile.links[0], profile.collective_seconds
-
-
-def _memory_bytes(devices: Sequence[jax.Device], platform: str) -> int:
-    statistics: Mapping[str, int] = devices[0].memory_stats() or {}
+def _memory_bytes() -> int:
+    statistics: Mapping[str, int] = jax.local_devices()[0].memory_stats() or {}
     limit = statistics.get("bytes_limit")
-    if limit:
-        return int(limit)
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return total // len(devices)  # simulated devices share the machine's memory
+    # Simulated devices share the machine's memory.
+    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _num_here())
 
 
 def main(name: str, path: str) -> None:
-    """Measure, say what was found, and write the profile to a file."""
+    """Measure, say what was found, and write the profile to a file; in a job the first process does."""
+    if RankEnvironment.from_environ(os.environ).size > 1:
+        world.start()
+    if jax.process_index():
+        calibrate(name)
+        return
     profile = calibrate(name, print)
     with open(path, "w") as file:
         file.write(profile.to_json() + "\n")

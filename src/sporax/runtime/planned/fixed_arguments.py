@@ -22,8 +22,10 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, next_number
 from sporax.ir.placement import Placement
+from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.marks.mark_primitive import apply_mark
 from sporax.runtime.planned.named_mesh import NamedAxes
+from sporax.runtime.planned.user_mesh import is_explicit
 
 
 def fixed_placements(
@@ -47,10 +49,8 @@ def fixed_placements(
         axes: the user's axes, if they have names.
 
     Raises:
-        SporaxTypeError: `fixed` is no mapping.
         SporaxValueError: an argument that there is not, or a sharding that does not fit.
     """
-    check_mapping("fixed", fixed, "{argument: sharding}")
     inputs = graph.inputs[num_constants:]
     ranges = positions(jax.tree.structure(args))
     placements: dict[int, Placement] = {}
@@ -175,6 +175,7 @@ def placement_of(
     if isinstance(requested, Placement):
         return requested
     if isinstance(requested, NamedSharding):
+        Constraints({} if axes is None else dict(axes.sizes), mesh.ranks).mark(requested, len(shape), name)
         requested = requested.spec
     if isinstance(requested, PartitionSpec):
         if axes is None:
@@ -262,7 +263,7 @@ class FixedResults:
     def marked(self, results: Any) -> Any:
         """The results of the traced function with marks."""
         if self.shardings is None:
-            return results
+            return jax.tree.map(self._as_typed, results)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
         leaves, tree = jax.tree.flatten(results)
         self.placements = [
@@ -302,3 +303,11 @@ class FixedResults:
         return apply_mark(
             [jnp.asarray(leaf)], LayoutMark("out_shardings", next_number(), (placement.to_layout(self.mesh),))
         )[0]
+
+    def _as_typed(self, leaf: Any) -> Any:
+        """A result where its type says, which is that of the program without a plan."""
+        kind = jax.typeof(leaf)
+        if not is_explicit(kind.sharding):
+            return leaf
+        constraints = Constraints({} if self.axes is None else dict(self.axes.sizes), self.mesh.ranks)
+        return apply_mark([leaf], constraints.mark(kind.sharding, len(kind.shape), "type of a result"))[0]

@@ -87,7 +87,8 @@ def plan(
             last, in this order.
         devices: how many, which need not be there to plan, or how many along each axis,
             ``{"data": 8, "model": 8}``; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
-            numbers they are next to each other; by default the mesh of the context (`jax.set_mesh`), or all that JAX sees.
+            numbers they are next to each other; by default the mesh of the context (`jax.set_mesh`), that of
+            shardings of arguments or results, or all that JAX sees.
         hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on. The
             environment (``SPORAX_HARDWARE``, ``SPORAX_PLAN_MODE``, ``SPORAX_PLAN_MEMORY``) and flags of `sporax plan` win over
             this, `mode` and `memory`, as they do in training scripts.
@@ -211,7 +212,7 @@ def _planned(
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
     hardware, mode, memory = under_environment(os.environ, hardware, mode, memory)
-    devices = asked_devices(os.environ, devices, saved, args)
+    devices = asked_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
     if not isinstance(mode, str):
@@ -306,6 +307,7 @@ def _check_left_out(options: Mapping[str, Any]) -> None:
 
 def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count: int) -> Mapping[int | str, Any]:
     """What is fixed, and `in_shardings` by position."""
+    check_mapping("fixed", fixed, "{argument: sharding}")
     if in_shardings is None:
         return fixed
     each = in_shardings if isinstance(in_shardings, tuple | list) else (in_shardings,) * count

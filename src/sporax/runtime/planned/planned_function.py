@@ -29,7 +29,7 @@ from sporax.report.questions import Answers
 from sporax.runtime.devices.global_view import axis_names, device_program, jax_mesh
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
-from sporax.runtime.planned.resized import OfOneShape, check_shapes, of_any_shape
+from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape
 from sporax.runtime.planned.traced_function import donated_positions
 from sporax.runtime.planned.user_mesh import on_typed_arrays
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
@@ -172,7 +172,9 @@ class PlannedFunction(Answers):
         jitted: Any = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         # Ranks of other processes, and programs that call the host, have arrays elsewhere.
         stay = _calls_host(self.step) or jax.process_count() > 1
-        jitted = OfOneShape(jitted, inputs, self.graph, () if stay else self._shardings(self._argument_placements))
+        jitted = OfOneShape(
+            jitted, self.in_tree, inputs, self.graph, () if stay else self._shardings(self._argument_placements)
+        )
         # Options are those of a program, which another jitted function is.
         jitted.nested = jax.jit(jitted.jitted.__wrapped__) if self._is_ordered else None
         if SESSION.recording is not None:
@@ -201,7 +203,7 @@ class PlannedFunction(Answers):
             again = self.plan_again(args, keywords, same, self.axes, self.plan.mesh.ranks)
             return again.function(donate), again.in_shardings
 
-        return of_any_shape(function, shapes, self.objects.states, plans)
+        return of_any_shape(function, shapes, self.objects.states, self.names, plans)
 
     def verify(self, *args: Any, steps: int = 1, **keywords: Any) -> Verification:
         """Run the function on one device and as planned, and compare all results. Nothing is donated or updated.
@@ -225,7 +227,7 @@ class PlannedFunction(Answers):
 
     def _verified(self, *args: Any, steps: int = 1) -> Verification:
         leaves, tree = jax.tree.flatten(args)
-        self._check_structure(tree)
+        check_structure(self.in_tree, tree)
         named = jax.tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
         names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(named)]
 
@@ -249,8 +251,8 @@ class PlannedFunction(Answers):
 
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
-            self._check_structure(tree)
-            check_shapes(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
+            check_structure(self.in_tree, tree)
+            leaves = as_planned(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
             results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
             return jax.tree.unflatten(self.out_tree, results)
 
@@ -268,11 +270,6 @@ class PlannedFunction(Answers):
     def _is_ordered(self) -> bool:
         """Whether it computes again what it could keep, as by `jax.checkpoint`."""
         return any(operator.name == "optimization_barrier" for operator in self.graph.walk())
-
-    def _check_structure(self, tree: Any) -> None:
-        # Compiled for this structure: another one would be another plan.
-        if tree != self.in_tree:
-            raise SporaxTypeError(f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}.")
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Input, OperatorGraph, Role
 from sporax.ir.operation import Shape
 
@@ -23,8 +23,8 @@ Plans = Callable[[tuple[Any, ...], Mapping[str, Any], Sequence[Shape]], tuple[Ca
 """From arguments, keywords and the shapes of all arrays to the function of a new plan and its shardings by position."""
 
 
-def check_shapes(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGraph) -> None:
-    """Raise if an argument has another shape than the plan is for.
+def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGraph) -> list[Any]:
+    """The arguments in the dtypes of the plan, which numbers take as they take those of arrays in an operator.
 
     Args:
         leaves: the arrays.
@@ -32,32 +32,53 @@ def check_shapes(leaves: Sequence[Any], inputs: Sequence[Input], graph: Operator
         graph: the step.
 
     Raises:
-        SporaxValueError: one has.
+        SporaxValueError: one has another shape or dtype than the plan is for.
     """
-    for leaf, entry in zip(leaves, inputs, strict=False):
-        planned = graph.tensors[entry.tensor].shape
-        if jnp.shape(leaf) != planned:
-            raise SporaxValueError(
-                f"For 'plan', args{entry.name} must have the shape that was planned, {planned}, but got {jnp.shape(leaf)}. "
-                "`planned.function(resize=True)` plans again for other shapes."
-            )
+    arrays = list(leaves)
+    for number, (leaf, entry) in enumerate(zip(leaves, inputs, strict=False)):
+        planned, kind = graph.tensors[entry.tensor], jax.typeof(leaf)
+        taken = jax.dtypes.canonicalize_dtype(kind.dtype, allow_extended_dtype=True)
+        is_number = kind.weak_type or not kind.shape
+        if is_number and not planned.dtype.startswith("key"):
+            taken = jnp.result_type(leaf, planned.dtype)
+        for what, expected, got, remedy in (
+            ("shape", planned.shape, kind.shape, "`planned.function(resize=True)` plans again for other shapes."),
+            ("dtype", planned.dtype, str(taken), "Convert it, or plan with such an array."),
+        ):
+            if expected != got:
+                raise SporaxValueError(
+                    f"For 'plan', args{entry.name} must have the {what} that was planned, {expected}, but got {got}. {remedy}"
+                )
+        if is_number and (kind.weak_type or kind.dtype != taken):
+            as_array: Any = jnp.asarray if isinstance(leaf, jax.core.Tracer) else np.asarray
+            arrays[number] = as_array(leaf, planned.dtype)
+    return arrays
 
 
-@dataclass(slots=True)
+def check_structure(planned: Any, received: Any) -> None:
+    """Raise `SporaxTypeError` if arguments have another structure than they were planned with: that would be another plan."""
+    if planned != received:
+        raise SporaxTypeError(f"For 'plan', the arguments must have the structure {planned}, but got {received}.")
+
+
+# JAX finds functions again by weak references, and by their identity.
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class OfOneShape:
-    """A compiled function whose errors say first where an argument has another shape.
+    """A compiled function whose errors say first which argument is not as it was planned.
 
     Arrays of one device come where the plan has them first, without weak types: `jax.jit` would compile a step for the state as
     it was made, and again for the state that the first step returns.
 
     Attributes:
         jitted: the function, as `jax.jit` makes it; what this has (``lower``), it has.
-        inputs, graph: as in `check_shapes`.
+        tree: structure of the arguments.
+        inputs, graph: as in `as_planned`.
         shardings: of all arrays; none where they stay where they are.
         nested: the function in the place of `jitted` where JAX traces the call.
     """
 
     jitted: Any
+    tree: Any
     inputs: Sequence[Input]
     graph: OperatorGraph
     shardings: Sequence[NamedSharding] = ()
@@ -72,17 +93,33 @@ class OfOneShape:
             place for place, entry in enumerate(self.inputs) if entry.role is Role.DATA or place in tell
         )
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call it."""
+        if keywords:
+            raise SporaxTypeError(
+                f"For 'plan', the function must be called by position, as it was planned, but got {list(keywords)} by keyword."
+            )
         function = self.jitted
         if self.nested is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
             function = self.nested
         try:
             return function(*self._brought(args))
-        except ValueError:
-            leaves = jax.tree.leaves(args)
-            check_shapes(leaves if len(leaves) == len(self.inputs) else (), self.inputs, self.graph)
+        except (TypeError, ValueError):
+            self._check(args)
             raise
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """Raise if arguments are not as they were planned."""
+        leaves, tree = jax.tree.flatten(args)
+        check_structure(self.tree, tree)
+        as_planned(leaves, self.inputs, self.graph)
+        for leaf, entry, sharding in zip(leaves, self.inputs, self.shardings, strict=False):
+            is_bound = not _is_elsewhere(leaf) and getattr(leaf, "committed", False)
+            if is_bound and not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
+                raise SporaxValueError(
+                    f"For 'plan', args{entry.name} must be where the plan has it, {sharding}, but got {leaf.sharding}. "
+                    "`jax.device_put(args, planned.in_shardings)` brings the arguments there."
+                )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
@@ -94,7 +131,8 @@ class OfOneShape:
         if not any(_is_elsewhere(leaves[place]) for place in self._looked_at):
             return args
         moved = [place for place, leaf in enumerate(leaves) if _is_elsewhere(leaf)]
-        there = jax.device_put([_strong(leaves[place]) for place in moved], [self.shardings[place] for place in moved])
+        arrays = as_planned([leaves[place] for place in moved], [self.inputs[place] for place in moved], self.graph)
+        there = jax.device_put(arrays, [self.shardings[place] for place in moved])
         for place, leaf in zip(moved, there, strict=True):
             leaves[place] = leaf
         return tuple(jax.tree.unflatten(tree, leaves))
@@ -107,16 +145,11 @@ def _is_elsewhere(leaf: Any) -> bool:
     return not isinstance(getattr(leaf, "sharding", None), NamedSharding) or jax.typeof(leaf).weak_type
 
 
-def _strong(leaf: Any) -> Any:
-    """An array without a weak type."""
-    kind = jax.typeof(leaf)
-    return np.asarray(leaf, kind.dtype) if kind.weak_type else leaf
-
-
 def of_any_shape(
     function: Callable[..., Any],
     shapes: Sequence[Shape],
     states: Callable[[Sequence[Any]], Sequence[Any]],
+    names: Sequence[str],
     plans: Plans,
 ) -> Callable[..., Any]:
     """A planned function that plans again for arguments of other shapes.
@@ -125,12 +158,15 @@ def of_any_shape(
         function: the planned function.
         shapes: of the arrays that it is for, those of arguments by keyword last.
         states: the arguments, with arrays in place of objects.
+        names: keywords of the last arguments.
         plans: makes another plan.
     """
     own = tuple(shapes)
     functions: dict[tuple[Shape, ...], tuple[Callable[..., Any], Sequence[Any]]] = {own: (function, ())}
 
-    def call(*args: Any, **keywords: Any) -> Any:
+    def call(*args: Any, **received: Any) -> Any:
+        # The plan has them in its own order, whatever that of a call is.
+        keywords = {name: received[name] for name in (*names, *received) if name in received}
         each = [[jnp.shape(leaf) for leaf in jax.tree.leaves(arg)] for arg in states((*args, *keywords.values()))]
         now = tuple(shape for one in each for shape in one)
         if len(now) == len(own) and now not in functions:

@@ -64,8 +64,8 @@ def traced(
     try:
         with attention_of_gpus():
             jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
-    except NameError as error:
-        raise_if_of_axis(error, "plan")
+    except (NameError, ValueError) as error:
+        raise_if_known(error, "plan")
         raise
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
@@ -84,8 +84,13 @@ def traced(
     return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
 
 
-def raise_if_of_axis(error: NameError, where: str) -> None:
-    """Raise an error that says what to do instead, where a function reduces over an axis that `jax.pmap` would name."""
+def raise_if_known(error: Exception, where: str) -> None:
+    """Raise an error that says what to do instead, for static arguments and for axes that `jax.pmap` would name."""
+    if "static arguments" in str(error):
+        raise SporaxValueError(
+            f"For '{where}', static arguments of 'fn' must be bound before, as all arguments of a plan are arrays: "
+            "functools.partial(fn, n=3)."
+        ) from error
     found = re.search(r"unbound axis name: (\w+)", str(error))
     if found:
         raise SporaxValueError(
@@ -99,6 +104,11 @@ def raise_if_of_axis(error: NameError, where: str) -> None:
 
 def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
     """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
+    if isinstance(leaf, jax.Ref):
+        raise SporaxTypeError(
+            f"For 'plan', {whose} must hold arrays, but got a mutable reference at {what}{path}. Its value `ref[...]` is one; "
+            "the new value is a result."
+        )
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         try:
             leaf = jax.typeof(leaf)

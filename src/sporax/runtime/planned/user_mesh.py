@@ -42,16 +42,21 @@ def context_mesh() -> Mesh | AbstractMesh | None:
     try:
         # The mesh of ``with mesh:`` has no other public way to it than a constraint that is made there.
         made = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec()))(0.0)
-    except RuntimeError:
+    except (RuntimeError, ValueError):
+        # Programs that put `jax.reshard` in place of the constraint, as MaxText does, get its error.
         return None
     mesh = made.eqns[0].params["sharding"].mesh
     return None if mesh.empty else mesh
 
 
 def mesh_around(args: Any) -> Mesh | AbstractMesh | None:
-    """The mesh that a plan is for where the user names none: that of the context, or of arguments whose types say one."""
-    typed = (leaf.sharding.mesh for leaf in jax.tree.leaves(args) if typed_sharding(leaf) is not None)
-    return context_mesh() or next(typed, None)
+    """The mesh that a plan is for where the user names none: that of the context, or of arguments whose types say one.
+
+    Args:
+        args: arrays, structs in their place, and shardings.
+    """
+    shardings = (leaf if isinstance(leaf, NamedSharding) else typed_sharding(leaf) for leaf in jax.tree.leaves(args))
+    return context_mesh() or next((sharding.mesh for sharding in shardings if sharding is not None), None)
 
 
 def typed_sharding(leaf: Any) -> NamedSharding | None:

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.runtime import world
 from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
@@ -51,27 +50,24 @@ def sample_ranges(total: int, size: int) -> Iterator[range]:
 
 
 def exchange_in_program(
-    servers: ServerConnection, part: ServedPart, rates: jax.Array, gradients: Sequence[jax.Array]
+    servers: ServerConnection, part: ServedPart, before: jax.Array, rates: jax.Array, gradients: Sequence[jax.Array]
 ) -> list[jax.Array]:
     """`ServerConnection.exchange` as part of a compiled program; gives the new dense values, and a number that grows.
 
-    The calls of one process keep the order of the program where it runs alone; over several processes XLA cannot keep
-    that order, so there one optimizer with served parameters is the limit.
+    Each call waits for the number of the one `before`: JAX lowers ordered callbacks neither in programs of several processes
+    nor next to host memory.
     """
     from jax.experimental import io_callback
 
-    # XLA keeps the order of callbacks only in programs of one process.
-    alone = not world.has_peers()
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in part.shapes]
 
-    def call(rates: Any, *gradients: Any) -> tuple[Any, ...]:
+    def call(_: object, rates: Any, *gradients: Any) -> tuple[Any, ...]:
         values = servers.exchange(part, np.asarray(rates), [np.asarray(gradient) for gradient in gradients])
         # Below 2**16 every whole number is exact in float32.
         return (*values, np.float32(servers.store.clock % 65536))
 
     # The clock is a result that later lookups can depend on.
-    results = io_callback(call, (*shapes, jax.ShapeDtypeStruct((), np.float32)), rates, *gradients, ordered=alone)
-    return list(results)
+    return list(io_callback(call, (*shapes, jax.ShapeDtypeStruct((), np.float32)), before, rates, *gradients))
 
 
 def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Array, ids: jax.Array) -> jax.Array:

@@ -103,7 +103,7 @@ def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(X)
     for call, error, words in (
         (lambda: ops.Assert()(Tensor([True, False]), [x]), RuntimeError, "condition must hold"),
-        (lambda: ms.jit(lambda y: ops.CheckNumerics()(y))(x), TypeError, "not known while a step is being compiled"),
+        (lambda: ops.CheckNumerics()(x / 0), RuntimeError, "must be finite"),
         (lambda: ops.CTCLoss(ctc_merge_repeated=False)(*[Tensor(X[None])] * 4), TypeError, "integer type"),
         (lambda: ops.SplitV([1, 1], 1, 2)(x), ValueError, "add up to 4"),
         (lambda: ops.RGBToHSV()(x), ValueError, "3 channels in its last dim"),

@@ -6,7 +6,7 @@ import pytest
 from planner_graphs import GraphBuilder, mesh_of, placement
 
 from sporax.planner.memory.step_events import Timeline
-from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind, is_rearranged
+from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind, order_of
 from sporax.planner.search.space.plan_assembly import replicated_plan
 
 MESH = mesh_of(2)
@@ -64,12 +64,12 @@ def test_batched_products_read_operands_in_one_order():
     (((2,), (1,)), ((0,), (0,)), 0, False),
     (((1,), (1,)), ((0,), (0,)), 0, True),
 ])  # fmt: skip
-def test_an_operand_in_another_order_is_rearranged_unless_it_is_a_plain_matrix(contracted, batch, place, rearranged):
+def test_an_operand_in_another_order_order_of_unless_it_is_a_plain_matrix(contracted, batch, place, rearranged):
     builder = GraphBuilder()
     rank = 3 if batch[0] else 2
     x, w = builder.argument(*(4,) * rank), builder.argument(*(4,) * rank)
     builder.add("dot_general", [x, w], (4,) * rank, params={"dimension_numbers": (contracted, batch)})
-    assert is_rearranged(builder.operators[0], place, (4,) * rank) == rearranged
+    assert bool(order_of(builder.operators[0], place, (4,) * rank)) == rearranged
 
 
 def test_random_bits_are_made_of_four_words_per_element():

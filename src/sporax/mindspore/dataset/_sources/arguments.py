@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
@@ -22,6 +23,17 @@ def folder(doc: str) -> Argument:
 def file(name: str, doc: str) -> Argument:
     """An existing file."""
     return Argument(name, str, doc, check=_checks.check_file)
+
+
+def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, ...]]:
+    """`prepare` of a `Format` whose files MindSpore looks for at once; `names` gets what follows the folder."""
+
+    def prepare(where: str, folder: Path, *values: Any) -> tuple[Any, ...]:
+        for name in names(*values):
+            _checks.check_file(where, "dataset_dir", str(folder / name))
+        return folder, *values
+
+    return prepare
 
 
 def dataset_files(pattern: str) -> Argument:

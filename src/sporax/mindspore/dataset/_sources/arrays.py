@@ -92,9 +92,18 @@ def _full_records(where: str, path: Path, size: int) -> Array:
     return np.frombuffer(content, np.uint8).reshape(count, size)
 
 
+def _stl10_parts(part: str) -> list[str]:
+    return ["test", "train", "unlabeled"] if part == "all" else part.split("+")
+
+
+def _stl10_files(part: str) -> list[str]:
+    parts = _stl10_parts(part)
+    return [f"{name}_X.bin" for name in parts] + [f"{name}_y.bin" for name in parts if name != "unlabeled"]
+
+
 def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-    parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
-    images = [_full_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
+    parts = _stl10_parts(part)
+    images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
     labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
     # Each plane is stored column by column.
     planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
@@ -110,6 +119,7 @@ class STL10Dataset(
     ),
     columns=("image", "label"),
     read=_stl10,
+    prepare=arguments.with_files(_stl10_files),
 ):
     """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
 
@@ -121,7 +131,7 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     if name == "unlabeled":
         # These rows have no file of labels.
         return np.full(count, -1, np.int32)
-    path = existing(where, folder / f"{name}_y.bin")
+    path = folder / f"{name}_y.bin"
     # Labels are stored from 1, MindSpore gives them from 0.
     labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
     if len(labels) != count:
@@ -132,11 +142,13 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     return labels
 
 
+def _svhn_files(part: str) -> list[str]:
+    return [f"{name}_32x32.mat" for name in (("train", "test", "extra") if part == "all" else (part,))]
+
+
 def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-    parts = ("train", "test", "extra") if part == "all" else (part,)
     images, labels = [], []
-    for part in parts:
-        path = existing(where, folder / f"{part}_32x32.mat")
+    for path in (folder / name for name in _svhn_files(part)):
         pixels, digits = read_mat(where, path, ("X", "y"))
         with reading(where, path):
             image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
@@ -165,6 +177,7 @@ class SVHNDataset(
     ),
     columns=("image", "label"),
     read=_svhn_columns,
+    prepare=arguments.with_files(_svhn_files),
 ):
     """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
 

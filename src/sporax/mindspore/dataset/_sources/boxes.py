@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
@@ -47,10 +48,18 @@ def _coco_names(
     return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
 
 
+def _coco_content(where: str, path: Path) -> Any:
+    try:
+        return read_json(where, path)
+    except SporaxRuntimeError as error:
+        fault = f"Invalid annotation file, Coco Dataset annotation file: {path} cannot be read as JSON"
+        raise SporaxRuntimeError(f"For '{where}', {fault}.") from error
+
+
 def _coco_columns(
     where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
 ) -> Mapping[str, Stored]:
-    content = read_json(where, path)
+    content = _coco_content(where, path)
     with reading(where, path, "'images'"):
         names = {image["id"]: image["file_name"] for image in content["images"]}
     things: dict[int, list[dict[str, Any]]] = {}
@@ -58,6 +67,8 @@ def _coco_columns(
         for note in content["annotations"]:
             # Panoptic annotations hold a list of segments per image; others are one thing each.
             things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+    if "category_id" in _COCO_COLUMNS[task]:
+        _check_categories(where, path, content, itertools.chain.from_iterable(things.values()))
     # In the order of "images"; MindSpore leaves out images without annotations.
     annotated = [image for image in names if things.get(image)]
     columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
@@ -70,6 +81,16 @@ def _coco_columns(
     if extra_metadata:
         columns[FILE_NAME] = Texts([Path(names[image]).stem for image in annotated])
     return columns
+
+
+def _check_categories(where: str, path: Path, content: Any, things: Iterable[dict[str, Any]]) -> None:
+    with reading(where, path, "'categories'"):
+        known = {kind["id"] for kind in content["categories"]}
+    used = (thing["category_id"] for thing in things if "category_id" in thing)
+    unknown = next((kind for kind in used if kind not in known), None)
+    if unknown is not None:
+        fault = f"Invalid annotation, the attribute of 'category_id': {unknown} is missing"
+        raise SporaxRuntimeError(f"For '{where}', {fault} among the categories of {str(path)!r}.")
 
 
 def _numbers(name: str, dtype: Any) -> Callable[[list[dict[str, Any]]], Array]:

@@ -32,6 +32,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._operations import record_constructor, recorded_arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._sources.columns import ArrayTable, Files, Stored
@@ -62,15 +63,12 @@ class FileSampler(BuiltinSampler):
         self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
         self.shards = shards
+        self._draws = shuffle is not Shuffle.FALSE
         self.own_files = own_files
-
-    def is_shuffled(self) -> bool:
-        """Whether the order is random."""
-        return self.shuffle is not Shuffle.FALSE
 
     def is_sharded(self) -> bool:
         """Whether only one rank's share is read."""
-        return self.own_files or self.shards is not None
+        return self.own_files or super().is_sharded()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
@@ -300,6 +298,8 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        if isinstance(sampler, PKSampler) and "label" not in columns:
+            raise _checks.in_words(SporaxValueError, where, f"{where} doesn't support PKSampler.")
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
@@ -345,7 +345,7 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         table = functools.partial(opened, where, tuple(columns), read)
         SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         asked = recorded_arguments(self)
         shuffle = asked["shuffle"]
         if not isinstance(shuffle, Shuffle):

@@ -15,6 +15,7 @@ import numpy as np
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_user_code, in_words
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, collate, join, opened
 from sporax.mindspore.dataset._sources.columns import ArrayTable
@@ -29,7 +30,7 @@ class _InMemory(MappableDataset):
 
     _op_type = "GeneratorDataset"
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         warnings.warn(
             "For 'serialize', a source in the program's memory leaves only its place, so it cannot be read again."
         )

@@ -225,16 +225,17 @@ class FlickrDataset(
     """
 
 
+_SBU_LISTS = ("SBU_captioned_photo_dataset_urls.txt", "SBU_captioned_photo_dataset_captions.txt")
+
+
 def _fetched_as(address: str) -> str:
-    """``http://…/3326/1_a.jpg`` was stored as ``m_3326_1_a.jpg``."""
-    parts = address.strip().split("/")
-    return f"m_{parts[-2]}_{parts[-1]}"
+    """``http://static.flickr.com/3326/1_a.jpg`` was stored as ``m_3326_1_a.jpg``: MindSpore leaves 23 characters out of any."""
+    return address.strip()[23:].replace("/", "_")
 
 
 def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-    stem = "SBU_captioned_photo_dataset"
-    names = parse_lines(where, existing(where, folder / f"{stem}_urls.txt"), _fetched_as)
-    texts = parse_lines(where, existing(where, folder / f"{stem}_captions.txt"), str.rstrip)
+    names = parse_lines(where, folder / _SBU_LISTS[0], _fetched_as)
+    texts = parse_lines(where, folder / _SBU_LISTS[1], str.rstrip)
     if len(names) != len(texts):
         raise SporaxRuntimeError(
             f"For '{where}', the lists in {str(folder)!r} must be equally long, but there are {len(names)} addresses "
@@ -251,6 +252,7 @@ class SBUDataset(
     arguments=(arguments.folder("folder that holds the lists and the folder of images."), *arguments.SAMPLED_IMAGES),
     columns=("image", "caption"),
     read=_sbu,
+    prepare=arguments.with_files(lambda *options: _SBU_LISTS),
 ):
     """SBU captioned photographs: lists of addresses and of captions, and the images that were fetched.
 

@@ -157,8 +157,8 @@ def _flower_names(where: str, folder: Path, task: str, *options: object) -> tupl
 
 
 def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Mapping[str, Stored]:
-    (labels,) = read_mat(where, existing(where, folder / "imagelabels.mat"), ("labels",))
-    sets = read_mat(where, existing(where, folder / "setid.mat"), _FLOWER_PARTS[part])
+    (labels,) = read_mat(where, folder / "imagelabels.mat", ("labels",))
+    sets = read_mat(where, folder / "setid.mat", _FLOWER_PARTS[part])
     # The matrix has all images, `setid` the numbers of a part's images.
     numbers = np.concatenate([part_numbers.reshape(-1) for part_numbers in sets])
     if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= labels.size:
@@ -183,6 +183,7 @@ class Flowers102Dataset(
     ),
     columns=_flower_names,
     read=_flower_columns,
+    prepare=arguments.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
 ):
     """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
 

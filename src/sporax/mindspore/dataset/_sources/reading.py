@@ -247,6 +247,6 @@ def files_named(where: str, folder: Path, names: Sequence[str]) -> list[Path]:
     for name in names:
         paths = sorted(folder.glob(name))
         if not paths:
-            raise SporaxRuntimeError(f"For '{where}', the folder {str(folder)!r} must hold {name!r}, but does not.")
+            raise SporaxRuntimeError(f"For '{where}', Invalid file, {folder / name} does not exist or is a directory.")
         files += paths
     return files

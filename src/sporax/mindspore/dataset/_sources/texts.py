@@ -39,7 +39,9 @@ _FOLDER = arguments.folder("folder that holds the files.")
 _CSV = {"test": "test.csv", "train": "train.csv"}
 
 
-def _csv_format(*columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLED_FILES) -> Format:
+def _csv_format(
+    *columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLED_FILES, files: Mapping[str, str] = _CSV
+) -> Format:
     """The format of data sets in train.csv and test.csv, with fields that are strings."""
 
     def read(where: str, folder: Path, part: str) -> Table:
@@ -47,7 +49,7 @@ def _csv_format(*columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLE
             records = parse_csv(where, path, len(columns))
             return {name: [record[i] for record in records] for i, name in enumerate(columns)}
 
-        return FileTable(where, _files_of(where, folder, part, _CSV), parse)
+        return FileTable(where, _files_of(where, folder, part, files), parse)
 
     return Format((_FOLDER, arguments.usage("train", "test", "all"), *sampling), columns, read)
 
@@ -83,7 +85,10 @@ class YahooAnswersDataset(
 
 
 class SogouNewsDataset(
-    FileDataset, format=_csv_format("index", "title", "content", sampling=arguments.SAMPLED_FILES_LATER)
+    FileDataset,
+    format=_csv_format(
+        "index", "title", "content", sampling=arguments.SAMPLED_FILES_LATER, files=dict(reversed(_CSV.items()))
+    ),
 ):
     """Sogou News: train.csv and test.csv. Columns: `index`, `title`, `content` () str."""
 
@@ -164,7 +169,7 @@ def _squad_columns(where: str, path: Path) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(_SQUAD_COLUMNS)}
 
 
-_SQUAD_PARTS = {"dev": "dev-v*.json", "train": "train-v*.json"}
+_SQUAD_PARTS = {"train": "train-v*.json", "dev": "dev-v*.json"}
 _SQUAD_COLUMNS = ("context", "question", "text", "answer_start")
 
 

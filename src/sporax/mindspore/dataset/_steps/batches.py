@@ -29,6 +29,7 @@ from sporax.mindspore.dataset._checks import (
     type_error,
 )
 from sporax.mindspore.dataset._dataset import BatchInfo, Dataset, StepDataset
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import (
     Array,
@@ -128,16 +129,19 @@ def padded(name: str, column: Column, shape: Sequence[int | None] | None, value:
             "For 'padded_batch', Invalid pad_info, rank of pad_shape must be equal to rank of specified column. pad_shapes rank:"
             f"{len(sizes)}, column rank: {column[0].ndim}. The column is {name!r}."
         )
-    if isinstance(value, str) != (column[0].dtype.kind in "US") and value is not None:
+    text = column[0].dtype.kind in "US"
+    if isinstance(value, (str, bytes)) != text and value is not None:
         raise SporaxRuntimeError(
             "For 'padded_batch', PadEnd: can not pad numeric and string tensors together, but got: "
             f"{type(value).__name__} and {column[0].dtype}."
         )
     target = [max(item.shape[d] for item in column) if size is None else size for d, size in enumerate(sizes)]
     # MindSpore pads strings with the empty string and numbers with 0.
-    blank: Any = ("" if column[0].dtype.kind in "US" else 0) if value is None else value
-    # Strings have their length in the dtype; the batch needs the longest of them.
-    dtype = np.result_type(*{item.dtype for item in column}) if column[0].dtype.kind in "US" else column[0].dtype
+    blank: Any = ("" if text else 0) if value is None else value
+    dtype = column[0].dtype
+    if text:
+        # Strings have their length in the dtype; the batch needs the longest of them.
+        dtype = np.result_type(np.asarray(blank, dtype.kind), *{item.dtype for item in column})
     batch = np.full((len(column), *target), blank, dtype)
     for place, item in enumerate(column):
         # Rows longer than the target are truncated, shorter ones keep the blank behind their end.
@@ -246,7 +250,7 @@ class _Batches(StepDataset):
         full, rest = divmod(self._child._num_rows(), self._fixed_size)
         return full + (rest > 0 and not self.drop_remainder)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return super()._arguments() | ({"batch_size": self._ask} if callable(self._ask) else {})
 
 
@@ -284,7 +288,7 @@ class BatchDataset(_Batches):
         self._runs_python = per_batch_map is not None
         self._workers = self._flow_workers()
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         # MindSpore names the function only where there is one.
         return {name: value for name, value in super()._arguments().items() if name != "per_batch_map" or value}
 
@@ -336,7 +340,7 @@ class BucketBatchByLengthDataset(StepDataset):
         super().__init__(columns, [input_dataset])
         self._below = self._table_workers()
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return super()._arguments() | {"column_names": self._keys}
 
     def _stream(self, run: Pass) -> Stream:

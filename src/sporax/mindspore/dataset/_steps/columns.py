@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._rows import Row
 from sporax.mindspore.dataset._streams import (
     ENDLESS,
     Concatenated,
@@ -143,7 +144,7 @@ class ConcatDataset(StepDataset):
                 )
         super().__init__(datasets[0]._column_names, datasets)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return {"sampler": self._sampler}
 
     def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
@@ -183,10 +184,25 @@ class ConcatDataset(StepDataset):
         if tables and all(table.size < ENDLESS for table in tables):
             joined = Concatenated(tables)
             return joined if self._sampler is None else Reordered(joined, self._sampler.order(joined.size, run))
-        if self._sampler is not None:
-            raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
-        return Flow(lambda: chained([rows_of(stream) for stream in streams]))
+        if self._sampler is None:
+            return Flow(lambda: chained([rows_of(stream) for stream in streams]))
+        order = self._sampler.order(self._total(), run)
+        return Flow(lambda: _picked(chained([rows_of(stream) for stream in streams]), order.tolist()))
+
+    def _total(self) -> int:
+        return sum(child._num_rows() for child in self._children)
 
     def _count(self) -> int:
-        total = sum(child._num_rows() for child in self._children)
+        total = self._total()
         return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0)))
+
+
+def _picked(rows: Iterator[Row], order: list[int]) -> Iterator[Row]:
+    """The rows number `order` (each at most once) of a flow; those that come too early for it wait in memory."""
+    wanted, waiting = set(order), {}
+    numbered = ((number, row) for number, row in enumerate(rows) if number in wanted)
+    for number in order:
+        while number not in waiting:
+            found, row = next(numbered)
+            waiting[found] = row
+        yield waiting.pop(number)

@@ -15,7 +15,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
-from sporax.mindspore.dataset._described import first_pass
+from sporax.mindspore.dataset._described import Arguments, first_pass
 from sporax.mindspore.dataset._iterators import TupleIterator
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row
@@ -71,7 +71,7 @@ class SourceDataset(Dataset):
         stated = None if self._sampler is None else self._sampler.stated()
         return super()._count() if stated is None else stated
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         arguments = {name: value for name, value in super()._arguments().items() if name not in _SAMPLING}
         return arguments if self._sampler is None else {**arguments, "sampler": self._sampler}
 

@@ -11,6 +11,7 @@ from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._callbacks import Gate
 from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
+from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, opened
 from sporax.mindspore.dataset._streams import (
@@ -50,7 +51,7 @@ class ShuffleDataset(StepDataset):
     def _stream(self, run: Pass) -> Stream:
         return _through_buffer(self._child._stream(run), self.buffer_size, run, self._depth)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> Arguments:
         return {"buffer_size": self.buffer_size, "reset_each_epoch": True}
 
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -69,13 +69,18 @@ def _check_banks(where: str, n_freqs: int, f_min: float, f_max: float, name: str
 
 def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Array:
     """The matrix (n_mels, n_mfcc) float32 of the cosine transform of type II."""
-    _member("create_dct", "norm", norm, NormMode)
-    count = check_int("create_dct", "n_mels", n_mels, 1)
-    num_coefficients = check_int("create_dct", "n_mfcc", n_mfcc, 1)
-    matrix = np.cos(math.pi / count * np.outer(np.arange(count) + 0.5, np.arange(num_coefficients)))
+    where = "create_dct"
+    for name, value, kind in (("n_mfcc", n_mfcc, int), ("n_mels", n_mels, int), ("norm", norm, NormMode)):
+        if not isinstance(value, kind):
+            words = f"{name} with value {value} is not of type {kind}, but got {type(value)}."
+            raise in_words(SporaxTypeError, where, words)
+    for name, number in (("n_mfcc", n_mfcc), ("n_mels", n_mels)):
+        if number <= 0:
+            raise in_words(SporaxValueError, where, f"{name} must be greater than 0, but got {number}.")
+    matrix = np.cos(math.pi / n_mels * np.outer(np.arange(n_mels) + 0.5, np.arange(n_mfcc)))
     if norm is NormMode.ORTHO:
         matrix[:, 0] /= math.sqrt(2)
-        matrix *= math.sqrt(2 / count)
+        matrix *= math.sqrt(2 / n_mels)
     else:
         matrix *= 2
     return matrix.astype(np.float32)
@@ -254,9 +259,16 @@ class MelSpectrogram(WaveTransform):
         center: bool = True, pad_mode: BorderType = BorderType.REFLECT, onesided: bool = True,
         norm: NormType = NormType.NONE, mel_scale: MelType = MelType.HTK,
     ) -> None:  # fmt: skip
-        check_number("MelSpectrogram", "power", power, 0, open_low=True)
-        check_int("MelSpectrogram", "sample_rate", sample_rate, 0)
-        check_number("MelSpectrogram", "f_max", 1 if f_max is None else f_max, 0, types=(int, float))
+        where = "MelSpectrogram"
+        check_number(where, "power", power, 0, open_low=True)
+        check_int(where, "sample_rate", sample_rate, 0)
+        check_number(where, "f_min", f_min, types=(float,))
+        if f_max is not None and check_number(where, "f_max", f_max, 0, types=(int, float)) < f_min:
+            words = f"f_max should be greater than or equal to f_min, but got f_min: {f_min} and f_max: {f_max}."
+            raise in_words(SporaxValueError, where, words)
+        if f_max is None and f_min >= sample_rate // 2:
+            words = "sample_rate // 2 should be greater than f_min when f_max is set to None"
+            raise in_words(SporaxValueError, where, f"{where}: {words}, but got f_min: {f_min}.")
         shape = (n_fft, win_length, hop_length, pad, window, power, normalized, center, pad_mode, onesided)
         self._spectrogram = Spectrogram(*shape)
         count = n_fft // 2 + 1 if onesided else n_fft

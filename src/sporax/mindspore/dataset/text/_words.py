@@ -149,7 +149,7 @@ class ToNumber(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For 'ToNumber', the input must be str, but got {value.dtype}.")
+            raise SporaxRuntimeError(f"For 'ToNumber', ToNumber: input should be string datatype. Got {value.dtype}.")
         numbers = [self._number(text) for text in value.reshape(-1).tolist()]
         return np.array(numbers, self._dtype).reshape(value.shape)
 
@@ -159,10 +159,12 @@ class ToNumber(OneToOne):
             with np.errstate(over="ignore"):
                 number = np.array((float if self._dtype.kind == "f" else int)(text), self._dtype)
         except (ValueError, OverflowError) as error:
-            fault = f'it is invalid to convert "{text}" to a number of {self._dtype}: {error}'
+            fault = f'it is invalid to convert "{text}" to a number. Got {self._dtype}: {error}'
             if isinstance(error, OverflowError):
-                fault = f"string input {text} will be out of bounds if cast to {self._dtype}"
-            raise SporaxRuntimeError(f"For 'ToNumber', {fault}.") from error
+                limits = np.iinfo(self._dtype) if self._dtype.kind in "iu" else np.finfo(self._dtype)
+                fault = f"string input {text} will be out of bounds if cast to {self._dtype}. The valid range is: "
+                fault += f"[{limits.min}, {limits.max}]"
+            raise SporaxRuntimeError(f"For 'ToNumber', ToNumber: {fault}.") from error
         if np.isinf(number) and "inf" not in text.lower():
             raise SporaxRuntimeError(f"For 'ToNumber', {text} is outside of valid {self._dtype} range.")
         return number
@@ -252,7 +254,8 @@ class Ngram(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1 or value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For 'Ngram', the input must be words (n,), but got {value.dtype} {value.shape}.")
+            fault = "input is not a 1D data with string datatype."
+            raise SporaxRuntimeError(f"For 'Ngram', Ngram: {fault} Got {value.dtype} {value.shape}.")
         runs: list[str] = []
         for n in self._lengths:
             # More padding than n - 1 would make runs of padding alone.
@@ -274,20 +277,22 @@ def _pad(name: str, pad: object) -> tuple[str, int]:
 
 
 class SlidingWindow(OneToOne):
-    """All runs of `width` neighbouring elements: (n,) to (n - width + 1, width)."""
+    """All runs of `width` neighbouring elements: (n,) to (n - width + 1, width), or to (0,) where n is less than `width`."""
 
     def __init__(self, width: int, axis: int = 0) -> None:
         self._width = check_int("SlidingWindow", "width", width, 1)
-        if check_int("SlidingWindow", "axis", axis) not in (0, -1):
-            raise SporaxValueError(f"For 'SlidingWindow', SlidingWindow: axis supports 0 or -1 only for now: {axis}.")
+        self._axis = check_int("SlidingWindow", "axis", axis)
 
     def _one(self, value: Array) -> Array:
+        if self._axis not in (0, -1):
+            words = f"The parameter axis supports 0 or -1 only for now, but got {self._axis}."
+            raise SporaxRuntimeError(f"For 'SlidingWindow', SlidingWindow: {words}")
         if value.ndim != 1:
             raise SporaxRuntimeError(
                 f"For 'SlidingWindow', SlidingWindow: SlidingWindow supports 1D input only for now, but got {value.ndim}D."
             )
         if len(value) < self._width:
-            return np.zeros((0, self._width), value.dtype)
+            return np.zeros(0, value.dtype)
         # A copy: the view overlaps with itself and must not be written to.
         return np.lib.stride_tricks.sliding_window_view(value, self._width).copy()
 

@@ -59,7 +59,7 @@ class Grayscale(OneToOne):
 
 
 class RandomGrayscale(RandomTransform):
-    """An RGB image made gray with probability `prob`; it keeps its three channels."""
+    """An RGB image made gray with probability `prob`; it keeps its three channels. Gray images stay as they are."""
 
     only_pillow = True
 
@@ -70,7 +70,8 @@ class RandomGrayscale(RandomTransform):
         return bool(rng.random() < self._prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
-        return Grayscale(3)._one(value) if choice else value
+        gray = value.ndim == 2 or value.shape[2] == 1
+        return Grayscale(3)._one(value) if choice and not gray else value
 
 
 class _OfChannels(OneToOne):

@@ -169,6 +169,9 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     if len(values) != 2:
         raise SporaxRuntimeError(f"For '{where}', two columns, images and labels, are needed, but got {len(values)}.")
     images, labels = values
+    if labels.dtype.kind not in "biuf":
+        words = f"invalid label type, label must be in a numeric type, but got: {labels.dtype}"
+        raise SporaxRuntimeError(f"For '{where}', {where}: {words}. You may need to perform OneHot first.")
     if images.ndim != 4 or labels.ndim not in (2, 3) or len(images) != len(labels):
         raise SporaxRuntimeError(
             f"For '{where}', images must be a batch of 4 dimensions with as many one-hot labels (N, classes) or "

@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset._checks import (
     check_bool,
-    check_instance,
-    check_int,
     in_words,
-    type_error,
 )
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value
 from sporax.mindspore.dataset._streams import Indices
-from sporax.mindspore.dataset.vision._images import check_image, pillow, sides
+from sporax.mindspore.dataset.vision._images import pillow, sides
 from sporax.mindspore.dataset.vision.enums import ImageReadMode
 
 # Pillow's modes; UNCHANGED has none.
@@ -58,7 +55,12 @@ def write_file(filename: str, data: Any) -> None:
     Raises:
         SporaxRuntimeError: another array, or the file cannot be written.
     """
-    _write("write_file", filename, _checked("write_file", "data", data, (1,)).tobytes())
+    where = "write_file"
+    array = _checked(where, "data", data)
+    if array.ndim != 1:
+        words = f"The data has invalid dimensions. It should have only one dimension, but got {array.ndim} dimensions."
+        raise SporaxRuntimeError(f"For '{where}', WriteFile: {words}")
+    _write(where, filename, array.tobytes())
 
 
 def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> Array:
@@ -72,12 +74,17 @@ def read_image(filename: str, mode: ImageReadMode = ImageReadMode.UNCHANGED) -> 
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: the file cannot be read or is no image.
     """
-    check_instance("read_image", "mode", mode, ImageReadMode)
+    path = _path("read_image", filename)
+    if not isinstance(mode, ImageReadMode):
+        words = f"Input mode is not of type {ImageReadMode}, but got: {type(mode)}."
+        raise in_words(SporaxTypeError, "read_image", words)
     image_module = pillow("read_image")
     try:
-        with image_module.open(_path("read_image", filename)) as image:
-            # A palette is no pixel value, so those images become RGB.
-            mode_read = _MODES.get(mode) or ("RGB" if image.mode == "P" else None)
+        with image_module.open(path) as image:
+            if image.format in ("GIF", "WEBP"):  # MindSpore's reader lacks them
+                raise SporaxRuntimeError(f"For 'read_image', ReadImage: Failed to read file {filename}")
+            # A palette is no pixel value, and MindSpore leaves transparency out.
+            mode_read = _MODES.get(mode) or ("RGB" if image.mode in ("P", "RGBA") else None)
             pixels = np.array(image.convert(mode_read) if mode_read else image)
     except (OSError, SyntaxError, ValueError) as error:
         raise SporaxRuntimeError(
@@ -145,7 +152,7 @@ def _image(where: str, image: Any) -> Array:
     value = as_value(image)
     if value.ndim < 2:
         raise SporaxRuntimeError(
-            f"For '{where}', {where.title().replace('_', '')}: invalid parameter, image should have at least two dimensions, but "
+            f"For '{where}', {_cpp_name(where)}: invalid parameter, image should have at least two dimensions, but "
             f"got: {value.ndim}."
         )
     return value
@@ -158,30 +165,41 @@ def _path(where: str, filename: object) -> Path:
     return Path(filename)
 
 
-def _checked(where: str, name: str, value: object, dims: tuple[int, ...]) -> Array:
+def _checked(where: str, name: str, value: object) -> Array:
     if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
-        raise type_error(where, name, "a numpy array or a Tensor", value)
+        kinds = f"{np.ndarray} or <class 'mindspore.common.tensor.Tensor'>"
+        raise in_words(SporaxTypeError, where, f"Input {name} is not of type {kinds}, but got: {type(value)}.")
     array = as_value(value)
-    if array.dtype != np.uint8 or array.ndim not in dims or not (array.size or dims == (1,)):
-        raise SporaxRuntimeError(
-            f"For '{where}', '{name}' must be uint8 of {' or '.join(map(str, dims))} dimensions and not empty, but got "
-            f"{array.shape} {array.dtype}."
-        )
+    if array.dtype != np.uint8:
+        what = "image data" if where.startswith("encode") else f"elements of {name}"
+        words = f"{_cpp_name(where)}: The type of the {what} should be UINT8, but got {array.dtype}."
+        raise SporaxRuntimeError(f"For '{where}', {words}")
     return array
 
 
+def _cpp_name(where: str) -> str:
+    return where.title().replace("_", "")
+
+
 def _setting(where: str, name: str, value: Any, low: int, high: int) -> int:
-    number = check_int(where, name, value)
-    if not low <= number <= high:
-        words = f"{where}: Invalid {name} {number}, should be in range of [{low}, {high}]."
+    if not isinstance(value, (int, np.integer)):
+        raise in_words(SporaxTypeError, where, f"Input {name} is not of type {int}, but got: {type(value)}.")
+    if not low <= value <= high:
+        words = f"{where}: Invalid {name} {value}, should be in range of [{low}, {high}]."
         raise in_words(SporaxRuntimeError, where, words)
-    return number
+    return int(value)
 
 
 def _encoded(where: str, image: Any, file_format: str, **options: int) -> bytes:
-    pixels = _checked(where, "image", image, (2, 3))
-    if pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
-        raise SporaxRuntimeError(f"For '{where}', 'image' must have 1 or 3 channels, but got {pixels.shape}.")
+    pixels, fault = _checked(where, "image", image), ""
+    if pixels.ndim not in (2, 3):
+        fault = f"The image has invalid dimensions. It should have two or three dimensions, but got {pixels.ndim} dimensions."
+    elif pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
+        fault = f"The image has invalid channels. It should have 1 or 3 channels, but got {pixels.shape[2]} channels."
+    elif not pixels.size:
+        fault = "Load the image tensor failed."
+    if fault:
+        raise SporaxRuntimeError(f"For '{where}', {_cpp_name(where)}: {fault}")
     file = io.BytesIO()
     # Pillow wants (H, W) for gray.
     pillow(where).fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(file, file_format, **options)
@@ -269,16 +287,21 @@ class ToPIL(OneToOne):
     """
 
     only_pillow = True
+    refusal = "The input image should be of type numpy.ndarray or PIL.Image.Image. Got {}."
 
     # The value stays an array; what applies the transform makes the image of it.
     gives_pillow = True
 
     def _one(self, value: Array) -> Array:
-        check_image("ToPIL", value)
-        if value.dtype != np.uint8 or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
-            raise SporaxTypeError(
-                f"For 'ToPIL', an image must be uint8 with 1, 3 or 4 channels, but got {value.shape} {value.dtype}."
-            )
+        if value.ndim not in (2, 3):
+            words = f"The dimension of input image should be 2 or 3. Got {value.ndim}."
+            raise in_words(SporaxValueError, "ToPIL", words)
+        if value.ndim == 3 and value.shape[2] > 4:
+            words = f"The channel of input image should not exceed 4. Got {value.shape[2]}."
+            raise in_words(SporaxValueError, "ToPIL", words)
+        if value.dtype != np.uint8 or value.shape[2:] == (2,):
+            words = f"The input image type {value.dtype} is not supported when image shape is {[*value.shape]}."
+            raise in_words(SporaxTypeError, "ToPIL", words)
         return value
 
 

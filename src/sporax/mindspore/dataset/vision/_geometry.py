@@ -459,6 +459,9 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
 
 
 def _resized_by_pillow(value: Array, size: tuple[int, int], interpolation: Inter) -> Array:
+    if value.ndim > 3:
+        images = [_resized_by_pillow(image, size, interpolation) for image in value.reshape(-1, *value.shape[-3:])]
+        return np.stack(images).reshape(*value.shape[:-3], *images[0].shape)
     if interpolation is Inter.PILCUBIC and (value.shape[2:] != (3,) or value.dtype != np.uint8):
         fault = "Interpolation mode PILCUBIC only supports image with 3 channels"
         raise SporaxRuntimeError(f"For 'Resize', {fault} of bytes, but got: {value.shape} {value.dtype}.")

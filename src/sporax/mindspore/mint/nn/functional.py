@@ -111,7 +111,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     Args:
         tensor: integers >= 0.
-        num_classes: size of the new dimension; -1: the largest integer plus one, which a compiled step cannot know.
+        num_classes: size of the new dimension; -1: the largest integer plus one.
 
     Raises:
         SporaxTypeError: `tensor` holds no integers.
@@ -121,7 +121,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise SporaxTypeError(f"For 'one_hot', 'tensor' must hold integers, but got {tensor.dtype}.")
     # The size is a shape, so the largest integer must be known.
     if num_classes == -1 and tensor.size:
-        num_classes = int(ops.reduce_max(tensor).item()) + 1
+        num_classes = int(check.known("one_hot", "tensor", tensor).max()) + 1
     SporaxValueError.raise_if(
         num_classes < 1, "one_hot", "num_classes", "be positive (or -1 where 'tensor' is not empty)", num_classes
     )

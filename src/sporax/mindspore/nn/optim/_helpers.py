@@ -341,6 +341,7 @@ class ServedParameters:
         parameters = [optimizer.parameters[index] for index in self.dense]
         self._parameters = parameters
         self._table_parameters = [optimizer.parameters[index] for index in self.tables]
+        self._last = _last_exchange()
         # Servers compute in float32.
         values = [np.asarray(parameter.raw, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
@@ -361,12 +362,20 @@ class ServedParameters:
         context.check_with_servers()
         pushed = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
         by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
-        *values, number = server_exchange.exchange_in_program(self._servers, self._part, by_group, pushed)
+        before = frames.read(self._last)
+        *values, number = server_exchange.exchange_in_program(self._servers, self._part, before, by_group, pushed)
+        frames.write(self._last, number)
         for parameter, value in zip(self._parameters, values, strict=True):
             frames.write(parameter, value.astype(parameter.dtype.np_dtype))
         # The next lookup reads this, so it comes after the exchange.
         for parameter in self._table_parameters:
             frames.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
+
+
+@functools.cache
+def _last_exchange() -> Parameter:
+    """The number of this process's last exchange, by which the next one comes after it."""
+    return Parameter(Tensor(0.0), name="sporax.last_exchange", requires_grad=False)
 
 
 def is_outdated(part: ServedParameters | None, parameters: Sequence[Parameter]) -> bool:

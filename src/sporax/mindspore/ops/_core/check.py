@@ -16,8 +16,8 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import from_numpy
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core.parameters import known_ints
-from sporax.runtime.state import trace_constants
+from sporax.mindspore.ops._core.parameters import known_ints, refusal
+from sporax.runtime.state import frames, trace_constants
 
 
 def describe(array: Any) -> str:
@@ -140,7 +140,7 @@ def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
     if not isinstance(values, tuple) or any(
         isinstance(size, bool) or not isinstance(size, int | np.integer) for size in values
     ):
-        raise SporaxTypeError(f"For '{operator}', '{name}' must be a tuple of ints, but got {value!r}.")
+        raise refusal(value)(f"For '{operator}', '{name}' must be a tuple of ints, but got {value!r}.")
     return tuple(int(size) for size in values)
 
 
@@ -172,7 +172,7 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray:
     # Also inside of a step, where a value was noted as constant.
     values = trace_constants.known(tensor.array)
     if values is None:
-        raise SporaxTypeError(
+        raise frames.value_unknown()(
             f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
             "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
         )

@@ -14,7 +14,7 @@ import itertools
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.layout import HasLayout
-from sporax.ir.marks import OperatorMark, Shardings, Side, next_number
+from sporax.ir.marks import FIXED, OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -145,6 +145,7 @@ class _Surroundings(threading.local):
 
     following: bool = False
     batch_parallel: bool = False
+    fixed: bool = False
     strategy: tuple[Any, Any] | None = None
 
 
@@ -152,33 +153,35 @@ _surroundings = _Surroundings()
 
 
 @contextmanager
-def following() -> Iterator[None]:
+def _surrounded(name: str, value: object) -> Iterator[None]:
+    before = getattr(_surroundings, name)
+    setattr(_surroundings, name, value)
+    try:
+        yield
+    finally:
+        setattr(_surroundings, name, before)
+
+
+def following() -> AbstractContextManager[None]:
     """Context in which operators without a strategy take their inputs as they come."""
-    before, _surroundings.following = _surroundings.following, True
-    try:
-        yield
-    finally:
-        _surroundings.following = before
+    return _surrounded("following", True)
 
 
-@contextmanager
-def staying_batch_parallel() -> Iterator[None]:
+def staying_batch_parallel() -> AbstractContextManager[None]:
     """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
-    before, _surroundings.batch_parallel = _surroundings.batch_parallel, True
-    try:
-        yield
-    finally:
-        _surroundings.batch_parallel = before
+    return _surrounded("batch_parallel", True)
 
 
 @contextmanager
-def next_operator(in_strategy: Any, out_strategy: Any) -> Iterator[None]:
-    """Context in which the first operator that runs has this strategy."""
-    before, _surroundings.strategy = _surroundings.strategy, (in_strategy, out_strategy)
-    try:
+def fixed_strategies() -> Iterator[None]:
+    """Context whose strategies all searches keep, since the user's gradients count on them."""
+    with _surrounded("fixed", True):
         yield
-    finally:
-        _surroundings.strategy = before
+
+
+def next_operator(in_strategy: Any, out_strategy: Any) -> AbstractContextManager[None]:
+    """Context in which the first operator that runs has this strategy."""
+    return _surrounded("strategy", (in_strategy, out_strategy))
 
 
 def between_marks(
@@ -241,6 +244,8 @@ def _marks_on(primitive: ClassForm | None) -> dict[str, Any]:
     marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
     if _surroundings.following:
         marks["follow"] = True
+    if _surroundings.fixed:
+        marks[FIXED] = True
     if _surroundings.batch_parallel:
         marks["strategy_gen_mode"] = "data_parallel"
     if _surroundings.strategy is not None:

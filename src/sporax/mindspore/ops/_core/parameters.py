@@ -32,6 +32,7 @@ from sporax.base.lazy_members import add_later
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
+from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import known
 
 Array = jax.Array
@@ -135,7 +136,8 @@ class Parameters:
         # A wrong choice is a ValueError in MindSpore, a wrong type a TypeError.
         if choices and isinstance(value, str):
             raise SporaxValueError.must(self.operator, name, f"be one of {tuple(choices)}", repr(value))
-        raise SporaxTypeError(
+        kind = refusal(value) if name in dict(self.numbers).values() else SporaxTypeError
+        raise kind(
             f"For '{self.operator}', the type of '{name}' must be {describe_hint(hint)}, but got {_describe_value(value)}."
         )
 
@@ -196,6 +198,13 @@ def known_ints(value: Any) -> Any:
     if isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value):
         return tuple(map(known_ints, value))
     return value
+
+
+def refusal(value: Any) -> type[SporaxTypeError]:
+    """The error for what is no int or tuple of ints: it may be one that is not known while a step is being compiled."""
+    arrays = filter(_is_array, jax.tree.leaves(value))
+    holds_ints = any(np.issubdtype(array.dtype, np.integer) for array in arrays)
+    return frames.value_unknown() if holds_ints else SporaxTypeError
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, check_mark
 from sporax.mindspore.ops._core.marking import strategy_form as strategy_form  # modules import it from here
-from sporax.mindspore.ops._core.parameters import FunctionalForm, static
+from sporax.mindspore.ops._core.parameters import FunctionalForm, known_ints, static
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
@@ -140,6 +140,7 @@ class Primitive:
                 problem = "is given twice" if name in arguments else f"is not one of {names}"
                 raise SporaxTypeError(f"For '{self.name}', the argument '{name}' {problem}.")
             arguments[name] = value
+        arguments = {name: known_ints(value) for name, value in arguments.items()}
         attributes = {**self.defaults, **arguments}
         missing = [name for name in names if name not in attributes]
         if missing:

@@ -164,7 +164,10 @@ def _ones(shape: Any, dtype: DType | None = None) -> Tensor:
 @operator("Range(maxlen)", function="range", composed=True)
 def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     """Numbers from `start` up to `end` (without it) at distance `step`; at most `maxlen` of them."""
-    first, last, stride = (bound.item() if isinstance(bound, Tensor) else bound for bound in (start, end, step))
+    first, last, stride = (
+        known("Range", name, bound).item() if isinstance(bound, Tensor) else bound
+        for name, bound in (("start", start), ("end", end), ("step", step))
+    )
     if not stride:
         raise SporaxValueError("For 'Range', 'step' must not be 0.")
     # Counted before anything is made, so that a mistake does not allocate.

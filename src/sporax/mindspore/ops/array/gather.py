@@ -307,7 +307,7 @@ def _nonzero_primitive(input: Any) -> Tensor:
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """Positions (int64) of the elements that are not zero: one a row, or with `as_tuple` one vector for each dim.
 
-    The result's shape depends on the values, so this cannot be part of a compiled step.
+    The result's shape depends on the values: a compiled step with it runs operator by operator.
     """
     positions = _nonzero_primitive(input)
     if not as_tuple:
@@ -325,7 +325,7 @@ def argwhere(input: Any) -> Tensor:
 def masked_select(input: Any, mask: Any) -> Any:
     """The elements where `mask` is true, as a vector; both are broadcast first.
 
-    The result's shape depends on the values of `mask`, so this cannot be part of a compiled step.
+    The result's shape depends on the values of `mask`: a compiled step with it runs operator by operator.
 
     Raises:
         SporaxTypeError: `mask` is not a bool tensor.

@@ -161,7 +161,7 @@ def repeat_interleave(input: Any, repeats: Any, axis: int | None = None) -> Any:
 
     Args:
         input: tensor.
-        repeats: how often: an int, or one number for each slice (whose values must be known: not in compiled steps).
+        repeats: how often: an int, or one number for each slice (a compiled step with these runs operator by operator).
         axis: the dimension.
     """
     if isinstance(repeats, Tensor):

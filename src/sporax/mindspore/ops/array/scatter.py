@@ -450,7 +450,7 @@ def _with_added(var: Array, indices: Array, updates: Array, axis: int) -> Array:
 def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
     """The elements of a sparse tensor in order, with those at one position added up.
 
-    The result's shape depends on the values, so this cannot be part of a compiled step.
+    The result's shape depends on the values: a compiled step with it runs operator by operator.
 
     Args:
         x_indices: (dims, elements), int64.

@@ -234,7 +234,7 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
 def unique(input: Any) -> tuple[Tensor, Tensor]:
     """The different elements in the order they first occur in, and for each element the position of its like there.
 
-    The result's shape depends on the values, so this cannot be part of a compiled step.
+    The result's shape depends on the values: a compiled step with it runs operator by operator.
     """
     values = known("Unique", "input", input)
     distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)

@@ -99,8 +99,6 @@ export(tensordump)
 def _check_numerics(x: object) -> Any:
     """The tensor itself, if all its elements are finite.
 
-    The values must be known, so this cannot be part of a compiled step.
-
     Raises:
         SporaxRuntimeError: there is an infinity or a NaN.
     """
@@ -114,8 +112,6 @@ def _check_numerics(x: object) -> Any:
 @operator("Assert(summarize)", function="", composed=True)
 def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
     """Raise unless `condition` holds, and show the first `summarize` elements of each of `input_data`.
-
-    The condition must be known, so this cannot be part of a compiled step.
 
     Raises:
         SporaxRuntimeError: `condition` is false.

@@ -56,6 +56,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
 
     try:
         result, after = jax.lax.cond(_flag(pred), branch(true_fn), branch(false_fn), _values(written))
+    except SporaxTypeError:
+        raise
     except TypeError as error:
         # JAX's first line names both types; further ones are about pytrees.
         raise SporaxTypeError(f"For 'cond', both functions must return the same types: {_first_line(error)}") from None

@@ -236,7 +236,7 @@ def _mint_count_nonzero(input: Array, dim: Axes = None) -> Array:
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each number from 0 to the largest occurs in a vector of non-negative integers, or the sum of `weights`.
 
-    The result's size depends on the values, so this cannot be part of a compiled step.
+    The result's size depends on the values: a compiled step with it runs operator by operator.
     """
     if input.ndim != 1:
         raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")

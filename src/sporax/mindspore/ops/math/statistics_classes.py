@@ -175,7 +175,7 @@ def _nth_element(input: Array, n: Operand, reverse: bool = False) -> Array:
 def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
     """The elements of the vector `x` that are not in `y`, and where they are (in `out_idx`).
 
-    The result's shape depends on the values, so this cannot be part of a compiled step.
+    The result's shape depends on the values: a compiled step with it runs operator by operator.
     """
     check.one_of("ListDiff", out_idx, (dtypes.int32, dtypes.int64), "out_idx")
     values, others = known("ListDiff", "x", x), known("ListDiff", "y", y)
@@ -223,7 +223,7 @@ def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
 def _sub_and_filter(input_x: Any, max_num: Any, offset: Any) -> Any:
     """Of ``input_x - offset`` the elements in [0, max_num), and where they are (int32).
 
-    The result's shape depends on the values, so this cannot be part of a compiled step.
+    The result's shape depends on the values: a compiled step with it runs operator by operator.
     """
     values = known("SubAndFilter", "input_x", input_x) - np.asarray(offset, input_x.dtype.np_dtype)
     # Compared as numpy values: the number of results depends on them.

@@ -102,8 +102,10 @@ class Instructions:
         self._seen: dict[tuple[object, ...], int] = {}
         self._viewed: dict[int, int] = {}
         """Arrays in other shapes, and what they are views of."""
-        self._turned: dict[int, int] = {}
-        """Transposed matrices, and what they are made of."""
+        self._turned: dict[tuple[int, tuple[object, ...]], int] = {}
+        """Transposed matrices in the loops in which they are, and what they are made of."""
+        self._squares: dict[int, int] = {}
+        """Arrays, and their squares, of which other powers are made."""
         self._widened: dict[int, int] = {}
         """Arrays in half precision, and their copies in float32."""
         self._rounds: dict[tuple[object, ...], list[int]] = {}
@@ -151,7 +153,7 @@ class Instructions:
         return self._new(Array(2 * self.arrays[array].num_bytes, "float32"))
 
     def _compute(
-        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: Any
+        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: object
     ) -> list[int]:
         """An instruction that computes these dtypes in float32; what it writes there."""
         reads = [self._wide(array, halves) for array in reads]
@@ -232,14 +234,15 @@ class Instructions:
         for entry in slices:
             self._add(Kind.LOOP, [array], [entry])
         received = [self.like(entry) for entry in slices]
-        self.rigid.update(self._compute(Kind.KERNEL, slices, received, sends=True, tuple_result=True))
+        self._compute(Kind.KERNEL, slices, received, sends=True, tuple_result=True)
+        self.rigid.update(received)
         self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, received, [result], joins=True)
 
     def _sent(self, array: int, result: int) -> int:
         """A collective that puts slices of one rank after those of another, which is a dimension more."""
         # The collective sees its operand in another shape; a loop can write it so, anything else is read as it is.
-        reads = [self._in_shape(array, ())]
-        self.rigid.update(self._compute(Kind.KERNEL, reads, [result], sends=True))
+        self._compute(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True)
+        self.rigid.add(result)
         return result
 
     def _all_reduced(self, array: int, result: int, move: Move, count: int) -> None:
@@ -253,11 +256,13 @@ class Instructions:
         combines = (*sorted(move.axes), move.reduction, "float32" if dtype in _BFLOAT16 else dtype)
         self._compute(Kind.KERNEL, [array], [result], sends=True, combines=combines)
 
-    def _rearranged(self, array: int) -> int:
-        """The same in another order of dimensions, which loops read as they go and kernels want written out."""
-        result = self.like(array)
-        self._add(Kind.LOOP, [array], [result])
-        return result
+    def _rearranged(self, array: int, order: tuple[int, ...] = ()) -> int:
+        """The same in another order of dimensions, which loops read as they go and kernels want written out, each order once."""
+        key = array, order, self._around
+        if not order or key not in self._seen:
+            self._seen[key] = self.like(array)
+            self._add(Kind.LOOP, [array], [self._seen[key]])
+        return self._seen[key]
 
     # ---------------------------------------------------------------------------------------------------- operators
 
@@ -288,6 +293,8 @@ class Instructions:
             self._product(event, operator)
         elif name == "conv_general_dilated" and len(event.reads) == len(operator.operands):
             self._convolution(event, operator)
+        elif name == "integer_pow" and operator.operation.params["y"] in (2, 3):
+            self._power(event, operator.operation.params["y"])
         elif name.startswith("select_and_scatter_add"):
             self._pooling_gradient(event)
         elif name == "random_bits":
@@ -400,7 +407,8 @@ class Instructions:
             self._chosen.update(self._written(event))
         if operator.name == "transpose" and len(self._shape(event.reads[0])) == 2:
             # A transposed matrix of a transposed one is the original.
-            self._turned[self._array_of(event.writes[0])] = self._turned.get(reads[0], reads[0])
+            turned = self._array_of(event.writes[0]), self._around
+            self._turned[turned] = self._turned.get((reads[0], self._around), reads[0])
         joined = operator.name in ("concatenate", "stack")
         for result in self._written(event):
             self._add(
@@ -409,7 +417,7 @@ class Instructions:
                 reads,
                 [result],
                 elementwise=family == "1 elementwise",
-                simple=operator.name in SIMPLE and not self._selects(reads) and self.arrays[result].dtype not in _HALF,
+                simple=operator.name in SIMPLE and not self._selects(reads) and self._is_simple(result),
                 costly=operator.name in COSTLY,
                 spreads=family == "9 creation" or operator.name in ("broadcast_in_dim", "broadcast_to"),
                 joins=joined,
@@ -418,6 +426,21 @@ class Instructions:
     def _selects(self, reads: Sequence[int]) -> bool:
         """Whether a product is one with zeros and ones made of a condition: compilers select then."""
         return not self._chosen.isdisjoint(reads)
+
+    def _power(self, event: Event, exponent: int) -> None:
+        """A square, or the product of the square and its operand."""
+        (array,), (result,) = self._read(event), self._written(event)
+        if array not in self._squares:
+            self._squares[array] = square = self.like(array)
+            self._add(Kind.LOOP, [array], [square], elementwise=True, simple=self._is_simple(square))
+        if exponent == 2:
+            self.number[event.writes[0]] = self._squares[array]
+        else:
+            self._add(Kind.LOOP, [self._squares[array], array], [result], elementwise=True)
+
+    def _is_simple(self, array: int) -> bool:
+        """Whether a library reduces what is computed of its dtype."""
+        return self.arrays[array].dtype not in _HALF
 
     def _product(self, event: Event, operator: Operator) -> None:
         """A matrix product reads [batch, rows, inner] and [batch, inner, columns]; of plain matrices any order will do."""
@@ -431,9 +454,9 @@ class Instructions:
                 array = self._wide(array)
             elif len(shape) == 2:
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
-                array = self._turned.get(array, array)
-            if is_rearranged(operator, side, shape):
-                array = self._rearranged(array)
+                array = self._turned.get((array, self._around), array)
+            if order := order_of(operator, side, shape):
+                array = self._rearranged(array, order)
             elif len(shape) > 2:
                 free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
                 sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
@@ -450,7 +473,8 @@ class Instructions:
         reads = []
         for place, value in enumerate(event.reads):
             array = self._wide(self._array_of(value))
-            reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
+            order = order_of(operator, place, self._shape(value))
+            reads.append(self._rearranged(array, order) if order else array)
         (written,) = self._written(event)
         # Convolutions write channels last; if the program has them elsewhere, one more loop brings them there.
         if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
@@ -559,21 +583,22 @@ class Instructions:
             self._add(Kind.LOOP, [received], [write])
 
 
-def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
-    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it is in."""
+def order_of(operator: Operator, place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The order in which a product or convolution reads an operand, whose slice has this `shape`; none if it is in it."""
     numbers = operator.operation.params["dimension_numbers"]
     if operator.name == "conv_general_dilated":
         image, kernel = numbers.lhs_spec, numbers.rhs_spec
         # XLA for CPUs runs convolutions with channels last and kernels with output channels last.
         order = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])][place]
-        return not _is_in_order(order, shape)
+        return () if _is_in_order(order, shape) else order
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
     # A batched product accepts one order per side; a product of matrices either one.
-    orders = [[*batch[place], *free, *inner], [*batch[place], *inner, *free]]
+    orders = [(*batch[place], *free, *inner), (*batch[place], *inner, *free)]
     plain = not batch[place] and (len(shape) == 2 or place == 1)
-    return not any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
+    fits = any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
+    return () if fits else orders[place]
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:
