@@ -28,7 +28,6 @@ from sporax.base.errors import SporaxValueError
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import CostGraph
-from sporax.planner.solver.methods.exact import BY_PROGRAM
 from sporax.planner.solver.portfolio.solution import (
     Incumbent,
     Solution,
@@ -83,7 +82,7 @@ def solve(
     core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
     found = Incumbent(bound=np.inf, method="reduction", is_final=True) if infeasible else Incumbent()
     if not infeasible and is_small(core):
-        attempt(core, found, small_part(budget), BY_PROGRAM)
+        attempt(core, found, small_part(budget))
     if found.positions is None and not found.is_final:
         start_with_descent(core, found, budget)
     board = BestKnown(lambda *news: None, found.cost, found.positions, found.bound)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from lagrangian import MultiplierAscent
 from neighborhoods import Neighbourhoods
 
 from sporax.planner.budget import Budget
@@ -19,7 +20,6 @@ from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import descend, first_positions
 from sporax.planner.solver.methods.exact import solve_exactly
-from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 
 _SWEEPS_PER_STEP = 24
 """Sweeps of messages in one step, after which a choice is read off."""

@@ -53,11 +53,6 @@ def least_of_all(graph):
     return costs.min()
 
 
-def hard_graph():
-    """A graph that messages and reduction alone do not solve."""
-    return tied_graph(0, nodes=12, strategies=5)
-
-
 def random_graph(seed, nodes=8, limit=None):
     """Decisions of three candidates; about a third of the pairs is joined; all live at once."""
     random = np.random.default_rng(seed)

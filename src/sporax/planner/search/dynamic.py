@@ -3,14 +3,12 @@
 Problem: the plan of least predicted time, exactly where possible.
 
 Method: first remove decisions with few neighbours and candidates that cannot be optimal (`planner.solver.graph.reductions`),
-then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, or if the best plan
-exceeds the memory, messages give a bound and a choice (`planner.solver.methods.exact`). If these differ, an integer
-program decides; if that takes too long, message passing (`quick_choice`) suggests a choice as well.
+then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, messages give a bound
+and a choice (`planner.solver.portfolio.quick_choice`). If these differ, an integer program decides. If the best plan exceeds the
+memory, others are found within the limit (`limit.exact`).
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 
@@ -18,12 +16,11 @@ from sporax.planner.search.limit.exact import bound_below, solve_within
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import SearchResult
 from sporax.planner.search.task import SearchTask, searches
-from sporax.planner.solver import CostGraph, solve
+from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.exact import ByProgram
 from sporax.planner.solver.portfolio.quick_choice import LARGEST_TABLE, decide
 
 SECONDS = 60.0
@@ -49,8 +46,7 @@ def dynamic(task: SearchTask, largest_table: int = LARGEST_TABLE) -> SearchResul
     limit = options.memory_bytes
     # The limit is looked at only now: most plans of least time fit, and elimination with memory takes far longer.
     if limit is not None and plan.peak_bytes > limit:
-        solver = partial(solve, rounds=ByProgram(after_messages=True), gap=options.epsilon)
-        plan, solution = solve_within(problem, limit, budget.at_most(MEMORY_SECONDS), solver=solver)
+        plan, solution = solve_within(problem, limit, budget.at_most(MEMORY_SECONDS), gap=options.epsilon)
         # A bound for all plans that fit may be above the free bound, which holds for all plans whatever they need.
         within = bound_below(problem.seconds(plan.chosen), solution.bound, problem.scale)
         bound = max(bound, -np.inf if within is None else within * problem.scale)

@@ -49,7 +49,6 @@ def ilp(task: SearchTask) -> SearchResult:
         **solution.statistics,
         **problem.statistics(),
         "build_seconds": built,
-        "rounds": best.rounds,
         "peak_bytes": memory_of(task.graph, plan, backend=backend_of(options.platform)).peak_bytes,
     }
     return task.result("ilp", plan, cost, statistics, bound)

@@ -7,18 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_graphs import cheapest_cost, layers, mesh_of, problem_of
-from solver_graphs import random_graph
+from solver_graphs import least_of_all, random_graph, tied_graph
 
+from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph, evaluate, solve
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.methods.integer_program import Answer
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio import quick_choice
 from sporax.planner.solver.portfolio.quick_choice import (
     bounded,
     choose,
     converge,
+    decide,
     lower_bound,
     neighborhood_order,
     refined,
@@ -60,6 +63,44 @@ def test_without_exact_elimination_messages_and_balls_come_close(monkeypatch):
         assert best <= core.cost(positions) <= 1.02 * best
 
 
+def test_what_messages_leave_open_is_left_to_the_integer_program():
+    methods = set()
+    for seed in range(20):
+        graph = random_graph(seed, nodes=8)
+        decision = decide(core := core_of(graph), Budget.of(60.0), largest_table=0)
+        assert core.cost(decision.positions) == pytest.approx(decision.bound) == pytest.approx(solve(graph).cost)
+        methods.add(decision.statistics["method"])
+    assert methods == {"messages", "integer program"}
+
+
+@pytest.mark.parametrize("gap", [0.02, 0.1, 0.5])
+def test_a_gap_that_is_good_enough_is_kept(gap):
+    for seed in range(10):
+        graph = random_graph(seed, nodes=8)
+        decision = decide(core := core_of(graph), Budget.of(60.0), largest_table=0, epsilon=gap)
+        assert decision.bound <= solve(graph).cost + 1e-6
+        assert core.cost(decision.positions) <= (1 + gap) * decision.bound + 1e-6
+
+
+def test_bounds_hold_where_the_integer_program_has_no_time(monkeypatch):
+    graph = random_graph(3, nodes=14)
+    best = solve(graph).cost
+    monkeypatch.setattr(
+        "sporax.planner.solver.methods.exact.solve_program", lambda *_, **__: Answer(None, -np.inf, False)
+    )
+    decision = decide(core := core_of(graph), Budget.of(60.0), largest_table=0)
+    assert decision.bound <= best + 1e-6
+    assert best - 1e-6 <= core.cost(decision.positions) <= 1.1 * best
+
+
+def test_a_chain_is_decided_by_messages_alone():
+    """The linear relaxation of a chain is exact, so its bound meets the choice that is read off."""
+    graph = tied_graph(0, nodes=2, limit=1000)
+    decision = decide(core := core_of(graph), Budget.of(60.0), largest_table=0)
+    assert decision.statistics["method"] == "messages"
+    assert core.cost(decision.positions) == pytest.approx(least_of_all(graph))
+
+
 @settings(max_examples=10)
 @given(seed=SEEDS)
 def test_free_decisions_get_the_best_of_their_choices_whatever_method_decides(seed):
@@ -80,10 +121,12 @@ def _with(start, free, entry):
     return positions
 
 
-def test_refining_never_makes_a_choice_more_expensive():
+def test_refining_never_makes_a_choice_more_expensive(monkeypatch):
+    for name, number in (("_ONE_BALL", 0), ("_BALLS", 4), ("_BALL", 4)):
+        monkeypatch.setattr(quick_choice, name, number)
     core = core_of(random_graph(3, nodes=12))
     start = np.zeros(core.num_nodes, np.int64)
-    better = refined(core, start, balls=4, size=4)
+    better = refined(core, start)
     assert core.cost(better) < core.cost(start)
 
 

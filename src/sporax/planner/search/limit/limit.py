@@ -130,7 +130,7 @@ def _fit(problem: Problem, limit: int) -> MeasuredPlan:
 
 def _improved_again(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """The plan, or one of less cost that is found from plans that are smaller than they need to be."""
-    least = problem.seconds(choose(problem.cost_graph())[: len(problem.costs)])
+    least = problem.seconds(choose(problem.cost_graph()))
     for share, led in _SHRUNK:
         if problem.seconds(plan.chosen) <= _NEAR_LEAST * least:
             break

@@ -28,13 +28,11 @@ class MeasuredPlan:
         chosen: one candidate per decision.
         plan: the plan.
         profile: predicted memory of the plan over time.
-        rounds: how many problems were solved for it.
     """
 
     chosen: list[int]
     plan: Plan
     profile: MemoryProfile = field(repr=False, compare=False)
-    rounds: int = 1
 
     @property
     def memory(self) -> MemoryUse:
@@ -53,7 +51,7 @@ class MeasuredPlan:
 
 
 def measured(problem: Problem, choices: Sequence[int]) -> MeasuredPlan:
-    """The plan of a choice, with its memory; nodes of a solver's graph after the decisions are left out."""
+    """The plan of a choice, with its memory."""
     plan = measured_within(problem, choices, math.inf)
     assert plan is not None
     return plan
@@ -61,7 +59,7 @@ def measured(problem: Problem, choices: Sequence[int]) -> MeasuredPlan:
 
 def measured_within(problem: Problem, choices: Sequence[int], limit: float) -> MeasuredPlan | None:
     """As `measured`, and None where the plan needs more than `limit` bytes."""
-    chosen = [int(choice) for choice in choices[: len(problem.costs)]]
+    chosen = [int(choice) for choice in choices]
     key = tuple(chosen)
     known: _Known = problem.cache.setdefault("measured", _Known())
     found = known.plans.get(key)

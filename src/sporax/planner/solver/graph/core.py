@@ -156,10 +156,6 @@ class Core:
         np.add.at(result, strategies, self.flat_usages * np.repeat(charge, sizes))
         return result
 
-    def charged(self, multipliers: Floats) -> Floats:
-        """[K] strategy costs with the charges for memory."""
-        return self.costs + self.charges(multipliers)
-
     def expand(self, positions: Ints) -> Ints:
         """The choice on all nodes of the original graph (strategy numbers)."""
         choice = np.zeros(len(self.network.ids), dtype=np.int64)

@@ -3,8 +3,7 @@
 Rows that are left out make the program a relaxation, so every round's bound is a bound of the whole, and the first
 choice that breaks no row is optimal. A few dozen rows out of tens of thousands are enough on real graphs, and nodes
 that are not live at any of them lose their memory, so that far more of the graph can be eliminated. What is left is solved by
-integer program, or, where these are enough, by messages: multipliers of the memory
-rows raise a bound, and choices are read off on the way.
+integer program.
 """
 
 from __future__ import annotations
@@ -17,59 +16,11 @@ import numpy as np
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Floats, Ints
-from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
-from sporax.planner.solver.methods.coordinate_descent import descend
-from sporax.planner.solver.methods.integer_program import Answer, build_program, solve_program
-from sporax.planner.solver.methods.lagrangian import MultiplierAscent
-
-_SWEEPS = 72
-"""Most sweeps of messages and multipliers."""
-_SWEEPS_PER_LOOK = 12
-"""Sweeps between two looks at how much the bound has risen: single sweeps with new multipliers may lower it."""
-_SLOW_GAIN = 2e-4
-"""Rise between two looks, as a share of the bound, below which sweeps end."""
-_SWEEPS_PER_CHOICE = 4
-"""Sweeps between two choices that are read off on the way."""
-_EXACT = 1e-10
-"""Share of a cost that is rounding."""
-
+from sporax.planner.solver.methods.integer_program import build_program, solve_program
 
 _ROWS_AT_ONCE = 10
 """Most of the rows that an answer breaks that the next round has."""
-
-
-@dataclass(slots=True)
-class ByProgram:
-    """Rounds by integer program, where wanted after messages: a choice that costs no more than their bound is optimal.
-
-    Attributes:
-        after_messages: send messages first, which takes less time on large cores.
-        is_needed: messages have left a round to the program.
-    """
-
-    after_messages: bool = False
-    is_needed: bool = False
-
-    @property
-    def method(self) -> str:
-        """The method that gave the answers, in words."""
-        return "messages" if self.after_messages and not self.is_needed else "integer program"
-
-    def __call__(self, network: Network, budget: Budget, gap: float) -> Answer:
-        """Solves a reduced network with all of its rows, in a time, to a relative gap; positions are those of its nodes left."""
-        core = Core.of(network) if self.after_messages else None
-        if core is not None and not core.num_nodes:
-            return Answer(np.zeros(0, np.int64), core.constant, True)
-        found = None if core is None else _ascended(core, gap)
-        if found is not None and found.finished:
-            return found
-        self.is_needed = True
-        answer = solve_program(build_program(network), budget, gap=gap)
-        return answer if core is None or found is None else _better(found, answer, core)
-
-
-BY_PROGRAM = ByProgram()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +47,6 @@ def solve_exactly(
     rows: Ints | None = None,
     gap: float = 0.0,
     report: Callable[[float], None] | None = None,
-    rounds: ByProgram = BY_PROGRAM,
 ) -> ExactOutcome:
     """Solves a core to optimality, or until the budget is over.
 
@@ -106,7 +56,6 @@ def solve_exactly(
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
         report: called with the bound after each round.
-        rounds: the method that solves each round.
     """
     # Rows of the last attempt may be given twice; `active` is sorted because `restricted` searches in it.
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
@@ -122,7 +71,7 @@ def solve_exactly(
         if network.infeasible:
             # With a margin, infeasible means only that there is no choice which leaves the margin free.
             return ExactOutcome(None, np.inf if exact else bound, False, active)
-        answer = rounds(network, budget, gap)
+        answer = solve_program(build_program(network), budget, gap=gap)
         bound = max(bound, answer.bound) if exact else bound
         if report is not None:
             report(bound)
@@ -161,35 +110,3 @@ def peaks(excess: Floats, most: int = 10, apart: float = 0.005) -> Ints:
         rows.append(row)
         left[max(0, row - width) : row + width + 1] = 0
     return np.array(rows, dtype=np.int64)
-
-
-def _ascended(core: Core, gap: float) -> Answer:
-    """The best choice that is read off while multipliers raise the bound, until both meet or the bound hardly rises."""
-    ascent = MultiplierAscent(core)
-    best: Ints | None = None
-    least = target = np.inf
-    before = -np.inf
-    for number in range(1, _SWEEPS + 1):
-        ascent.sweep()
-        if number % _SWEEPS_PER_CHOICE == 0:
-            choice = descend(core, ascent.decode())
-            if core.cost(choice) < least and core.fits(choice):
-                best, least = choice, core.cost(choice)
-                # For a negative cost, a gap means a bound further down, hence the product.
-                target = least / (1 + gap) if least > 0 else least * (1 + gap)
-        if ascent.bound == np.inf or ascent.bound >= target - _EXACT * abs(ascent.bound):
-            return Answer(best, min(ascent.bound, least), True, best is None)
-        if number % _SWEEPS_PER_LOOK == 0:
-            if ascent.bound - before < _SLOW_GAIN * abs(ascent.bound):
-                break
-            before = ascent.bound
-    return Answer(best, min(ascent.bound, least), False)
-
-
-def _better(one: Answer, other: Answer, core: Core) -> Answer:
-    """Two answers in one: the second if it is final, otherwise the better bound and the better choice."""
-    if other.finished or one.positions is None:
-        return Answer(other.positions, max(one.bound, other.bound), other.finished, other.infeasible)
-    # Both fit: the round's rows are the same for both methods.
-    positions = min((position for position in (one.positions, other.positions) if position is not None), key=core.cost)
-    return Answer(positions, max(one.bound, other.bound), False)

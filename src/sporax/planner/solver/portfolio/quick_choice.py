@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
-from sporax.planner.solver.methods.exact import ByProgram, solve_exactly
+from sporax.planner.solver.methods.exact import solve_exactly
 from sporax.planner.solver.methods.subproblem import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 
@@ -43,6 +43,8 @@ _RISE = 1e-4
 """Share of the bound by which a sweep must raise it to be worth another one."""
 _MORE_SWEEPS = 12
 """Sweeps that may raise the bound towards the cost of a choice from elsewhere."""
+_PROVING_SWEEPS = 48
+"""Sweeps that may raise the bound to the cost of a choice where it is to be exact."""
 _FAR_SWEEPS = 96
 """Sweeps of messages, at most, where the choice is far above a bound that rises: four times what others take."""
 _BALLS = 32
@@ -129,6 +131,17 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.i
     if exact is not None:
         return exact[0], core.cost(exact[0])
     messages = MessagePassing(core)
+    best, bound = _swept(messages, sweeps, patience, known)
+    least = core.cost(best)
+    if known < least:
+        # The bound may still rise, and some sweeps cost less than to decide balls again in vain.
+        bound = max(bound, converge(messages, known, _MORE_SWEEPS))
+    return (best if min(least, known) <= (1 + _GAP) * bound else refined(core, best)), bound
+
+
+def _swept(messages: MessagePassing, sweeps: int = 24, patience: int = 6, known: float = np.inf) -> tuple[Ints, float]:
+    """The best choice that is read off while messages are sent, and their bound."""
+    core = messages.core
     best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
     bound = -np.inf
     for number in range(max(sweeps, _FAR_SWEEPS)):
@@ -143,25 +156,12 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.i
         far = min(least, known) > (1 + _GAP) * reached and bound - before > _RISE * abs(reached)
         if ((idle >= patience or number + 1 >= sweeps) and not far) or least <= (1 + OPTIMALITY_TOLERANCE) * reached:
             break
-    bound += core.constant
-    if known < least:
-        # The bound may still rise, and some sweeps cost less than to decide balls again in vain.
-        bound = max(bound, converge(messages, known, _MORE_SWEEPS))
-    if min(least, known) <= (1 + _GAP) * bound:
-        return best, bound
-    balls = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
-    return refined(core, best, *balls), bound
+    return best, bound + core.constant
 
 
-def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL) -> Ints:
-    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly.
-
-    Args:
-        core: the decisions.
-        positions: a choice that fits.
-        balls: how many, spread evenly.
-        size: nodes in each.
-    """
+def refined(core: Core, positions: Ints) -> Ints:
+    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly."""
+    balls, size = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
     # Half overlapping, so that decisions at the border of one ball are inside the next.
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
@@ -181,15 +181,7 @@ def reoptimized(core: Core, positions: Ints, free: Ints) -> Ints:
         free: numbers of decisions, ascending.
     """
     inner = Core.of(reduce(subproblem(core, positions, free)))
-    found = eliminate(inner, _SMALL_TABLE)
-    if found is None:
-        chosen = solve_exactly(
-            inner, Budget.of(_BALL_SECONDS), gap=_BALL_GAP, rounds=ByProgram(after_messages=True)
-        ).positions
-        if chosen is None:
-            return positions
-    else:
-        chosen, _ = found
+    chosen = _decided(inner, Budget.of(_BALL_SECONDS), _SMALL_TABLE, _BALL_GAP).positions
     result = positions.copy()
     result[free] = inner.expand(chosen)
     return result
@@ -221,17 +213,26 @@ class BoundedChoice:
 
 def decide(core: Core, budget: Budget, largest_table: int = LARGEST_TABLE, epsilon: float = 0.0) -> BoundedChoice:
     """What is to be chosen on a core without memory rows."""
+    choice = _decided(core, budget, largest_table, epsilon)
+    # Where the integer program ran out of time, the choice is worth a second look.
+    if core.cost(choice.positions) > (1 + max(epsilon, _GAP)) * choice.bound:
+        choice = replace(choice, positions=refined(core, choice.positions))
+    return choice
+
+
+def _decided(core: Core, budget: Budget, largest_table: int, epsilon: float) -> BoundedChoice:
     # `None` means that a table would be too large: networks like chains are never that, others may be.
     exact = eliminate(core, largest_table)
     if exact is not None:
         positions, largest = exact
         return BoundedChoice(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
-    rounds = ByProgram(after_messages=True)
-    outcome = solve_exactly(core, budget, gap=epsilon, rounds=rounds)
-    best, bound = outcome.positions, outcome.bound
-    # Message passing gives a bound and a choice in any case, also where the integer program ran out of time.
-    if not outcome.optimal or best is None:
-        suggested, below = bounded(core)
-        bound = max(bound, below)
-        best = suggested if best is None else min(best, suggested, key=core.cost)
-    return BoundedChoice(best, bound, {"method": rounds.method})
+    messages = MessagePassing(core)
+    best, bound = _swept(messages)
+    least = core.cost(best)
+    bound = max(bound, converge(messages, least, _PROVING_SWEEPS))
+    if least - bound <= max(epsilon, OPTIMALITY_TOLERANCE) * abs(bound):
+        return BoundedChoice(best, bound, {"method": "messages"})
+    outcome = solve_exactly(core, budget, gap=epsilon)
+    if outcome.positions is not None and core.cost(outcome.positions) < least:
+        best = outcome.positions
+    return BoundedChoice(best, max(bound, outcome.bound), {"method": "integer program"})

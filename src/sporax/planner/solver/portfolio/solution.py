@@ -1,8 +1,8 @@
 """`solve`: the whole way from a cost graph to a checked solution.
 
-Reduce; if what is left is small, solve it by integer program; what is large, or takes the program too long, by messages first.
-Where the program runs out of time, messages and descent still give a choice and a bound. Whatever comes back is expanded to the
-graph and measured by the checker. `benchmarks/iopddl` goes on from there with a team of processes, for hours if need be.
+Reduce; if what is left is small or memory limits it, solve it by integer program; what is large, or takes the program too long,
+by messages first. Where the program runs out of time, messages and descent still give a choice. Whatever comes back is expanded
+to the graph and measured by the checker. `benchmarks/iopddl` goes on from there with a team of processes, for hours if need be.
 
 The checker: what a choice costs and whether it fits, worked out from the graph alone.
 
@@ -28,8 +28,8 @@ from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, CostGra
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import first_positions
-from sporax.planner.solver.methods.exact import BY_PROGRAM, ByProgram, solve_exactly
-from sporax.planner.solver.portfolio.quick_choice import bounded
+from sporax.planner.solver.methods.exact import solve_exactly
+from sporax.planner.solver.portfolio.quick_choice import decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,12 @@ class Incumbent:
             self.positions, self.cost = positions, cost
 
 
-def solve(graph: CostGraph, *, seconds: float = 60.0, rounds: ByProgram | None = None, gap: float = 0.0) -> Solution:
+def solve(graph: CostGraph, *, seconds: float = 60.0, gap: float = 0.0) -> Solution:
     """Finds a choice of least cost within the memory limit.
 
     Args:
         graph: the problem.
         seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
-        rounds: the exact method; by default the integer program for small graphs, and messages before it for others.
         gap: relative gap that is good enough.
 
     Raises:
@@ -190,7 +189,7 @@ def solve(graph: CostGraph, *, seconds: float = 60.0, rounds: ByProgram | None =
     core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
     found = Incumbent(bound=np.inf, method="reduction", is_final=True)
     if not infeasible:
-        found = _searched(core, budget, rounds, gap)
+        found = _searched(core, budget, gap)
     return answer(graph, core, found, budget)
 
 
@@ -202,14 +201,16 @@ def reduced(graph: CostGraph, budget: Budget) -> tuple[Core, bool]:
     return Core.of(network), network.infeasible
 
 
-def _searched(core: Core, budget: Budget, rounds: ByProgram | None, gap: float) -> Incumbent:
+def _searched(core: Core, budget: Budget, gap: float) -> Incumbent:
     found = Incumbent()
-    if rounds is None and is_small(core):
-        attempt(core, found, small_part(budget), BY_PROGRAM, gap)
-    if not found.is_final and not budget.is_over:
-        attempt(core, found, budget, rounds or ByProgram(after_messages=True), gap)
-    if not found.is_final and not len(core.room):
-        found.take(core, *bounded(core))
+    if len(core.room):
+        attempt(core, found, budget, gap)
+    elif is_small(core):
+        attempt(core, found, small_part(budget), gap)
+    if not found.is_final and not len(core.room) and not budget.is_over:
+        decision = decide(core, budget, epsilon=gap)
+        found.take(core, decision.positions, decision.bound)
+        found.method = str(decision.statistics["method"])
     if found.positions is None and not found.is_final:
         start_with_descent(core, found, budget)
     return found
@@ -225,12 +226,12 @@ def small_part(budget: Budget) -> Budget:
     return budget.part(_SMALL_SHARE).at_most(_SMALL_SECONDS)
 
 
-def attempt(core: Core, found: Incumbent, budget: Budget, rounds: ByProgram, gap: float = 0.0) -> None:
-    """Solve a core by an exact method, as far as it comes in time."""
-    outcome = solve_exactly(core, budget, gap=gap, rounds=rounds)
+def attempt(core: Core, found: Incumbent, budget: Budget, gap: float = 0.0) -> None:
+    """Solve a core by integer program, as far as it comes in time."""
+    outcome = solve_exactly(core, budget, gap=gap)
     found.take(core, outcome.positions, outcome.bound)
     found.is_final = outcome.optimal or outcome.bound == np.inf
-    found.method = rounds.method
+    found.method = "integer program"
     if outcome.optimal and not gap:
         found.bound = found.cost
 

@@ -1,9 +1,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lagrangian import MultiplierAscent
 from solver_graphs import whole
-
-from sporax.planner.solver.methods.lagrangian import MultiplierAscent
 
 SEEDS = st.integers(0, 10**9)
 

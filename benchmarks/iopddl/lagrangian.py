@@ -49,7 +49,7 @@ class MultiplierAscent:
         self.messages = MessagePassing(core)
         self.bound = -np.inf
         self.multipliers = np.zeros(len(core.room)) if multipliers is None else multipliers.copy()
-        self.costs = core.charged(self.multipliers)
+        self.costs = core.costs + core.charges(self.multipliers)
         # A row without room would divide by zero; its overload counts in units then.
         self._room = np.maximum(core.room, 1).astype(np.float64)
         self._rows = {
@@ -81,7 +81,7 @@ class MultiplierAscent:
             # A bound 3 % below the best one means that the steps have overshot.
             if high + offset < self.bound - 0.03 * abs(self.bound):
                 self._retreat()
-            self.costs = self.core.charged(self.multipliers)
+            self.costs = self.core.costs + self.core.charges(self.multipliers)
         return high + offset
 
     @property
