@@ -793,6 +793,63 @@ def levanter_llama(is_real: bool) -> Step:
     return step._replace(axes=axes)
 
 
+@program("MaxText llama", "maxtext", "src", real="Llama 2 7B by scan, 512 × 2,048 tokens, its constraints over 8 × 8")
+def maxtext(is_real: bool) -> Step:
+    # Asks for Python 3.12 or newer.
+    from flax import nnx
+    from flax.linen import partitioning
+    from maxtext.common.train_state_nnx import TrainStateNNX
+    from maxtext.configs import pyconfig
+    from maxtext.trainers.pre_train import train
+    from maxtext.utils import maxtext_utils, model_creation_utils, train_utils
+
+    axes = {"fsdp": 8, "tensor": 8} if is_real else {"fsdp": 4, "tensor": 2}
+    size: dict[str, Any] = {
+        "base_emb_dim": 32, "base_mlp_dim": 64, "base_num_decoder_layers": 2, "base_num_query_heads": 4,
+        "base_num_kv_heads": 2, "head_dim": 8, "vocab_size": 64, "dtype": "float32", "max_target_length": 16,
+        "per_device_batch_size": 1,
+    }  # fmt: skip
+    if is_real:
+        size = {"model_name": "llama2-7b", "max_target_length": 2048, "per_device_batch_size": 8}
+        size |= {"compile_topology": "v5e-64", "compile_topology_num_slices": 1}
+    config = pyconfig.initialize(
+        ["train", str(here("maxtext") / "src/maxtext/configs/base.yml")], run_name="made", base_output_directory="made",
+        enable_checkpointing=False, skip_jax_distributed_system=True, log_config=False, hardware="cpu",
+        attention="dot_product", **{f"ici_{name}_parallelism": count for name, count in axes.items()}, **size,
+    )  # fmt: skip
+    axes = {name: axes.get(name, 1) for name in config.mesh_axes}
+    types = (jax.sharding.AxisType.Auto,) * len(axes)
+    mesh: Any = jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=types)
+    if is_real:
+        # It asks a device of its mesh for the platform.
+        jax.sharding.AbstractMesh.devices = property(lambda mesh: np.array(jax.devices()[:1]))
+    else:
+        mesh = maxtext_utils.get_mesh_from_config(config)
+    create, model = model_creation_utils.create_nnx_abstract_model(config, mesh)
+    optimizer = train_utils.create_training_optimizer(config, model)[1]
+
+    def state() -> Any:
+        with partitioning.axis_rules(config.logical_axis_rules):
+            model = create()
+            return TrainStateNNX(model, nnx.Optimizer(model, optimizer, wrt=nnx.Param))
+
+    shardings = maxtext_utils.get_abstract_state(config, mesh, state, True)[2]
+    graph, params = nnx.graphdef(nnx.eval_shape(state)), nnx.split(shardings.model, nnx.Param, ...)[1]
+
+    def step(state: Any, batch: Any) -> Any:
+        with partitioning.axis_rules(config.logical_axis_rules):
+            return train.train_step(graph, config, shardings, params, state, batch)
+
+    def make() -> Args:
+        batch = {name: jnp.ones(one.shape, one.dtype) for name, one in maxtext_utils.get_shaped_batch(config).items()}
+        tokens = numbers(config.vocab_size, *batch["inputs"].shape)
+        places = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=tokens.dtype), tokens.shape)
+        data = {"inputs": tokens, "targets": tokens, "inputs_position": places, "targets_position": places}
+        return nnx.state(state(), nnx.Not(nnx.Intermediate)), batch | data
+
+    return Step(step, make, (0,), axes)
+
+
 @program("gemma", "gemma", ".", real="Gemma 3 1B, 512 × 1,024 tokens")
 def gemma(is_real: bool) -> Step:
     import dataclasses

@@ -73,9 +73,9 @@ def test_ranks_that_wait_or_leave_are_not_at_work(boards):
 
 def test_exchanges_are_counted(boards):
     first, second = boards
-    first.begin()
-    first.begin()
-    second.begin()
+    first.begin((0, 1))
+    first.begin((0, 1))
+    second.begin((0, 1))
     assert first.behind() == {1: 1}
     assert first.is_complete()
     assert first.present() == {1: os.getpid()}
@@ -88,11 +88,26 @@ def test_exchanges_are_counted(boards):
 
 def test_a_rank_that_left_too_early_is_told_from_one_that_is_behind(boards):
     first, second = boards
-    first.begin()
+    first.begin((0, 1))
     assert first.left_behind() == []
     second.leave()
     assert first.left_behind() == [1]
     assert second.left_behind() == []
+
+
+def test_exchanges_without_a_rank_put_no_one_behind(tmp_path):
+    first, second, third = (RankBoard(RankEnvironment(rank=rank, size=3), tmp_path) for rank in range(3))
+    for own in (first, second):
+        own.begin((0, 1))
+    assert [own.begin(range(3)) for own in (first, second, third)] == [None] * 3
+    third.leave()
+    assert (first.behind(), first.left_behind()) == ({}, [])  # it had begun one exchange, of which it was a member
+    second.begin((1, 2))
+    assert (second.left_behind(), first.left_behind()) == ([2], [])
+    first.begin(range(3))
+    second.note(waits=True)
+    first.note(waits=True)
+    assert (first.behind(), second.awaiting()) == ({1: 1, 2: 1}, [0])
 
 
 def test_a_stopped_rank_is_seen(boards, start):

@@ -1,9 +1,10 @@
 """What ranks of one machine know of each other: a shared board, and what the system says about a process.
 
-Each rank writes to its line of the board: its process id, how many exchanges it has begun, and when it was last seen
-waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
+Each rank writes to its line of the board: its process id, how many exchanges it has begun, in all and with each other rank, and
+when it was last seen waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
 
-* a rank that has begun fewer exchanges is *behind*;
+* a rank that has begun fewer exchanges with this one than this one with it is *behind*; numbers of all exchanges tell nothing,
+  since some are between a part of the ranks;
 * a rank is *present* until it leaves the job, and *at work* while it does not wait in an exchange either;
 * a rank is *idle* when its main thread has not run for a while, and neither its other threads nor its child processes have
   computed: it sleeps, or waits for a lock or for something that does not come.
@@ -31,9 +32,10 @@ import numpy as np
 from sporax.cluster import private
 from sporax.cluster.environment import RankEnvironment
 
-_PROCESS, _BEGUN, _WAITING = range(3)
+_PROCESS, _BEGUN, _WAITING, _WITH = range(4)
+"""Numbers of a rank on its line; those from the last one on count exchanges with rank 0, 1, …."""
 _LEAVING = -1
-_LINE_BYTES = 24  # three numbers of 64 bits
+_NUMBER_BYTES = 8
 # Three times the half second between two notes: one note may come late.
 _FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
 _BACKGROUND = 0.03  # share of a core that threads which only look around may use
@@ -59,10 +61,11 @@ class RankBoard:
         with _locked(directory):
             _remove_boards_of_the_dead(directory)
             with open(self.path, "ab") as file:
-                file.truncate(place.size * _LINE_BYTES)
+                file.truncate(place.size * (_WITH + place.size) * _NUMBER_BYTES)
             # A shared memory map: ranks read each other's numbers without system calls.
-            self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
-            self.entries[self.rank] = self.process, 0, 0
+            self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, _WITH + place.size))
+            self.entries[self.rank] = 0
+            self.entries[self.rank, _PROCESS] = self.process
 
     @staticmethod
     def of(place: RankEnvironment, environ: Mapping[str, str]) -> RankBoard:
@@ -84,10 +87,11 @@ class RankBoard:
             atexit.register(private.remove, directory)
             return RankBoard(place, directory)
 
-    def begin(self) -> None:
-        """Count an exchange."""
+    def begin(self, members: Collection[int]) -> None:
+        """Count an exchange between these ranks."""
         # Only this rank writes to its line, so no lock is needed.
         self.entries[self.rank, _BEGUN] += 1
+        self.entries[self.rank, [_WITH + member for member in members]] += 1
 
     @property
     def begun(self) -> int:
@@ -117,13 +121,17 @@ class RankBoard:
         return [rank for rank, process in self._others().items() if process_state(process) == "t"]
 
     def left_behind(self) -> list[int]:
-        """Ranks that have left with fewer exchanges begun than this one."""
+        """Ranks that have left with fewer exchanges begun with this one than this one has with them."""
         return [rank for rank in self.behind() if self.entries[rank, _WAITING] == _LEAVING]
 
     def behind(self) -> dict[int, int]:
-        """Ranks that have begun fewer exchanges than this one, with their numbers."""
-        begun = {rank: int(self.entries[rank, _BEGUN]) for rank in self._others()}
-        return {rank: number for rank, number in begun.items() if number < self.begun}
+        """By how many exchanges between them and this one ranks are behind it."""
+        leads = {rank: self._lead(rank) for rank in self._others()}
+        return {rank: lead for rank, lead in leads.items() if lead > 0}
+
+    def _lead(self, rank: int) -> int:
+        """How many more exchanges between this rank and another one this one has begun."""
+        return int(self.entries[self.rank, _WITH + rank] - self.entries[rank, _WITH + self.rank])
 
     def present(self) -> dict[int, int]:
         """Ranks that have not left, without this one, with their process ids."""
@@ -148,11 +156,7 @@ class RankBoard:
         if self.entries[self.rank, _WAITING] == _LEAVING:
             return []
         since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
-        here = [
-            rank
-            for rank in self.present()
-            if self.entries[rank, _WAITING] >= since and self.entries[rank, _BEGUN] > self.begun
-        ]
+        here = [rank for rank in self.present() if self.entries[rank, _WAITING] >= since and self._lead(rank) < 0]
         return sorted({*here, *elsewhere})
 
     def is_complete(self) -> bool:
@@ -190,7 +194,7 @@ def _remove_boards_of_the_dead(directory: Path) -> None:
     for path in directory.glob("board-*"):
         with suppress(OSError, ValueError):
             # Zombies and dead processes no longer write.
-            processes = np.fromfile(path, np.int64)[::3]
+            processes = np.fromfile(path, np.int64)[:: _WITH + int(path.name.rpartition("-")[2])]
             if processes.any() and all(
                 process_state(int(process)) in ("", "Z", "X") for process in processes if process
             ):

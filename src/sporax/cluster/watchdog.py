@@ -146,7 +146,7 @@ class Watchdog:
     def note_start(self, name: str, devices: tuple[Any, ...]) -> None:
         """This rank begins an exchange: it hands a program to the devices of all ranks that take part."""
         # First the board: others may ask for the number while this rank starts its program.
-        self._board.begin()
+        self._board.begin(_ranks(devices))
         self._exchange = _Exchange(name, time.monotonic(), devices)
 
     def note_end(self, last: Any) -> None:
@@ -270,7 +270,7 @@ class Watchdog:
     def _left_too_early(self, waiting: _Exchange) -> list[int]:
         """Ranks that take part in this exchange, and have left without having begun as many as this rank."""
         # Only members of the exchange are needed: others may leave earlier.
-        members = {getattr(device, "process_index", None) for device in waiting.devices}
+        members = _ranks(waiting.devices)
         return sorted(rank for rank in self._board.left_behind() if rank in members)
 
     def _is_deadlock(self) -> bool:
@@ -311,14 +311,11 @@ class Watchdog:
     def _who_is_behind(self, waiting: _Exchange, time_out: str) -> str:
         """For whom this rank waits, in words."""
         behind = self._board.behind()
-        whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
+        whom = f"rank {_listed(behind)}" if behind else "ranks on other machines"
         if not behind and self._board.is_complete():
             whom = "the end of a computation that all ranks have begun"
-        begun = "".join(f", {number} by rank {rank}" for rank, number in behind.items())
-        return (
-            f"has waited in '{waiting.name}' for {whom} for longer than {time_out}; exchanges begun: "
-            f"{self._board.begun} here{begun}"
-        )
+        by = "".join(f"; rank {rank} is {count} exchange{'s' * (count > 1)} behind" for rank, count in behind.items())
+        return f"has waited in '{waiting.name}' for {whom} for longer than {time_out}{by}"
 
     def _end_because(self, verdict: _Verdict, grace_seconds: float = 0.0) -> None:
         """End this process: what it waits for will not come."""
@@ -366,6 +363,11 @@ def _exit_code(error: object) -> int:
     """The code of a process that ends by an exception; of SystemExit it is the one that Python takes."""
     code = error.code if isinstance(error, SystemExit) else _FAILED
     return code & 0xFF if isinstance(code, int) else _FAILED
+
+
+def _ranks(devices: tuple[Any, ...]) -> set[int]:
+    """The ranks whose devices these are."""
+    return {device.process_index for device in devices}
 
 
 def _is_ready(array: Any) -> bool:

@@ -78,6 +78,18 @@ def test_what_frees_nothing_runs_just_before_its_first_reader():
     assert kernels(builder.graph(out, builder.matmul(out, second))) == [*products, ["transpose"], *products]
 
 
+def test_what_would_keep_its_operands_longer_does_not_wait():
+    """The product of an activation that the end reads comes before the layers in between, or the activation would be there, too."""
+    builder = GraphBuilder()
+    x, wide, narrow, w, ones = (builder.argument(*sizes) for sizes in ((8, 16), (16, 64), (64, 16), (16, 16), (16, 8)))
+    activation = builder.matmul(x, wide)
+    gradient, out = builder.matmul(ones, activation), builder.matmul(activation, narrow)
+    graph = builder.graph(builder.matmul(builder.matmul(builder.matmul(out, w), w), gradient))
+    timeline = Timeline(graph)
+    order = [timeline.events[kernel.roots[0].event].position for kernel in PLAIN.compiled(timeline).kernels]
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
 def test_what_passes_a_barrier_is_written_once():
     """A sum that a recomputed part starts from is kept, not the terms of all sums before it."""
     builder = GraphBuilder()

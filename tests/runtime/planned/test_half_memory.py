@@ -67,4 +67,4 @@ def test_predicted_memory_is_that_of_the_compiled_program(network, dtype):
     found = planned.jitted((0,)).lower(weights, x).compile().memory_analysis()
     compiled = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
     compiled -= found.alias_size_in_bytes
-    assert planned.summary().headline.peak_bytes == pytest.approx(compiled, rel=0.06)
+    assert planned.summary().headline.peak_bytes == pytest.approx(compiled, rel=0.1)

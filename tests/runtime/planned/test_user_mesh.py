@@ -169,7 +169,7 @@ def test_results_of_loops_have_the_types_of_the_program():
 def test_arguments_and_results_in_host_memory_are_refused(way):
     on_host = NamedSharding(mesh(), P(), memory_kind="pinned_host")
     x = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=on_host) if way == "struct" else X
-    with pytest.raises(SporaxValueError, match="must be in the memory of devices, but got 'pinned_host'"):
+    with pytest.raises(SporaxValueError, match="must be in the memory of devices .* but got pinned_host"):
         sporax.plan(product, W, x, devices=mesh(), **({} if way == "struct" else {way: on_host}))
 
 

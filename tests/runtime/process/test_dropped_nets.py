@@ -38,5 +38,5 @@ def test_a_dropped_net_is_freed_with_its_arrays_and_programs():
     nets = [train_one() for _ in range(6)]
     objects, arrays, programs = held() - before
     assert all(net() is None and step() is None for net, step in nets)
-    assert (arrays, programs) == (0, 0)
+    assert max(arrays, programs) <= 0  # what tests before left may go meanwhile
     assert objects < 6 * 20  # a network with its step and program is some thousands

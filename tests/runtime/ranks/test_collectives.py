@@ -107,9 +107,12 @@ def test_a_group_of_one_member_exchanges_nothing():
     assert int(run(Barrier(ALONE))) == 0
 
 
-def test_the_program_of_a_collective_knows_that_it_needs_the_other_ranks(traced):
-    assert not traced(lambda x: run(AllReduce(ALONE), x), jnp.arange(8))[1].communicates
-    assert traced(lambda x: run(AllReduce(EVERYONE), x), jnp.arange(8))[1].communicates
+def test_the_program_of_collectives_knows_which_ranks_it_needs(traced):
+    x = jnp.arange(8)
+    assert traced(lambda x: run(AllReduce(ALONE), x), x)[1].communicates == set()
+    assert traced(lambda x: run(AllReduce(EVERYONE), x), x)[1].communicates == set(range(8))
+    both = AllReduce(Group("ends", (0, 7))), AllReduce(Group("three", (0, 1, 3)))
+    assert traced(lambda x: [run(each, x) for each in both], x)[1].communicates == {0, 1, 3, 7}
 
 
 @pytest.mark.parametrize(

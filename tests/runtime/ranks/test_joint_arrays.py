@@ -90,11 +90,11 @@ def test_each_program_takes_the_number_that_the_one_before_gave(devices, monkeyp
         return x, zero + 0
 
     joint_arrays.run(program, "one", devices, 1)
-    joint_arrays.run(program, "two", devices, 2)
+    joint_arrays.run(program, "two", devices, 2, members=devices[:3])
     assert given[0] is first
     assert given[1] is not first
     SESSION.turn.finish()
-    assert watchdog.heard == [("start", "one", 8), ("end", 0), ("start", "two", 8), ("end", 0)]
+    assert watchdog.heard == [("start", "one", 8), ("end", 0), ("start", "two", 3), ("end", 0)]
 
 
 @pytest.mark.usefixtures("in_one_process")

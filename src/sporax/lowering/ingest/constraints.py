@@ -59,15 +59,12 @@ class Constraints:
             SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
-        if getattr(spec, "unreduced", None):
-            raise SporaxValueError(
-                f"For '{requester}', the array must be complete, since plans decide where sums are partial, but got {spec}."
-            )
-        if sharding.memory_kind not in _IN_DEVICES:
-            raise SporaxValueError(
-                f"For '{requester}', the array must be in the memory of devices, but got {sharding.memory_kind!r}. "
-                "`jax.device_put` in the function brings it to host memory and back."
-            )
+        for must, got in (
+            ("complete, since plans decide where sums are partial", getattr(spec, "unreduced", None) and spec),
+            ("in the memory of devices (`jax.device_put` in the function sends it to hosts)", sharding.memory_kind),
+        ):
+            if got and got not in _IN_DEVICES:
+                raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
         entries = [*spec, *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.
         is_partial = AxisType.Explicit in sharding.mesh.axis_types and AxisType.Auto in sharding.mesh.axis_types

@@ -262,5 +262,6 @@ def _in_order(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kern
     for number in (*range(len(kernels)), *reversed(range(len(kernels), len(waits)))):
         for maker in waits[number]:
             around.setdefault(maker, around.get(number, ()))
-    numbers = _by_loops(dict(enumerate(waits)), around)
+    steps = dict(enumerate(waits))
+    numbers = _by_loops(steps, around) if any(around.values()) else breadth_first(steps)
     return [kernels[number] for number in numbers if number < len(kernels)]

@@ -219,9 +219,10 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering
 
 
 def _late(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The same order, but what frees nothing, as its operands have later readers, runs just before its first reader."""
+    """The same order, but what frees nothing, as its operands are there anyway until its first reader, runs just before that."""
     made = set[int]().union(*(kernel.writes for kernel in kernels))
-    last = {array: number for number, kernel in enumerate(kernels) for array in kernel.reads & made}
+    reads = [(array, number) for number, kernel in enumerate(kernels) for array in kernel.reads & made]
+    first, last = dict(reversed(reads)), dict(reads)
     waiting: dict[int, Kernel] = {}
     order: list[Kernel] = []
 
@@ -238,7 +239,8 @@ def _late(kernels: Sequence[Kernel]) -> list[Kernel]:
             run(maker)
 
     for number, kernel in enumerate(kernels):
-        if kernel.writes & last.keys() and all(last[array] > number for array in kernel.reads & made):
+        reader = min((first[array] for array in kernel.writes & first.keys()), default=number)
+        if reader > number and all(last[array] >= reader for array in kernel.reads & made):
             waiting.update(dict.fromkeys(kernel.writes, kernel))
         else:
             run(kernel)

@@ -18,6 +18,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.communication.gradient_fusion import term_order
 from sporax.planner.communication.transfers import TransferGroup, schedule
 from sporax.planner.loops.inline import inline_loops, loops_around
+from sporax.planner.rules.loop_rules import CARRY, STACK
 
 BORDER = "pvary"
 """The identity of JAX that stands for the border of an island."""
@@ -72,10 +73,8 @@ class Timeline:
         placements = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, placements, strict=True))
         self.tensors = [*graph.tensors]
-        # Results are moved behind the last operator, where no loop is.
-        around = [*loops_around(graph), ()]
         events = _events(graph, plan) if plan else _bare_events(graph)
-        self.events = [part for event in events for part in self._parts(replace(event, loops=around[event.position]))]
+        self.events = [part for event in events for part in self._parts(event)]
         # Results are handed out at the end, so they are live until then.
         self.events.append(
             Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
@@ -111,25 +110,30 @@ class Timeline:
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
+    around = loops_around(graph)
     for number, operator in enumerate(graph.operators):
         reads = tuple((tensor, None) for tensor in operator.operands if tensor != LITERAL)
-        yield Event(number, reads, tuple((tensor, None) for tensor in operator.results), operator)
+        writes = tuple((tensor, None) for tensor in operator.results)
+        yield Event(number, reads, writes, operator, loops=around[number])
 
 
 def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
-    communication = schedule(graph, plan)
+    communication, around = schedule(graph, plan), loops_around(graph)
     # Arguments are moved before operator 0, results after the last one.
-    yield from _moved(0, communication.at_start)
+    yield from _moved(0, communication.at_start, ())
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-        yield from _moved(number, communication.before[number])
+        yield from _moved(number, communication.before[number], around[number])
         operands = zip(operator.operands, planned.operands, strict=True)
         reads = tuple(value for value in operands if value[0] != LITERAL)
-        yield Event(number, reads, tuple(zip(operator.results, planned.results, strict=True)), operator)
-        yield from _moved(number, communication.after[number])
-    yield from _moved(len(graph.operators), communication.at_end)
+        writes = tuple(zip(operator.results, planned.results, strict=True))
+        yield Event(number, reads, writes, operator, loops=around[number])
+        # What has left a loop is moved behind it.
+        behind = around[number][:-1] if operator.name in (CARRY, STACK) else around[number]
+        yield from _moved(number, communication.after[number], behind)
+    yield from _moved(len(graph.operators), communication.at_end, ())
 
 
-def _moved(position: int, transfers: tuple[TransferGroup, ...]) -> Iterator[Event]:
+def _moved(position: int, transfers: tuple[TransferGroup, ...], loops: tuple[object, ...]) -> Iterator[Event]:
     for group in transfers:
         ways = [(transfer.tensor, transfer.redistribution) for transfer in group]
         yield Event(
@@ -138,4 +142,5 @@ def _moved(position: int, transfers: tuple[TransferGroup, ...]) -> Iterator[Even
             tuple((tensor, way.target) for tensor, way in ways),
             None,
             group,
+            loops,
         )

@@ -171,8 +171,8 @@ class _GroupCollector:
             name = "loss" if isinstance(mark, LossMark) else "weights for use"
             return self._group((name, StepPhase.BACKWARD), "", name, StepPhase.BACKWARD)
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        # What says how many rows there are belongs to whatever is open.
-        if mark is not None and about is not None and not isinstance(about, RowsMark):
+        # What says how many rows there are, or where a `bprop` begins, belongs to whatever is open.
+        if mark is not None and about is not None and not isinstance(about, RowsMark) and not _is_at_bprop(about):
             phase = self._phase(operator.backward or _is_backward(mark))
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.requester}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
@@ -191,7 +191,7 @@ class _GroupCollector:
     ) -> None:
         """Remember where tensors are at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark):
+        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark) or _is_at_bprop(about):
             return
         # Backward, cotangents enter at the operator's exit and leave at its entrance.
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
@@ -255,6 +255,11 @@ class _UnmarkedGroupCollector(_GroupCollector):
 def _latest(makers: Iterable[tuple[int, OperatorGroup]], phase: StepPhase) -> tuple[int, OperatorGroup] | None:
     """The latest group of a phase: an operator that reads two belongs to the one that it had to wait for."""
     return max((maker for maker in makers if maker[1].phase is phase), key=lambda maker: maker[0], default=None)
+
+
+def _is_at_bprop(mark: Mark) -> bool:
+    """Whether it is where a call enters or ends whose gradients the user computes."""
+    return isinstance(mark, LayoutMark) and mark.bprop is not None
 
 
 def _is_backward(mark: Mark) -> bool:

@@ -34,37 +34,29 @@ def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGr
     Raises:
         SporaxValueError: one has another shape or dtype than the plan is for.
     """
-    return [_as_planned(leaf, entry, graph) for leaf, entry in zip(leaves, inputs, strict=False)]
-
-
-def _as_planned(leaf: Any, entry: Input, graph: OperatorGraph) -> Any:
-    planned, kind = graph.tensors[entry.tensor], jax.typeof(leaf)
-    if kind.shape != planned.shape:
-        raise SporaxValueError(
-            f"For 'plan', args{entry.name} must have the shape that was planned, {planned.shape}, but got {kind.shape}. "
-            "`planned.function(resize=True)` plans again for other shapes."
-        )
-    taken = jax.dtypes.canonicalize_dtype(kind.dtype, allow_extended_dtype=True)
-    is_number = kind.weak_type or not kind.shape
-    if is_number and not planned.dtype.startswith("key"):
-        taken = jnp.result_type(leaf, planned.dtype)
-    if str(taken) != planned.dtype:
-        raise SporaxValueError(
-            f"For 'plan', args{entry.name} must have the dtype that was planned, {planned.dtype}, but got {kind.dtype}. "
-            "Convert it, or plan with such an array."
-        )
-    if not is_number or (kind.dtype == taken and not kind.weak_type):
-        return leaf
-    as_array: Any = jnp.asarray if isinstance(leaf, jax.core.Tracer) else np.asarray
-    return as_array(leaf, planned.dtype)
+    arrays = list(leaves)
+    for number, (leaf, entry) in enumerate(zip(leaves, inputs, strict=False)):
+        planned, kind = graph.tensors[entry.tensor], jax.typeof(leaf)
+        taken = jax.dtypes.canonicalize_dtype(kind.dtype, allow_extended_dtype=True)
+        is_number = kind.weak_type or not kind.shape
+        if is_number and not planned.dtype.startswith("key"):
+            taken = jnp.result_type(leaf, planned.dtype)
+        for what, expected, got, remedy in (
+            ("shape", planned.shape, kind.shape, "`planned.function(resize=True)` plans again for other shapes."),
+            ("dtype", planned.dtype, str(taken), "Convert it, or plan with such an array."),
+        ):
+            if expected != got:
+                raise SporaxValueError(
+                    f"For 'plan', args{entry.name} must have the {what} that was planned, {expected}, but got {got}. {remedy}"
+                )
+        if is_number and (kind.weak_type or kind.dtype != taken):
+            as_array: Any = jnp.asarray if isinstance(leaf, jax.core.Tracer) else np.asarray
+            arrays[number] = as_array(leaf, planned.dtype)
+    return arrays
 
 
 def check_structure(planned: Any, received: Any) -> None:
-    """Raise if arguments have another structure than they were planned with: another one would be another plan.
-
-    Raises:
-        SporaxTypeError: they have.
-    """
+    """Raise `SporaxTypeError` if arguments have another structure than they were planned with: that would be another plan."""
     if planned != received:
         raise SporaxTypeError(f"For 'plan', the arguments must have the structure {planned}, but got {received}.")
 

@@ -64,16 +64,9 @@ def traced(
     try:
         with attention_of_gpus():
             jaxpr = traced_under(axes, lambda: jax.make_jaxpr(flat)(*structs))
-    except NameError as error:
-        raise_if_of_axis(error, "plan")
+    except (NameError, ValueError) as error:
+        raise_if_known(error, "plan")
         raise
-    except ValueError as error:
-        if "static arguments" not in str(error):
-            raise
-        raise SporaxValueError(
-            "For 'plan', static arguments of 'fn' must be bound before, since all arguments of a plan are arrays: "
-            "`functools.partial(fn, n=3)`, or a lambda."
-        ) from error
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
     carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
@@ -91,8 +84,13 @@ def traced(
     return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
 
 
-def raise_if_of_axis(error: NameError, where: str) -> None:
-    """Raise an error that says what to do instead, where a function reduces over an axis that `jax.pmap` would name."""
+def raise_if_known(error: Exception, where: str) -> None:
+    """Raise an error that says what to do instead, for static arguments and for axes that `jax.pmap` would name."""
+    if "static arguments" in str(error):
+        raise SporaxValueError(
+            f"For '{where}', static arguments of 'fn' must be bound before, as all arguments of a plan are arrays: "
+            "functools.partial(fn, n=3)."
+        ) from error
     found = re.search(r"unbound axis name: (\w+)", str(error))
     if found:
         raise SporaxValueError(

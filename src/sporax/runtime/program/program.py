@@ -168,7 +168,8 @@ class Program:
         if variant.executable is None:  # before the exchange begins, for which the other ranks would seem to wait
             variant.compile(*values, joint_arrays.zero(devices))
         # The exchange may fail because of another rank, which the report should name.
-        new_values, outputs = joint_arrays.run(variant.run, self.name, devices, *values)
+        members = tuple(devices[rank] for rank in sorted(variant.peers))
+        new_values, outputs = joint_arrays.run(variant.run, self.name, devices, *values, members=members)
         variant.storage.store(new_values)
         if variant.checks:
             trace_constants.raise_noted((new_values, outputs))

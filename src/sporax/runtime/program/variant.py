@@ -164,6 +164,7 @@ class Variant:
     guards: tuple[tuple[frames.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
+    peers: frozenset[int] = frozenset()  # ranks that exchange data in it
     parts: local_ranks.Parts | None = None
     own: tuple[int, ...] = ()  # places of arguments that differ between the ranks that this process acts for
     tags: frozenset[str] = frozenset()

@@ -261,7 +261,8 @@ def discovered(
         guards=tuple((guard, guard.fingerprint()) for guard in guards.values()),
         version=frames.version(),
         # With one rank an exchange is no operation.
-        communicates=frame.communicates and world.has_peers(),
+        communicates=bool(frame.communicates) and world.has_peers(),
+        peers=frame.communicates,
         tags=frame.tags,
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,

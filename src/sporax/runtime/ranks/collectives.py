@@ -174,7 +174,7 @@ def _execute(collective: Collective[ResultT], method: str, *arguments: Arrays) -
     # Inside a joint program positions count over all devices; in a program of its own, over the group's.
     local_ranks.need(exchange=True)
     if frames.compiling():
-        frames.note_communication()
+        frames.note_communication(group.ranks)
         everywhere = Axis(len(joint_arrays.all_devices()), group.ranks, group.position())
         return compute(everywhere, *arguments)
     leaves, tree = jax.tree.flatten(arguments)

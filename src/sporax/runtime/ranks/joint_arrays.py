@@ -257,15 +257,22 @@ def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
-def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:
-    """Run a program of joint arrays; `name` is in the report if other ranks never come.
+def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any, members: Devices = ()) -> Any:
+    """Run a program of joint arrays.
+
+    Args:
+        program: what `compile_jointly` gives.
+        name: is in the report if other ranks never come.
+        devices: those of the program.
+        arrays: its inputs.
+        members: devices of the ranks that exchange data in it, where those are not all.
 
     Raises:
         SporaxRuntimeError: another rank is lost.
     """
     watchdog = SESSION.watchdog
     if watchdog is not None:
-        watchdog.note_start(name, devices)
+        watchdog.note_start(name, members or devices)
     try:
         results, SESSION.turn.zero = program(*arrays, zero(devices))
     except (RuntimeError, ValueError) as error:

@@ -169,7 +169,7 @@ def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Arr
 def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
     """Carry one message; gives what arrived (zeros at the source)."""
     if frames.compiling():
-        frames.note_communication()
+        frames.note_communication((step.source, step.destination))
         return exchanges.permute(payload, [(step.source, step.destination)])
     # Values must exist here: a tracer of JAX's own transformation has none.
     collectives.check_known("Send", [payload])

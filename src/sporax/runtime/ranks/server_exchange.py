@@ -61,7 +61,7 @@ def exchange_in_program(
 
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in part.shapes]
 
-    def call(before: Any, rates: Any, *gradients: Any) -> tuple[Any, ...]:
+    def call(_: object, rates: Any, *gradients: Any) -> tuple[Any, ...]:
         values = servers.exchange(part, np.asarray(rates), [np.asarray(gradient) for gradient in gradients])
         # Below 2**16 every whole number is exact in float32.
         return (*values, np.float32(servers.store.clock % 65536))

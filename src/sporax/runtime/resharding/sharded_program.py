@@ -24,7 +24,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, bodies_of, flat, runs_backward, with_bodies
-from sporax.runtime.planned.traced_function import raise_if_of_axis
+from sporax.runtime.planned.traced_function import raise_if_known
 from sporax.runtime.planned.user_mesh import is_explicit
 from sporax.runtime.resharding.explicit_types import WITH_BODIES, body_typed_again, place_of, typed_again
 from sporax.runtime.resharding.meshes import WHERE, concrete_mesh
@@ -242,7 +242,7 @@ def _traced(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[Close
     try:
         traced: tuple[ClosedJaxpr, Any] = jax.make_jaxpr(function, return_shape=True)(*structs)
     except NameError as error:
-        raise_if_of_axis(error, WHERE)
+        raise_if_known(error, WHERE)
         raise
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         first = str(error).partition("\n")[0]

@@ -16,7 +16,7 @@ calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled pr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -107,7 +107,7 @@ class Frame:
         planned: that program is sharded by a plan (`sporax.runtime.devices.global_view`), which reads marks.
 
     Attributes:
-        communicates: what ran inside exchanges data with other ranks.
+        communicates: the ranks that exchange data in what ran inside.
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_tags`).
         view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
@@ -150,7 +150,7 @@ class Frame:
         self.parent: Frame | None = None
         self.compiled = compiled
         self.planned = planned
-        self.communicates = False
+        self.communicates: frozenset[int] = frozenset()
         self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
@@ -183,7 +183,7 @@ class Frame:
         if self.parent is not None:
             # What a transformation inside depends on, the program around it depends on, too.
             self.parent.guards.update(self.guards)
-            self.parent.communicates = self.parent.communicates or self.communicates
+            self.parent.communicates |= self.communicates
             self.parent.tags |= self.tags
             self.parent.view = self.parent.view or self.view
             self.parent.checks = self.parent.checks or self.checks
@@ -310,10 +310,10 @@ def put(variable: Variable, value: Any) -> None:
             delattr(variable, form)
 
 
-def note_communication() -> None:
-    """Say that the running trace exchanges data with other ranks."""
+def note_communication(ranks: Iterable[int]) -> None:
+    """Say that these ranks exchange data in the running trace."""
     if (frame := current_frame()) is not None:
-        frame.communicates = True
+        frame.communicates |= frozenset(ranks)
 
 
 def note_tag(kind: str) -> None:

@@ -153,7 +153,7 @@ class Instructions:
         return self._new(Array(2 * self.arrays[array].num_bytes, "float32"))
 
     def _compute(
-        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: Any
+        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: object
     ) -> list[int]:
         """An instruction that computes these dtypes in float32; what it writes there."""
         reads = [self._wide(array, halves) for array in reads]
@@ -234,14 +234,15 @@ class Instructions:
         for entry in slices:
             self._add(Kind.LOOP, [array], [entry])
         received = [self.like(entry) for entry in slices]
-        self.rigid.update(self._compute(Kind.KERNEL, slices, received, sends=True, tuple_result=True))
+        self._compute(Kind.KERNEL, slices, received, sends=True, tuple_result=True)
+        self.rigid.update(received)
         self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, received, [result], joins=True)
 
     def _sent(self, array: int, result: int) -> int:
         """A collective that puts slices of one rank after those of another, which is a dimension more."""
         # The collective sees its operand in another shape; a loop can write it so, anything else is read as it is.
-        reads = [self._in_shape(array, ())]
-        self.rigid.update(self._compute(Kind.KERNEL, reads, [result], sends=True))
+        self._compute(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True)
+        self.rigid.add(result)
         return result
 
     def _all_reduced(self, array: int, result: int, move: Move, count: int) -> None:
