@@ -82,6 +82,7 @@ def test_choices_without_replacement():
     draws = ops.multinomial(Tensor(np.tile([1.0, 2.0, 3.0], (200, 1))), 3, False).asnumpy()
     assert (np.sort(draws, 1) == [0, 1, 2]).all()
     assert sorted(ops.randperm(6).tolist()) == list(range(6))
+    assert sorted(ops.randperm(Tensor([6])).tolist()) == list(range(6))
     assert mint.randperm(3, dtype=ms.int32).dtype == ms.int32
     rows = Tensor([[1, 1], [2, 2], [3, 3]])
     for shuffled in (ops.shuffle(rows), ops.RandomShuffle()(rows)):

@@ -330,10 +330,11 @@ def _permutation(key: Array, n: int, dtype: DType) -> Array:
 @operator(function="randperm", composed=True)
 def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64) -> Any:
     """The numbers 0 to n - 1 in random order; seeds other than 0 name a stream."""
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+    size = check.shape("randperm", n, "n") if isinstance(n, Tensor | tuple) else (n,)
+    if len(size) != 1 or isinstance(n, bool) or not isinstance(size[0], int) or size[0] < 0:
         raise SporaxValueError(f"For 'randperm', 'n' must be an int >= 0, but got {n!r}.")
     # Seed 0 is the operators' stream.
-    return drawn(_permutation, stream(seed or None, offset), n, dtype)
+    return drawn(_permutation, stream(seed or None, offset), *size, dtype)
 
 
 @operator(function="")
