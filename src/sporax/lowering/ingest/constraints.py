@@ -59,12 +59,7 @@ class Constraints:
             SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
-        for must, got in (
-            ("complete, since plans decide where sums are partial", getattr(spec, "unreduced", None) and spec),
-            ("in the memory of devices (`jax.device_put` in the function sends it to hosts)", sharding.memory_kind),
-        ):
-            if got and got not in _IN_DEVICES:
-                raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
+        _check_complete(sharding, requester)
         entries = [*spec, *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.
         is_partial = AxisType.Explicit in sharding.mesh.axis_types and AxisType.Auto in sharding.mesh.axis_types
@@ -111,6 +106,19 @@ class Constraints:
 
 ANY_MESH = Constraints()
 """Those of programs that no plan with names is made of."""
+
+
+def _check_complete(sharding: NamedSharding, requester: str) -> None:
+    """Raise `SporaxValueError` where a sharding says of an array what a plan decides."""
+    for must, got in (
+        (
+            "complete, since plans decide where sums are partial",
+            getattr(sharding.spec, "unreduced", None) and sharding.spec,
+        ),
+        ("in the memory of devices (`jax.device_put` in the function sends it to hosts)", sharding.memory_kind),
+    ):
+        if got and got not in _IN_DEVICES:
+            raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
 
 
 def _sizes(axes: Mapping[Any, int]) -> dict[str, int]:
