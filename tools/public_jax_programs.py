@@ -795,7 +795,7 @@ def levanter_llama(is_real: bool) -> Step:
 
 @program("MaxText llama", "maxtext", "src", real="Llama 2 7B by scan, 512 × 2,048 tokens, its constraints over 8 × 8")
 def maxtext(is_real: bool) -> Step:
-    # Asks for Python 3.12 or newer.
+    # The package asks for Python 3.12 or newer.
     from flax import nnx
     from flax.linen import partitioning
     from maxtext.common.train_state_nnx import TrainStateNNX

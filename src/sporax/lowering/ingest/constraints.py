@@ -109,6 +109,7 @@ ANY_MESH = Constraints()
 
 
 def _check_on_devices(sharding: NamedSharding, requester: str) -> None:
+    """Raise `SporaxValueError` where a sharding says of an array what a plan decides."""
     must, got = "complete, since plans decide where sums are partial", str(sharding.spec)
     if sharding.memory_kind not in _IN_DEVICES:
         must, got = (

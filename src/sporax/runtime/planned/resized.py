@@ -50,12 +50,12 @@ def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGr
                     f"For 'plan', args{entry.name} must have the {what} that was planned, {expected}, but got {got}. {remedy}"
                 )
         if is_number and (kind.weak_type or kind.dtype != taken):
-            as_array: Any = jnp.asarray if isinstance(leaf, jax.core.Tracer) else np.asarray
-            arrays[number] = as_array(leaf, planned.dtype)
+            is_traced, dtype = isinstance(leaf, jax.core.Tracer), planned.dtype
+            arrays[number] = jnp.asarray(leaf, dtype) if is_traced else np.asarray(leaf, dtype)
     return arrays
 
 
-def check_structure(planned: Any, received: Any) -> None:
+def check_structure(planned: object, received: object) -> None:
     """Raise `SporaxTypeError` if arguments have another structure than they were planned with: that would be another plan."""
     if planned != received:
         raise SporaxTypeError(f"For 'plan', the arguments must have the structure {planned}, but got {received}.")
@@ -78,7 +78,7 @@ class OfOneShape:
     """
 
     jitted: Any
-    tree: Any
+    tree: object
     inputs: Sequence[Input]
     graph: OperatorGraph
     shardings: Sequence[NamedSharding] = ()
@@ -93,7 +93,7 @@ class OfOneShape:
             place for place, entry in enumerate(self.inputs) if entry.role is Role.DATA or place in tell
         )
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: object) -> Any:
         """Call it."""
         if keywords:
             raise SporaxTypeError(
@@ -108,7 +108,7 @@ class OfOneShape:
             self._check(args)
             raise
 
-    def _check(self, args: tuple[Any, ...]) -> None:
+    def _check(self, args: Sequence[object]) -> None:
         """Raise if arguments are not as they were planned."""
         leaves, tree = jax.tree.flatten(args)
         check_structure(self.tree, tree)
