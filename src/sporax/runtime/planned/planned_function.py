@@ -19,7 +19,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_task import HOST_CALLS
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.lowering.passes.pass_tags import compiler_options
+from sporax.lowering.passes.pass_tags import barrier_options
 from sporax.planner import PlanResult, SearchResult, peak_bytes
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
@@ -173,8 +173,6 @@ class PlannedFunction(Answers):
         # Ranks of other processes, and programs that call the host, have arrays elsewhere.
         stay = _calls_host(self.step) or jax.process_count() > 1
         jitted = OfOneShape(jitted, inputs, self.graph, () if stay else self._shardings(self._argument_placements))
-        # Options are those of a program, which another jitted function is.
-        jitted.nested = jax.jit(jitted.jitted.__wrapped__) if self._is_ordered else None
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if _calls_host(self.step) and self.axes is not None:
@@ -261,13 +259,8 @@ class PlannedFunction(Answers):
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
-            compiler_options=dict(compiler_options(["recompute"] if self._is_ordered else [])),
+            compiler_options=barrier_options(self.graph),
         )
-
-    @property
-    def _is_ordered(self) -> bool:
-        """Whether it computes again what it could keep, as by `jax.checkpoint`."""
-        return any(operator.name == "optimization_barrier" for operator in self.graph.walk())
 
     def _check_structure(self, tree: Any) -> None:
         # Compiled for this structure: another one would be another plan.

@@ -54,14 +54,12 @@ class OfOneShape:
         jitted: the function, as `jax.jit` makes it; what this has (``lower``), it has.
         inputs, graph: as in `check_shapes`.
         shardings: of all arrays; none where they stay where they are.
-        nested: the function in the place of `jitted` where JAX traces the call.
     """
 
     jitted: Any
     inputs: Sequence[Input]
     graph: OperatorGraph
     shardings: Sequence[NamedSharding] = ()
-    nested: Callable[..., Any] | None = None
     _looked_at: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,15 +72,15 @@ class OfOneShape:
 
     def __call__(self, *args: Any) -> Any:
         """Call it."""
-        function = self.jitted
-        if self.nested is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
-            function = self.nested
         try:
-            return function(*self._brought(args))
+            return self.jitted(*self._brought(args))
         except ValueError:
             leaves = jax.tree.leaves(args)
             check_shapes(leaves if len(leaves) == len(self.inputs) else (), self.inputs, self.graph)
-            raise
+            if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                raise
+            # Only the outermost program has options.
+            return jax.jit(self.jitted.__wrapped__)(*args)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
