@@ -19,7 +19,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_task import HOST_CALLS
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.lowering.passes.pass_tags import compiler_options
+from sporax.lowering.passes.pass_tags import barrier_options
 from sporax.planner import PlanResult, SearchResult, peak_bytes
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
@@ -175,8 +175,6 @@ class PlannedFunction(Answers):
         jitted = OfOneShape(
             jitted, self.in_tree, inputs, self.graph, () if stay else self._shardings(self._argument_placements)
         )
-        # Options are those of a program, which another jitted function is.
-        jitted.nested = jax.jit(jitted.jitted.__wrapped__) if self._is_ordered else None
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if _calls_host(self.step) and self.axes is not None:
@@ -263,13 +261,9 @@ class PlannedFunction(Answers):
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
-            compiler_options=dict(compiler_options(["recompute"] if self._is_ordered else [])),
+            compiler_options=barrier_options(self.graph),
         )
 
-    @property
-    def _is_ordered(self) -> bool:
-        """Whether it computes again what it could keep, as by `jax.checkpoint`."""
-        return any(operator.name == "optimization_barrier" for operator in self.graph.walk())
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:

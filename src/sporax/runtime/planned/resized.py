@@ -74,7 +74,6 @@ class OfOneShape:
         tree: structure of the arguments.
         inputs, graph: as in `as_planned`.
         shardings: of all arrays; none where they stay where they are.
-        nested: the function in the place of `jitted` where JAX traces the call.
     """
 
     jitted: Any
@@ -82,7 +81,6 @@ class OfOneShape:
     inputs: Sequence[Input]
     graph: OperatorGraph
     shardings: Sequence[NamedSharding] = ()
-    nested: Callable[..., Any] | None = None
     _looked_at: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,14 +97,14 @@ class OfOneShape:
             raise SporaxTypeError(
                 f"For 'plan', the function must be called by position, as it was planned, but got {list(keywords)} by keyword."
             )
-        function = self.jitted
-        if self.nested is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
-            function = self.nested
         try:
-            return function(*self._brought(args))
+            return self.jitted(*self._brought(args))
         except (TypeError, ValueError):
             self._check(args)
-            raise
+            if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+                raise
+            # Only the outermost program has options.
+            return jax.jit(self.jitted.__wrapped__)(*args)
 
     def _check(self, args: Sequence[object]) -> None:
         """Raise if arguments are not as they were planned."""
