@@ -16,7 +16,6 @@ SCRIPTS = (
     "02-data-parallel/train.py",
     "04-search-a-plan/train.py",
     "05-plan-a-jax-function/plan.py",
-    "06-pipeline/train.py",
     "08-kubernetes/first.py",
     "09-plan-a-flax-model/plan.py",
     "10-plan-an-equinox-model/plan.py",
