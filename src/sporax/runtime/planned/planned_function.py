@@ -264,7 +264,6 @@ class PlannedFunction(Answers):
             compiler_options=barrier_options(self.graph),
         )
 
-
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             return self.objects.updated(args, jitted(*self.objects.states(args)))
