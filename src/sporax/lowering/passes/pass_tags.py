@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping
 
 import jax
 
-from sporax.ir.graph import OperatorGraph
 from sporax.lowering.compiler_options import DISABLED_PASSES
 
 AUTO = "recompute auto"
@@ -45,9 +44,3 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, str]:
     if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
         return {DISABLED_PASSES: "cse_barrier_expander"}
     return {}
-
-
-def barrier_options(graph: OperatorGraph) -> dict[str, str]:
-    """Options for a program with barriers of its own, as `jax.checkpoint` makes them."""
-    is_ordered = any(operator.name == "optimization_barrier" for operator in graph.walk())
-    return dict(compiler_options(["recompute"] if is_ordered else []))

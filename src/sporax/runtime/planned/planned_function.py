@@ -19,7 +19,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_task import HOST_CALLS
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.lowering.passes.pass_tags import barrier_options
+from sporax.lowering.passes.pass_tags import compiler_options
 from sporax.planner import PlanResult, SearchResult, peak_bytes
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
@@ -261,7 +261,7 @@ class PlannedFunction(Answers):
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
-            compiler_options=barrier_options(self.graph),
+            compiler_options=_options(self.graph),
         )
 
     def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,6 +339,12 @@ def _recorded(jitted: Any, recording: StepRecorder) -> Any:
         return recording.around(lambda: jitted(*args), ends_step=True)
 
     return call
+
+
+def _options(graph: OperatorGraph) -> dict[str, str]:
+    """Options of XLA for a program with barriers of its own, as `jax.checkpoint` makes them."""
+    is_ordered = any(operator.name == "optimization_barrier" for operator in graph.walk())
+    return dict(compiler_options(["recompute"] if is_ordered else []))
 
 
 def _calls_host(step: Ingested) -> bool:

@@ -112,8 +112,9 @@ class OfOneShape:
         check_structure(self.tree, tree)
         as_planned(leaves, self.inputs, self.graph)
         for leaf, entry, sharding in zip(leaves, self.inputs, self.shardings, strict=False):
-            is_bound = not _is_elsewhere(leaf) and getattr(leaf, "committed", False)
-            if is_bound and not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
+            if isinstance(leaf, jax.core.Tracer) or _is_elsewhere(leaf) or not getattr(leaf, "committed", False):
+                continue
+            if not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 raise SporaxValueError(
                     f"For 'plan', args{entry.name} must be where the plan has it, {sharding}, but got {leaf.sharding}. "
                     "`jax.device_put(args, planned.in_shardings)` brings the arguments there."
