@@ -574,9 +574,9 @@ class Instructions:
             self.like(reads[0], sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
         )
         self._add(Kind.LOOP, reads, [packed], joins=True)
-        moves = event.transfers[0].redistribution.moves
-        if any(move.trades_parts for move in moves):
-            self._traded(packed, received, self._count(moves[0]))
+        if any(move.trades_parts for move in event.transfers[0].redistribution.moves):
+            # The slices of a buffer that nothing else reads fill the place of what it was made of, as if they were one.
+            self._traded(packed, received, 1)
         else:
             self._sent(packed, received)
         for write in writes:
