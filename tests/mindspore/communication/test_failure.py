@@ -31,7 +31,7 @@ SECONDS = 15
             {"SPORAX_IDLE_TIMEOUT": "2"},
         ),
         ("leaves", "rank 1, which has left the job: rank 0 is in exchange 5, rank 1 has left after exchange 4", {}),
-        ("counts", "for rank 1 for longer than SPORAX_EXCHANGE_TIMEOUT=3 s", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
+        ("counts", "for rank 1 for longer than SPORAX_EXCHANGE_TIMEOUT=8 s", {"SPORAX_EXCHANGE_TIMEOUT": "8"}),
     ],
 )
 def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variables):
