@@ -235,7 +235,7 @@ def test_a_plan_fits_the_memory_that_there_is(alone, few_plans):
     losses, step = train(steps=3, search_mode="dynamic_programming")
     np.testing.assert_allclose(losses, alone[:3], rtol=2e-5)
     actual = planned(step)
-    assert actual.search.statistics["method"].endswith(" for memory")
+    assert actual.search.statistics["method"] == "integer program for memory"
     assert actual.search.statistics["peak_bytes"] <= needed
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):

@@ -173,7 +173,7 @@ class Described(Recorded, abc.ABC):
 
     def _stream(self, run: Pass) -> Stream:
         """One pass of the pipeline up to here: a table where rows can be requested in any order, a flow where not."""
-        raise NotImplementedError
+        raise NotImplementedError(f"For '{type(self).__name__}', derive from GeneratorDataset: it makes no rows.")
 
     def _arguments(self) -> Arguments:
         """What it was made with, by name, as JSON has it."""
