@@ -138,7 +138,7 @@ def test_a_plan_that_is_a_little_too_large_is_repaired_to_one_that_fits_and_take
     ("graph", "shape", "limit", "share"),
     [
         (networks.mlp(4, 256, 64).graph, (2, 4), 110_000, 0.9),
-        (networks.mlp(6, 256, 64).graph, (2, 4), 160_000, 0.8),
+        (networks.mlp(6, 512, 64).graph, (2, 4), 275_000, 0.65),
         (networks.mixture(16, 64, 64, 8, 128).graph, (8,), 1_000_000, 0.995),
     ],
     ids=["four layers", "six layers", "experts"],
