@@ -163,9 +163,15 @@ def test_unfinished_files_of_compiled_programs_are_removed(tmp_path):
         ),
         (["src/sporax/base/x.py"], {"base", "ir", "planner", "ps", "several_machines"}, set()),
         (["src/sporax/mindspore/nn/x.py"], {"mindspore", "examples", "docs"}, {"launch", "k8s", "runtime"}),
-        (["tests/k8s/test_image.py"], {"k8s", "docs"}, {"launch", "mindspore", "runtime"}),
+        (
+            ["tests/ir/test_frames.py", "tests/k8s/test_image.py"],
+            {"k8s/test_image.py"},
+            {"k8s", "docs", "mindspore", "ir/test_frames.py"},
+        ),
+        (["tests/planner/rules/cases.json"], {"planner/rules"}, {"planner", "lowering", "docs"}),
+        (["src/sporax/k8s/x.py", "tests/k8s/test_image.py"], {"k8s", "docs"}, {"k8s/test_image.py", "launch"}),
         (["tests/conftest.py"], {"base", "planner", "mindspore", "security"}, set()),
-        (["tests/security/test_files.py"], {"security"}, {"base", "mindspore", "docs"}),
+        (["tests/security/test_files.py"], {"security/test_files.py"}, {"security", "base", "mindspore", "docs"}),
         (["docs/planner.md", "tests/slow_tests.txt", "tests/test_house.py"], set(), {"base", "mindspore"}),
     ],
 )

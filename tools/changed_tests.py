@@ -1,7 +1,8 @@
 """Print the folders of tests whose packages, or packages on floors below them, changed since the last release or merge base.
 
 The floors are those of the first contract of `pyproject.toml`. What belongs to no package (tests of pages or several machines)
-stands above all of them. Where nothing can be compared (no tag, no other branch, no history), all folders are printed.
+stands above all of them. A file of tests concerns itself alone, other files beside tests the folder that they are in. Where
+nothing can be compared (no tag, no other branch, no history), all folders are printed.
 
 Run: python tools/changed_tests.py [--since COMMIT]
 """
@@ -27,23 +28,26 @@ def floors() -> list[list[str]]:
 
 
 def folders_of(changed: Iterable[str]) -> list[str]:
-    """The folders of tests that changed files concern.
+    """The folders and files of tests that changed files concern.
 
     Args:
         changed: paths of files, from the root of the repository.
     """
     by_floor = floors()
     packages = {path.split("/")[2] for path in changed if path.startswith("src/sporax/") and path.count("/") > 2}
-    packages |= {path.split("/")[1] for path in changed if path.startswith("tests/") and path.count("/") > 1}
     known = {name for floor in by_floor for name in floor}
     # Files beside the packages (settings, the fixtures of all tests) concern everything; budgets and lists of slow tests nothing.
     if any(path in ("pyproject.toml", "Makefile") or re.fullmatch(r"tests/(?!test_)\w+\.py", path) for path in changed):
         packages |= set(by_floor[-1])
     lowest = max((number for number, floor in enumerate(by_floor) if packages & set(floor)), default=-1)
-    above = {name for floor in by_floor[: max(lowest, 0)] for name in floor} | (packages & known)
-    others = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in known}
-    others = others if lowest >= 0 else others & packages
-    return sorted(f"tests/{name}" for name in above | others if any((ROOT / "tests" / name).rglob("test_*.py")))
+    names = {name for floor in by_floor[: max(lowest, 0)] for name in floor} | (packages & known)
+    if lowest >= 0:
+        names |= {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in known}
+    folders = {f"tests/{name}" for name in names}
+    own = {Path(path) for path in changed if path.startswith("tests/") and path.count("/") > 1}
+    own = {path if path.name.startswith("test_") and path.suffix == ".py" else path.parent for path in own}
+    folders |= {str(path) for path in own if not folders & {str(path), *map(str, path.parents)}}
+    return sorted(name for name in folders if (ROOT / name).is_file() or any((ROOT / name).rglob("test_*.py")))
 
 
 def _git(*arguments: str) -> str:
