@@ -82,3 +82,27 @@ def test_states_with_empty_parts_are_fixed_by_position_path_and_for_results():
 def test_numbers_of_slices_are_met_in_any_order(split, devices, dims):
     mesh = DeviceMatrix({6: (2, 3), 12: (2, 2, 3), 8: (2, 2, 2)}[devices[0]])
     assert placement_of(split, (12, 12), "x", mesh, None) == Placement(dims)
+
+
+@pytest.mark.parametrize("option", ["fixed", "in_shardings", "out_shardings"])
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P(P.UNCONSTRAINED, "d"), r"say of each dimension of {}\['w'\] .*, but got P\(UNCONSTRAINED, 'd'\)"),
+        (P("e"), r"name axes of 'devices', \['d'\], but got 'e' for {}\['w'\]"),
+        (P(None, None, "d"), r"fit {}\['w'\] of 2 dimensions"),
+    ],
+    ids=str,
+)
+def test_refusals_name_the_option_the_array_and_the_value(option, is_named, spec, words):
+    """What `jax.jit` refuses as well, in the option that the user wrote."""
+    mesh = jax.make_mesh((8,), ("e" if "e" in spec else "d",), axis_types=(jax.sharding.AxisType.Auto,))
+    shardings = {"w": jax.sharding.NamedSharding(mesh, spec) if is_named else spec, "b": None}
+    said = {"fixed": {0: shardings}, "in_shardings": (shardings,), "out_shardings": shardings}[option]
+    words = r"the mesh must be that of the plan" if is_named and "e" in spec else words
+    with pytest.raises(
+        SporaxValueError, match=words.format(r"result" if option == "out_shardings" else r"args\[0\]")
+    ) as error:
+        sporax.plan(lambda p: p, {"w": M, "b": M}, devices={"d": 8}, **{option: said})
+    assert f"For 'plan', '{option}' must" in str(error.value) or "mesh" in words

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import sporax
 from compiled_programs import compilations
@@ -156,6 +157,53 @@ def test_a_step_is_compiled_once_for_states_of_every_type(made, is_placed):
             state, _ = run(state, x)
     assert compiled.names.count("jit(call)") == 1
     assert state["count"] == 3
+
+
+def _looped(x, n):
+    (count, doubled), sums = jax.lax.scan(lambda c, row: ((c[0] + 1, c[1] * 2.0), (c[0], row.sum())), (n, 1.0), x)
+    last = jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 1.5, c[2] + 1.0), (0, 1.0, x))
+    return count, doubled, sums, last, jax.lax.cond(n > 1, lambda: (1.0, n), lambda: (2.0, n + 1))
+
+
+WEAK = {
+    "constants": (lambda x: (1, 2.5, True, 1 + 2j, jnp.sin(1.0), jnp.full(3, 2.0), jnp.arange(3), x.sum()), ()),
+    "results that are arguments": (lambda x, n, m: (n, {"more": (m, n + 1)}, m * 2, n * m, x * m, x), (3, 2.5)),
+    "strong numbers": (lambda x, n, m: (n, n + 1, m * 2, n * m, x * m), (np.int32(3), np.float32(2.5))),
+    "loops and branches": (_looped, (2,)),
+    "derivatives": (lambda x, s: (jax.grad(lambda s: (x * s).sum())(s), jax.value_and_grad(jnp.sin)(s)), (2.0,)),
+    "other dtypes": (
+        lambda x, s: (x.astype("bfloat16") * s, s.astype("bfloat16"), x.argmax(), x > s),
+        (jnp.asarray(2.0),),
+    ),
+}
+
+
+@pytest.mark.parametrize("has_64_bits", [True, False])
+@pytest.mark.parametrize("name", WEAK)
+def test_results_have_the_types_that_jax_gives_them(name, has_64_bits):
+    """Also under a transformation, and of results that are carried or whose sharding is fixed."""
+    function, numbers = WEAK[name]
+    with jax.enable_x64(has_64_bits):
+        args = floats(16, 8), *numbers
+        expected = jax.tree.map(jax.typeof, jax.jit(function)(*args))
+        for options in ({}, {"out_shardings": P()}):
+            run = sporax.plan(function, *args, devices={"data": 8}, fixed={0: P("data")}, **options).function()
+            for results in (run(*args), jax.eval_shape(run, *args)):
+                found = [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(results)]
+                assert found == [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(expected)]
+
+
+@pytest.mark.parametrize("has_64_bits", [True, False])
+def test_a_strong_argument_that_takes_a_weak_result_is_no_second_program(has_64_bits):
+    with jax.enable_x64(has_64_bits):
+        args = jnp.arange(3)[2], floats(16, 8)
+        planned = sporax.plan(lambda n, x: (jnp.where(x.sum() > n, 1, 2), x), *args, devices=8, carry={0: 0})
+        run, (number, x) = planned.function(), args
+        with compilations() as compiled:
+            for _ in range(3):
+                number, _ = run(number, x)
+                assert number.weak_type
+    assert compiled.names.count("jit(call)") == 1
 
 
 def test_a_checkpoint_saves_memory_on_cpus_too_and_may_be_part_of_another_program():

@@ -105,20 +105,12 @@ def _dims(params: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
 
 
-def _sum(x: Array, along: tuple[str, ...], params: Mapping[str, Any]) -> Array:
-    summed: Array = jax.lax.psum(x, along)
-    return summed
-
-
-def _gather(x: Array, along: tuple[str, ...], params: Mapping[str, Any]) -> Array:
-    gathered: Array = jax.lax.all_gather(x, along, axis=params["all_gather_dimension"], tiled=params["tiled"])
-    return gathered
-
-
 _SENDS_NOTHING = frozenset(["pvary", "pbroadcast"])
 _PLAIN: Mapping[str, Callable[[Array, tuple[str, ...], Mapping[str, Any]], Array]] = {
-    "psum_invariant": _sum,
-    "all_gather_invariant": _gather,
+    "psum_invariant": lambda x, along, params: jax.lax.psum(x, along),
+    "all_gather_invariant": lambda x, along, params: jax.lax.all_gather(
+        x, along, axis=params["all_gather_dimension"], tiled=params["tiled"]
+    ),
 }
 """Collectives whose types JAX checks in islands alone, by what computes the same."""
 NAMING = frozenset([*COLLECTIVES, *_SENDS_NOTHING, "axis_index"])

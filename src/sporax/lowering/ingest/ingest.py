@@ -78,12 +78,14 @@ class Ingested:
         equations: one per operator.
         constants: arrays that the traced code brought along.
         literal_outputs: values of outputs that are constants, by position.
+        weak: which arguments and which outputs of the program have a weak type.
     """
 
     graph: OperatorGraph
     equations: tuple[Equation, ...]
     constants: tuple[jax.Array, ...] = ()
     literal_outputs: Mapping[int, jax.Array] = field(default_factory=dict)
+    weak: tuple[Sequence[bool], Sequence[bool]] = (), ()
 
 
 def ingest(

@@ -3,9 +3,7 @@
 Tensors are logical wholes here. Arrays between steps are ordinary `jax.Array`s with a `NamedSharding`; one process may drive
 many devices, or each process its own. Steps themselves are in `sporax.runtime.planned.step`.
 
-A plan as one program of all devices, on arrays that are whole.
-
-The arguments of a step that a plan shards: role, shape, and what the planner may do with them.
+Next to them a plan as one program of all devices, and the arguments of a step: role, shape, what the planner may do.
 """
 
 from __future__ import annotations

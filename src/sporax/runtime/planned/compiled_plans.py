@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
-from jax.sharding import NamedSharding
 
 from sporax.base.progress import activity
 from sporax.ir.plan import Plan
@@ -46,13 +45,9 @@ class FunctionForArguments:
     def compile(self, name: str) -> Any:
         """The program, compiled; `name` is what messages call it."""
         shapes = jax.eval_shape(lambda *args: args, *self.args)
-        structs = jax.tree.map(_on, shapes, self.shardings)
+        structs = jax.tree.map(lambda struct, sharding: struct.update(sharding=sharding), shapes, self.shardings)
         with activity(f"compiling '{name}' for its memory"):
             return self.jitted.lower(*structs).compile()
-
-
-def _on(struct: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
 
 
 Step = TypeVar("Step", bound=Compilable)

@@ -8,7 +8,7 @@ results, and the planner keeps what marks say. A result that takes an argument's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ def fixed_placements(
     num_constants: int,
     mesh: DeviceMatrix,
     axes: NamedAxes | None,
+    by_position: Collection[int | str] = (),
 ) -> dict[int, Placement]:
     """The placements of fixed inputs, by number of the tensor.
 
@@ -47,6 +48,7 @@ def fixed_placements(
         num_constants: how many of its inputs come before the arguments.
         mesh: the devices, with axes of prime sizes.
         axes: the user's axes, if they have names.
+        by_position: what of it `in_shardings` says.
 
     Raises:
         SporaxValueError: an argument that there is not, or a sharding that does not fit.
@@ -61,11 +63,12 @@ def fixed_placements(
             leaves, part = ranges[argument], args[argument]
         else:
             raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
-        for position, split in zip(leaves, by_leaf(requested, part, "fixed", f"argument {argument}"), strict=True):
+        option = "in_shardings" if argument in by_position else "fixed"
+        for position, split in zip(leaves, by_leaf(requested, part, option, f"argument {argument}"), strict=True):
             entry = inputs[position]
             if split is not None:
                 shape = graph.tensors[entry.tensor].shape
-                placements[entry.tensor] = placement_of(split, shape, f"args{entry.name}", mesh, axes)
+                placements[entry.tensor] = placement_of(split, shape, f"args{entry.name}", mesh, axes, option)
     return placements
 
 

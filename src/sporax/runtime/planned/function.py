@@ -11,7 +11,7 @@ import inspect
 import os
 import reprlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Never
@@ -136,19 +136,33 @@ def plan(
         donate_argnums=donate_argnums, overlap=overlap,
     )  # fmt: skip
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
-        fixed = _with_in_shardings({} if fixed is None else fixed, in_shardings, len(args))
-        args, names = _with_keywords(args, kwargs)
+        said = {} if fixed is None else fixed
+        fixed = _with_in_shardings(said, in_shardings, len(args))
+        keywords = {} if kwargs is None else kwargs
+        check_mapping("kwargs", keywords, "{name: value}")
+        args, names = (*args, *keywords.values()), tuple(keywords)
         called = Called(names, donated_positions(donate_argnums, len(args) - len(names), "donate_argnums"))
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):
-            fn, carry, called = objects.pure(called.by_position(fn, len(args))), objects.carry(carry), called.wrapped()
+            fn, carry, called = (
+                objects.pure(called.by_position(fn, len(args))),
+                objects.carry(carry),
+                replace(called, is_wrapped=True),
+            )
             out_shardings = None if out_shardings is None else (*[None] * len(carry), out_shardings)
         planned = _planned(
-            fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings
-        )
+            fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings,
+            {*fixed} - {*said},
+        )  # fmt: skip
     alone = called.by_position(fn, len(args))
-    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
+    planned = replace(planned, objects=objects, plan_again=again, alone=alone)
+    # Where plans are only shown, their heads say it.
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
+            warnings.warn(text, stacklevel=2)
+    SESSION.announce(planned)
+    return planned
 
 
 def _plan_again(
@@ -178,23 +192,6 @@ def _check_known(unknown: Mapping[str, object]) -> None:
         )
 
 
-def _with_keywords(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """All arguments, those by keyword last, and the names of these."""
-    keywords = {} if kwargs is None else kwargs
-    check_mapping("kwargs", keywords, "{name: value}")
-    return (*args, *keywords.values()), tuple(keywords)
-
-
-def _announced(planned: PlannedFunction) -> PlannedFunction:
-    """The plan itself, of which users are warned and listeners hear."""
-    # Where plans are only shown, their heads say it.
-    if not SESSION.plan_only and jax.process_index() == 0:
-        for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
-            warnings.warn(text, stacklevel=3)
-    SESSION.announce(planned)
-    return planned
-
-
 def _planned(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -208,6 +205,7 @@ def _planned(
     saved: str | None,
     called: Called = POSITIONAL,
     out_shardings: Any = None,
+    by_position: Collection[int | str] = (),
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
@@ -223,9 +221,10 @@ def _planned(
     asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
     limit = profile.memory_bytes if memory == OF_HARDWARE else asked
     # A saved plan settles all three, so a second word on them would be ignored without notice.
-    _check_left_out(
-        {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
-    )
+    settled = {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
+    for name, value in settled.items():
+        if value is not None:
+            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
     mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
     wanted = FixedResults(out_shardings, mesh, axes)
     constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
@@ -249,7 +248,7 @@ def _planned(
         check_plan(step.graph, plan)
         result = _as_found(PlanRequest(step.graph, plan.mesh, settings, profile), plan)
         return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
-    placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes)
+    placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes, by_position)
     placements = with_types(placements, types, step.graph.inputs[len(step.constants) :], step.graph, mesh)
     placements = wanted.fix_arguments(step.graph, placements)
     request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
@@ -296,13 +295,6 @@ def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     if jax.process_index():  # process 0 may have called with another function
         check_plan(request.graph, result.plan)
     return result
-
-
-def _check_left_out(options: Mapping[str, Any]) -> None:
-    """Raise where an option has a value that a saved plan has already."""
-    for name, value in options.items():
-        if value is not None:
-            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
 
 
 def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count: int) -> Mapping[int | str, Any]:

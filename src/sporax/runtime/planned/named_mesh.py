@@ -60,9 +60,14 @@ class NamedAxes:
             option: the argument of `sporax.plan` that says it.
 
         Raises:
-            SporaxValueError: more dimensions than the array has, or an axis that is none of the mesh.
+            SporaxValueError: more dimensions than the array has, an axis that is none of the mesh, or an open dimension.
         """
         runs = self.runs()
+        if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+            raise SporaxValueError(
+                f"For 'plan', '{option}' must say of each dimension of {whose} how it is sharded, as for `jax.jit`, but got "
+                f"{spec}. None in place of it leaves the whole array to the search, a constraint in 'fn' one dimension."
+            )
         if len(spec) > num_dims:
             raise SporaxValueError(
                 f"For 'plan', '{option}' must fit {whose} of {num_dims} dimensions, but got {spec} with {len(spec)}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
@@ -29,7 +29,7 @@ from sporax.report.questions import Answers
 from sporax.runtime.devices.global_view import axis_names, device_program, jax_mesh
 from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
-from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape
+from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape, typed
 from sporax.runtime.planned.traced_function import donated_positions
 from sporax.runtime.planned.user_mesh import on_typed_arrays
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
@@ -49,10 +49,6 @@ class Called:
     names: tuple[str, ...] = ()
     donated: tuple[int, ...] = ()
     is_wrapped: bool = False
-
-    def wrapped(self) -> Called:
-        """For a function whose arguments are by position already."""
-        return replace(self, is_wrapped=True)
 
     def by_position(self, fn: Callable[..., Any], count: int) -> Callable[..., Any]:
         """The function of so many positional arguments."""
@@ -167,22 +163,24 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
-        donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
+        by_position = len(self.in_shardings) - len(self.names)
+        donated = self.donated if donate is None else donated_positions(donate, by_position, "donate")
         inputs = self.graph.inputs[len(self.step.constants) :]
         jitted: Any = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         # Ranks of other processes, and programs that call the host, have arrays elsewhere.
         stay = _calls_host(self.step) or jax.process_count() > 1
-        jitted = OfOneShape(
-            jitted, self.in_tree, inputs, self.graph, () if stay else self._shardings(self._argument_placements)
-        )
+        shardings = () if stay else self._shardings(self._argument_placements)
+        jitted = OfOneShape(jitted, self.in_tree, inputs, self.graph, self.step.weak[0], shardings)
         if SESSION.recording is not None:
             jitted = _recorded(jitted, SESSION.recording)
         if _calls_host(self.step) and self.axes is not None:
             jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
         if is_asked():
             jitted = VerifiedFirst(jitted, self._verified)
-        updating = self._of_objects(jitted) if self.objects else jitted
-        called = updating if not self.names else self._by_keyword(updating)
+        called = (
+            jitted if not self.objects else lambda *args: self.objects.updated(args, jitted(*self.objects.states(args)))
+        )
+        called = called if not self.names else self._by_keyword(called)
         return self._resizing(called, donate) if resize else called
 
     def _resizing(self, function: Callable[..., Any], donate: int | Sequence[int] | None) -> Callable[..., Any]:
@@ -238,10 +236,6 @@ class PlannedFunction(Answers):
         values = list(map(jnp.asarray, leaves))
         return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
 
-    @property
-    def _num_by_position(self) -> int:
-        return len(self.in_shardings) - len(self.names)
-
     def jitted(self, donated: tuple[int, ...]) -> Any:
         """The function of whole arrays, of states in place of objects and with all arguments by position."""
         self._check_devices()
@@ -252,7 +246,7 @@ class PlannedFunction(Answers):
             check_structure(self.in_tree, tree)
             leaves = as_planned(leaves, self.graph.inputs[len(self.step.constants) :], self.graph)
             results = on_typed_arrays(mapped, leaves, self.plan.outputs, self.plan.mesh, self.axes)
-            return jax.tree.unflatten(self.out_tree, results)
+            return jax.tree.unflatten(self.out_tree, typed(results, self.step.weak[1]))
 
         # A program that calls the host may have one mesh alone, which is that of its collectives.
         mesh = self._unnamed if _calls_host(self.step) else self._named
@@ -263,12 +257,6 @@ class PlannedFunction(Answers):
             donate_argnums=donated,
             compiler_options=_options(self.graph),
         )
-
-    def _of_objects(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            return self.objects.updated(args, jitted(*self.objects.states(args)))
-
-        return call
 
     def _by_keyword(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **keywords: Any) -> Any:

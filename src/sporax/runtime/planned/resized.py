@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core.primitives import convert_element_type_p
 from jax.sharding import NamedSharding
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -49,10 +50,20 @@ def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGr
                 raise SporaxValueError(
                     f"For 'plan', args{entry.name} must have the {what} that was planned, {expected}, but got {got}. {remedy}"
                 )
-        if is_number and (kind.weak_type or kind.dtype != taken):
-            is_traced, dtype = isinstance(leaf, jax.core.Tracer), planned.dtype
+        is_traced, dtype = isinstance(leaf, jax.core.Tracer), planned.dtype
+        if is_number and (kind.dtype != taken or (kind.weak_type and is_traced)):
             arrays[number] = jnp.asarray(leaf, dtype) if is_traced else np.asarray(leaf, dtype)
     return arrays
+
+
+def typed(arrays: Sequence[jax.Array], weak: Sequence[bool]) -> list[jax.Array]:
+    """The arrays with weak types where `weak` says so, and with none elsewhere."""
+    return [
+        array
+        if jax.typeof(array).weak_type == is_weak
+        else convert_element_type_p.bind(array, new_dtype=array.dtype, weak_type=is_weak, sharding=None)
+        for array, is_weak in zip(arrays, weak, strict=True)
+    ]
 
 
 def check_structure(planned: object, received: object) -> None:
@@ -66,13 +77,14 @@ def check_structure(planned: object, received: object) -> None:
 class OfOneShape:
     """A compiled function whose errors say first which argument is not as it was planned.
 
-    Arrays of one device come where the plan has them first, without weak types: `jax.jit` would compile a step for the state as
-    it was made, and again for the state that the first step returns.
+    Arrays of one device come where the plan has them first, with weak types where the plan has some: `jax.jit` would compile a
+    step for the state as it was made, and again for the state that the first step returns.
 
     Attributes:
         jitted: the function, as `jax.jit` makes it; what this has (``lower``), it has.
         tree: structure of the arguments.
         inputs, graph: as in `as_planned`.
+        weak: which arrays have weak types.
         shardings: of all arrays; none where they stay where they are.
     """
 
@@ -80,6 +92,7 @@ class OfOneShape:
     tree: object
     inputs: Sequence[Input]
     graph: OperatorGraph
+    weak: Sequence[bool]
     shardings: Sequence[NamedSharding] = ()
     _looked_at: tuple[int, ...] = field(init=False)
 
@@ -112,7 +125,7 @@ class OfOneShape:
         check_structure(self.tree, tree)
         as_planned(leaves, self.inputs, self.graph)
         for leaf, entry, sharding in zip(leaves, self.inputs, self.shardings, strict=False):
-            if isinstance(leaf, jax.core.Tracer) or _is_elsewhere(leaf) or not getattr(leaf, "committed", False):
+            if isinstance(leaf, jax.core.Tracer) or _is_on_no_mesh(leaf) or not getattr(leaf, "committed", False):
                 continue
             if not leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
                 raise SporaxValueError(
@@ -127,21 +140,22 @@ class OfOneShape:
         leaves, tree = jax.tree.flatten(args)
         if len(leaves) != len(self.shardings) or not jax.sharding.get_abstract_mesh().empty:
             return args
-        if not any(_is_elsewhere(leaves[place]) for place in self._looked_at):
+        if not any(self._is_otherwise(leaves[place], place) for place in self._looked_at):
             return args
-        moved = [place for place, leaf in enumerate(leaves) if _is_elsewhere(leaf)]
+        moved = [place for place, leaf in enumerate(leaves) if self._is_otherwise(leaf, place)]
         arrays = as_planned([leaves[place] for place in moved], [self.inputs[place] for place in moved], self.graph)
         there = jax.device_put(arrays, [self.shardings[place] for place in moved])
-        for place, leaf in zip(moved, there, strict=True):
+        for place, leaf in zip(moved, typed(there, [self.weak[place] for place in moved]), strict=True):
             leaves[place] = leaf
         return tuple(jax.tree.unflatten(tree, leaves))
 
+    def _is_otherwise(self, leaf: object, place: int) -> bool:
+        is_traced, is_weak = isinstance(leaf, jax.core.Tracer), self.weak[place]
+        return not is_traced and (_is_on_no_mesh(leaf) or jax.typeof(leaf).weak_type != is_weak)
 
-def _is_elsewhere(leaf: Any) -> bool:
-    """Whether an array is on no mesh, or has a weak type."""
-    if isinstance(leaf, jax.core.Tracer):
-        return False
-    return not isinstance(getattr(leaf, "sharding", None), NamedSharding) or jax.typeof(leaf).weak_type
+
+def _is_on_no_mesh(leaf: object) -> bool:
+    return not isinstance(getattr(leaf, "sharding", None), NamedSharding)
 
 
 def of_any_shape(

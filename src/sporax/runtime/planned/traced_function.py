@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -48,15 +49,17 @@ def traced(
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
     structs = list(map(_struct, leaves, paths))
     out_tree: list[Any] = []
+    weak: list[bool] = []
 
     def flat(*values: Any) -> list[Any]:
         args = jax.tree.unflatten(in_tree, values)
         outputs = fn(*args)
         results, tree = jax.tree.flatten(outputs)
         _check_nothing_is_lost(args, in_tree, values, results)
-        for path, result in jax.tree_util.tree_flatten_with_path(outputs)[0]:
-            # Checked here, where the path of the result is known.
-            _struct(result, jax.tree_util.keystr(path), "the results", "result")
+        named = jax.tree_util.tree_flatten_with_path(outputs)[0]
+        # Checked here, where the path of the result is known; marks have no weak types.
+        made = [_struct(result, jax.tree_util.keystr(path), "the results", "result") for path, result in named]
+        weak[:] = [struct.weak_type for struct in made]
         out_tree.append(tree)
         return jax.tree.leaves(marked(outputs))
 
@@ -81,7 +84,8 @@ def traced(
             )
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
-    return ingest(jaxpr, roles, aliases, constraints), in_tree, out_tree[0]
+    types = [struct.weak_type for struct in structs], weak
+    return replace(ingest(jaxpr, roles, aliases, constraints), weak=types), in_tree, out_tree[0]
 
 
 def raise_if_known(error: Exception, where: str) -> None:
