@@ -31,7 +31,7 @@ from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape
 from sporax.runtime.planned.traced_function import donated_positions
-from sporax.runtime.planned.user_mesh import on_typed_arrays
+from sporax.runtime.planned.user_mesh import is_typed, on_typed_arrays
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.session import SESSION, StepRecorder
 
@@ -236,7 +236,8 @@ class PlannedFunction(Answers):
         # Constraints name devices that one device is not, so the function is run as it was traced.
         constrained = any(isinstance(operator.mark, LayoutMark) for operator in self.graph.walk())
         values = list(map(jnp.asarray, leaves))
-        return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
+        own = None if constrained and not is_typed(values) else alone
+        return verified(self.step, self.plan, values, names, own, steps)
 
     @property
     def _num_by_position(self) -> int:
