@@ -41,7 +41,26 @@ STACKED = random_programs.Program(
 )
 """Axes of two devices each shard all dimensions, which runs of several axes cannot."""
 
+LOOPED = random_programs.Program(
+    ((8,), (16, 8)),
+    (
+        "jax.vmap(lambda r: v1.sum(0) * r.mean())(v1)",
+        "v2.prod(0)",
+        "v2.reshape(-1)",
+        "lax.scan(lambda c, x: (c + x.sum(), c * 0.5 + x), 1.0, v2)[1]",
+        "lax.cond(v4.sum() > 1, lambda x: x * 2, lambda x: x + 1, v5)",
+        "lax.while_loop(lambda c: jnp.abs(c).max() > 0.5, lambda c: c * 0.6, v2)",
+        "lax.top_k(v4, 2)[0]",
+        "jax.checkpoint(lambda x: jnp.sin(x) * x.sum())(v7)",
+    ),
+    (4, 6, 9), False, (8, 8), "ilp", "h100",
+)  # fmt: skip
+ROWS = random_programs.Program(
+    ((4, 8, 16),), ("jnp.zeros((8, 4)).at[:, 0].set(v0.sum())", "v1.at[1].multiply(v1.sum())"), (1, 2), False, (1,),
+    "repeated_blocks", "ascend910", 2,
+)  # fmt: skip
 
-@pytest.mark.parametrize("program", [STACKED, random_programs.drawn(0, 508, 9), random_programs.drawn(5, 3, 6)])
+
+@pytest.mark.parametrize("program", [STACKED, LOOPED, ROWS])
 def test_no_search_is_below_what_another_one_has_proven(program):
     assert not random_programs.failure(program, runs=False, all_modes=True), str(program)

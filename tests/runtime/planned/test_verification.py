@@ -153,3 +153,28 @@ def test_programs_on_explicit_axes_are_verified(where):
     with jax.set_mesh(typed) if where == "in the context" else nullcontext():
         done = sporax.plan(step, w, x, devices=typed).verify(w, x)
     assert done and len(done.leaves) == 1
+
+
+@pytest.mark.parametrize("where", ["in the context", "outside"])
+def test_an_island_on_explicit_axes_is_verified(where):
+    typed = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    x = jax.device_put(jnp.linspace(0, 1, 128).reshape(16, 8), NamedSharding(typed, P("data")))
+
+    def step(x):
+        y = x[:0].sum(0) + jnp.tanh(x)
+        rows = jax.shard_map(
+            lambda y: y * jax.lax.psum(y.sum(), "data"), mesh=typed, in_specs=P("data"), out_specs=P("data")
+        )
+        return rows(y) + x
+
+    with jax.set_mesh(typed) if where == "in the context" else nullcontext():
+        planned = sporax.plan(step, x, devices=typed)
+        assert len(planned.verify(x).leaves) == 1
+        np.testing.assert_allclose(planned.function()(x), np.tanh(x) * np.tanh(x).sum() + x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+def test_arguments_of_eight_bit_are_verified(dtype):
+    x = jnp.linspace(-2, 2, 128).reshape(16, 8).astype(dtype)
+    planned = sporax.plan(lambda x: x.astype(jnp.float32).sum(0), x, fixed={0: (8, 1)})
+    assert planned.verify(x).leaves[0].is_equal

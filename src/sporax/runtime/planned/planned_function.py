@@ -31,7 +31,7 @@ from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape, typed
 from sporax.runtime.planned.traced_function import donated_positions
-from sporax.runtime.planned.user_mesh import on_typed_arrays
+from sporax.runtime.planned.user_mesh import is_typed, on_typed_arrays
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.session import SESSION, StepRecorder
 
@@ -234,7 +234,8 @@ class PlannedFunction(Answers):
         # Constraints name devices that one device is not, so the function is run as it was traced.
         constrained = any(isinstance(operator.mark, LayoutMark) for operator in self.graph.walk())
         values = list(map(jnp.asarray, leaves))
-        return verified(self.step, self.plan, values, names, None if constrained else alone, steps)
+        own = None if constrained and not is_typed(values) else alone
+        return verified(self.step, self.plan, values, names, own, steps)
 
     def jitted(self, donated: tuple[int, ...]) -> Any:
         """The function of whole arrays, of states in place of objects and with all arguments by position."""

@@ -59,6 +59,12 @@ def mesh_around(args: Any) -> Mesh | AbstractMesh | None:
     return context_mesh() or next((sharding.mesh for sharding in shardings if sharding is not None), None)
 
 
+def is_typed(args: Any) -> bool:
+    """Whether that mesh has axes that are a part of the type of arrays."""
+    mesh = mesh_around(args)
+    return mesh is not None and AxisType.Explicit in mesh.axis_types
+
+
 def typed_sharding(leaf: Any) -> NamedSharding | None:
     """The sharding that the type of an array says, or a struct in its place; None where it says none, and while it is traced."""
     # A tracer searches the whole trace for the words of its refusal.

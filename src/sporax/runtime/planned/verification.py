@@ -31,7 +31,7 @@ from sporax.ir.plan import Plan
 from sporax.ir.variables import read
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.runtime.devices.global_view import device_program, jax_mesh, outside_of_meshes, partition_spec
-from sporax.runtime.planned.user_mesh import mesh_around
+from sporax.runtime.planned.user_mesh import is_typed, mesh_around
 from sporax.runtime.session import SESSION
 
 _SPREADS = 64
@@ -167,7 +167,7 @@ def verified_step(
             f"For 'verify', all devices must be of this process, but there are {jax.process_count()} processes."
         )
     with activity("verifying a plan"):
-        values, leaves = _compared(step, plan, arguments, names, alone or _ingested(step, plan, arguments))
+        values, leaves = _compared(step, plan, arguments, names, alone)
         wrong = [leaf for leaf in leaves if not leaf.is_equal]
         if not wrong:
             return values, leaves
@@ -180,14 +180,15 @@ def verified_step(
 
 
 def _compared(
-    step: Ingested, plan: Plan, arguments: Sequence[Any], names: Sequence[str], alone: Alone
+    step: Ingested, plan: Plan, arguments: Sequence[Any], names: Sequence[str], alone: Alone | None = None
 ) -> tuple[list[Any], tuple[VerifiedLeaf, ...]]:
     mesh = jax_mesh(plan.mesh)
     # One device is not the devices of a mesh around the call, of an island or of a constraint: all run the program of one.
     on_all = mesh_around(arguments) is not None or _names_devices(step.graph)
     one = NamedSharding(mesh, PartitionSpec()) if on_all else jax.devices()[0]
-    here = jax.device_put(list(arguments), one)
-    single = jax.jit(alone)
+    # What the user wrote for explicit axes is for arguments of these types.
+    here = list(arguments) if alone and is_typed(arguments) else jax.device_put(list(arguments), one)
+    single = jax.jit(alone or _ingested(step, plan, arguments))
     expected, moved = single(*here), single(*map(outside_of_meshes(_moved), here))
     placements = plan.inputs[len(step.constants) :]
     shardings = [NamedSharding(mesh, partition_spec(place, plan.mesh)) for place in placements]
@@ -215,8 +216,9 @@ def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
                 equation.literals[place] if tensor == LITERAL else values[tensor]
                 for place, tensor in enumerate(operator.operands)
             ]
-            results = equation.primitive.bind(*operands, **equation.params)
-            results = results if equation.primitive.multiple_results else [results]
+            primitive = equation.primitive
+            results = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
+            results = results if primitive.multiple_results else [results]
             values.update(zip(operator.results, results, strict=True))
         return [
             step.literal_outputs[place] if tensor == LITERAL else values[tensor]
@@ -235,6 +237,8 @@ def _ingested(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> Alone:
 def _first_operator(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> str:
     """A sentence that names the first operator whose result differs; both programs hand out all of their values."""
     graph = step.graph
+    if is_typed(arguments) and _names_devices(graph):
+        return "Operators next to islands on explicit axes are not compared one by one."
     made = [
         (number, tensor, place.complete())
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True))
@@ -246,7 +250,7 @@ def _first_operator(step: Ingested, plan: Plan, arguments: Sequence[Any]) -> str
     watched = replace(step, graph=replace(graph, outputs=tensors, aliases=()), literal_outputs={})
     outputs = replace(plan, outputs=complete, graph=watched.graph.fingerprint())
     names = [f"'{graph.operators[number]}'" for number in numbers]
-    _, values = _compared(watched, outputs, arguments, names, _ingested(watched, outputs, arguments))
+    _, values = _compared(watched, outputs, arguments, names)
     wrong = next(((number, leaf) for number, leaf in zip(numbers, values, strict=True) if not leaf.is_equal), None)
     if wrong is None:
         return "No operator differs by itself: the compiled program does, or what was read is not the function."
@@ -264,7 +268,7 @@ def _moved(array: Any) -> Any:
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         return array
     signs = np.random.default_rng(0).choice((-1.0, 1.0), array.shape)
-    return (array * (1 + signs * float(jnp.finfo(array.dtype).eps))).astype(array.dtype)
+    return array * (1 + signs * float(jnp.finfo(array.dtype).eps)).astype(array.dtype)
 
 
 def _leaf(name: str, planned: Any, alone: Any, moved: Any, coarsest: float) -> VerifiedLeaf:
