@@ -11,20 +11,8 @@ from typing import Any, final
 
 import msgspec
 
+from sporax.ps.protocol import messages
 from sporax.ps.protocol.events import Tick
-from sporax.ps.protocol.messages import (
-    Accepted,
-    Acked,
-    ClockAhead,
-    Moved,
-    NotAMember,
-    Pulled,
-    RequestRefused,
-    Resend,
-    ServerAddress,
-    ServerMessage,
-    View,
-)
 from sporax.ps.protocol.wire import Frame
 
 # Seconds; doubled for each further try up to the longest.
@@ -49,7 +37,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
     request: int
     slot: int
-    make: Callable[[int, int], ServerMessage]
+    make: Callable[[int, int], messages.ServerMessage]
     frames: tuple[Frame, ...] = ()
     seq: int = 0
 
@@ -58,7 +46,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 class Answered(msgspec.Struct, frozen=True, gc=False):
     """A server answered."""
 
-    message: ServerMessage
+    message: messages.ServerMessage
     frames: tuple[Frame, ...] = ()
 
 
@@ -66,15 +54,15 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 class NewView(msgspec.Struct, frozen=True, gc=False):
     """The scheduler told the present map."""
 
-    view: View
+    view: messages.View
 
 
 @final
 class Send(msgspec.Struct, frozen=True, gc=False):
     """Send to a server."""
 
-    server: ServerAddress
-    message: ServerMessage
+    server: messages.ServerAddress
+    message: messages.ServerMessage
     frames: tuple[Frame, ...]
 
 
@@ -88,7 +76,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     """A request has its answer."""
 
     request: int
-    message: ServerMessage
+    message: messages.ServerMessage
     frames: tuple[Frame, ...]
 
 
@@ -109,7 +97,7 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     has: int
 
 
-_ANSWERS = frozenset({Acked, Pulled, NotAMember})
+_ANSWERS = frozenset({messages.Acked, messages.Pulled, messages.NotAMember})
 Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed | Lost
 
@@ -120,7 +108,7 @@ class _Open(msgspec.Struct):
     submit: Submit
     had_seq: int
     had_clock: int
-    sent_to: ServerAddress | None = None
+    sent_to: messages.ServerAddress | None = None
     again_at: float = 0.0
     wait: float = _FIRST_WAIT_SECONDS
     since: float = 0.0
@@ -136,10 +124,10 @@ class ClientState:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.view: View | None = None
+        self.view: messages.View | None = None
         self.open: dict[int, _Open] = {}
         # By slot, None without one.
-        self._leaders: dict[int, ServerAddress | None] = {}
+        self._leaders: dict[int, messages.ServerAddress | None] = {}
         # By slot: numbers of pushes, and clocks, that were acknowledged.
         self._seqs: dict[int, int] = {}
         self._clocks: dict[int, int] = {}
@@ -174,7 +162,7 @@ class ClientState:
         if kind not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
             return False
         # A push that does not count says nothing of the slot's clock.
-        if kind is not NotAMember:
+        if kind is not messages.NotAMember:
             # A server acknowledges the pushes of a slot in their order.
             slot = entry.submit.slot
             if message.clock > self._clocks.get(slot, 0):
@@ -198,30 +186,30 @@ class ClientState:
     def _refused(self, entry: _Open, message: Any) -> None:
         """Take an answer that is not the one that was asked for, or not yet."""
         match message:
-            case RequestRefused():
+            case messages.RequestRefused():
                 del self.open[message.request]
                 self._actions.append(Failed(message.request, message.reason))
-            case Accepted():
+            case messages.Accepted():
                 # The push is at the server and waits for other ranks: asking again soon would only cost work.
                 entry.wait = _LONGEST_WAIT_SECONDS
                 entry.again_at = self._now + entry.wait
-            case Moved():
+            case messages.Moved():
                 entry.again_at = self._now + _MOVED_WAIT_SECONDS
                 if self.view is None or message.epoch > self.view.epoch:
                     self._actions.append(AskView())
-            case ClockAhead():
+            case messages.ClockAhead():
                 # A server that has answered a later request has everything that was acknowledged before it was made.
                 if message.clock < entry.had_clock:
                     self._actions.append(Lost(message.slot, entry.had_clock, message.clock))
-            case Resend() if message.expected <= entry.had_seq:
+            case messages.Resend() if message.expected <= entry.had_seq:
                 self._actions.append(Lost(message.slot, entry.had_seq, message.expected - 1))
-            case Resend():
+            case messages.Resend():
                 # Everything after the gap, since servers apply pushes in their order.
                 for other in self.open.values():
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
                         self._send_again(other)
 
-    def _new_view(self, view: View) -> None:
+    def _new_view(self, view: messages.View) -> None:
         # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
             return
