@@ -57,10 +57,6 @@ _HEADER_BYTES = HEADER.size
 _AT_ONCE = int(socket.MSG_DONTWAIT)  # a number: an enum's member takes longer to look up
 
 
-def _timeval(milliseconds: int) -> bytes:
-    return struct.pack("ll", 0, milliseconds * 1000)
-
-
 def _memory(num_bytes: int) -> memoryview:
     try:
         return np.empty(num_bytes, np.uint8).data
@@ -84,7 +80,7 @@ class Stream:
     def __init__(self, connection: socket.socket, place: Place | None = None, *, is_called: bool = False) -> None:
         # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_MILLISECONDS))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, _WAIT_MILLISECONDS * 1000))
         if connection.family == socket.AF_UNIX:
             # Set before the first message, since it bounds what one call takes; TCP's grows by itself.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
