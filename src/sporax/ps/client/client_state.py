@@ -12,7 +12,7 @@ from typing import Any, final
 import msgspec
 
 from sporax.ps.protocol import messages
-from sporax.ps.protocol.events import Tick
+from sporax.ps.protocol.events import Received, Tick, ToServer
 from sporax.ps.protocol.wire import Frame
 
 # Seconds; doubled for each further try up to the longest.
@@ -43,27 +43,10 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
 
 @final
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """A server answered."""
-
-    message: messages.ServerMessage
-    frames: tuple[Frame, ...] = ()
-
-
-@final
 class NewView(msgspec.Struct, frozen=True, gc=False):
     """The scheduler told the present map."""
 
     view: messages.View
-
-
-@final
-class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send to a server."""
-
-    server: messages.ServerAddress
-    message: messages.ServerMessage
-    frames: tuple[Frame, ...]
 
 
 @final
@@ -98,8 +81,8 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
 
 
 _ANSWERS = frozenset({messages.Acked, messages.Pulled, messages.NotAMember})
-Event = Submit | Answered | NewView | Tick
-Action = Send | AskView | Done | Failed | Lost
+Event = Submit | Received | NewView | Tick
+Action = ToServer | AskView | Done | Failed | Lost
 
 
 class _Open(msgspec.Struct):
@@ -136,7 +119,7 @@ class ClientState:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
-        if type(event) is Answered:
+        if type(event) is Received:
             return self.answered(event.message, event.frames, now)
         if type(event) is Submit:
             return [self.submit(event, now)]
@@ -148,7 +131,7 @@ class ClientState:
             self._tick()
         return self._actions
 
-    def submit(self, submit: Submit, now: float) -> Send | AskView:
+    def submit(self, submit: Submit, now: float) -> ToServer | AskView:
         """Take a new request; gives what is to be done about it."""
         self._now = now
         slot = submit.slot
@@ -225,7 +208,7 @@ class ClientState:
     def _send(self, entry: _Open) -> None:
         self._actions.append(self._sending(entry))
 
-    def _sending(self, entry: _Open) -> Send | AskView:
+    def _sending(self, entry: _Open) -> ToServer | AskView:
         """Note that a request is sent, and what sends it."""
         submit, wait, now = entry.submit, entry.wait, self._now
         leader = self._leaders.get(submit.slot)
@@ -236,7 +219,7 @@ class ClientState:
         if leader is None or self.view is None:
             return AskView()
         entry.sent_to, entry.sent_at = leader, now
-        return Send(leader, submit.make(submit.request, self.view.epoch), submit.frames)
+        return ToServer(leader, submit.make(submit.request, self.view.epoch), submit.frames)
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""
