@@ -167,7 +167,7 @@ class Client:
         job, me = self.worker.job, self.worker.identity
         for action in self.state.handle(event, job.now):
             match action:
-                case client.Send(address, message, frames):
+                case events.ToServer(address, message, frames):
                     job.send(f"server-{address.index}-{address.tcp}", me, message, frames)
                 case client.Done(request, message, frames):
                     self.answers[request] = (message, frames)
@@ -382,7 +382,7 @@ class ElasticJob(Simulation):
             if worker.link.view is not before:
                 worker.client.handle(client.NewView(worker.link.view))
         else:
-            worker.client.handle(client.Answered(message, frames))
+            worker.client.handle(events.Received(b"", message, frames))
 
     def tick(self) -> None:
         super().tick()

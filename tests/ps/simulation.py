@@ -180,7 +180,7 @@ class Simulation:
         elif isinstance(message, ViewReply) or (isinstance(message, HeartbeatReply) and message.view is not None):
             self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
         else:
-            self.do_client(rank, self.clients[rank].handle(client.Answered(message, frames), self.now))
+            self.do_client(rank, self.clients[rank].handle(events.Received(b"", message, frames), self.now))
         check_client(self.clients[rank])
 
     def tick(self) -> None:
@@ -259,7 +259,7 @@ class Simulation:
     def do_client(self, rank: int, actions: list[client.Action]) -> None:
         for action in actions:
             match action:
-                case client.Send(address, message, frames):
+                case events.ToServer(address, message, frames):
                     self.send(f"server-{address.index}-{address.tcp}", b"worker-%d" % rank, message, frames)
                 case client.AskView():
                     pass  # the next heartbeat brings it

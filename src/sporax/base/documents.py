@@ -113,7 +113,7 @@ def _located(error: msgspec.ValidationError, document: Any, kind: Any) -> Malfor
     where = where.removeprefix(".")
     if match["key"] and not _UNKNOWN.fullmatch(match["problem"]):
         # Msgspec does not say which key it was, but only keys that are no numbers can be wrong.
-        wrong = next((key for key in value if not _is_number(key)), next(iter(value)))
+        wrong = next((key for key in value if not key.isdecimal()), next(iter(value)))
         return MalformedError(f"must have whole numbers as keys, but got {wrong!r}", where)
     return MalformedError(_reason(match["problem"], value), where)
 
@@ -178,7 +178,3 @@ def _with(document: Any, steps: list[str | int], value: Any) -> Any:
     copy = document.copy()
     copy[steps[0]] = _with(document[steps[0]], steps[1:], value)
     return copy
-
-
-def _is_number(key: str) -> bool:
-    return key.isdecimal()

@@ -21,21 +21,8 @@ from enum import Enum
 
 from msgspec import structs
 
+from sporax.cluster import messages
 from sporax.cluster.environment import ProcessRole, join_address
-from sporax.cluster.messages import (
-    Awaited,
-    Ended,
-    FromMember,
-    FromScheduler,
-    Leave,
-    Numbered,
-    Refused,
-    Register,
-    Wait,
-    Watch,
-    Welcomed,
-    shortened,
-)
 from sporax.cluster.ports import UNANSWERED
 
 
@@ -48,7 +35,7 @@ class ClusterPhase(Enum):
     FAILED = "failed"
 
 
-Addressed = tuple[int, FromScheduler]
+Addressed = tuple[int, messages.FromScheduler]
 """What a connection is told. After `Refused` it is told nothing more."""
 
 
@@ -88,41 +75,44 @@ class Cluster:
     is_final: bool = False
     exit_code: int = 0
     is_open: bool = False
-    members: dict[int, Register] = field(default_factory=dict)
+    members: dict[int, messages.Register] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
-    left: dict[int, Register] = field(default_factory=dict)
+    left: dict[int, messages.Register] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
     asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
-    def handle(self, connection: int, message: FromMember) -> list[Addressed]:
+    def handle(self, connection: int, message: messages.FromMember) -> list[Addressed]:
         """Take in what a member or a launcher says; returns what must be said, in order."""
         match message:
-            case Register():
+            case messages.Register():
                 return self._register(connection, message)
-            case Watch(node, names):
+            case messages.Watch(node, names):
                 # A launcher that comes late must hear of the end that it missed.
                 self.watchers[connection] = node
                 self.asked[connection] = names
                 return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
-            case Wait(waits):
+            case messages.Wait(waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
                 return self._wait(connection, waits)
-            case Leave():
+            case messages.Leave():
                 return self._left(connection, message, is_own_word=True)
 
     def lost(self, connection: int, how: str) -> list[Addressed]:
         """As `handle`, of a connection that has ended without a word of leave."""
-        return self._left(connection, Leave(how), is_own_word=False)
+        return self._left(connection, messages.Leave(how), is_own_word=False)
 
     def time_up(self) -> list[Addressed]:
         """As `handle`, when the cluster has had its time to gather."""
         return self._fail(self._who_is_missing()) if self.phase is ClusterPhase.GATHERING else []
 
-    def _left(self, connection: int, word: Leave, *, is_own_word: bool) -> list[Addressed]:
+    def _left(self, connection: int, word: messages.Leave, *, is_own_word: bool) -> list[Addressed]:
         if word.failure is not None and (host := self.watchers.get(connection)) is not None:
-            return [*self._leave(connection, Leave(None)), *self.fail(f"the launcher on {host} {word.failure}", word)]
+            return [
+                *self._leave(connection, messages.Leave(None)),
+                *self.fail(f"the launcher on {host} {word.failure}", word),
+            ]
         # Only the word that ends the cluster counts.
         if word.failure is not None and self.phase is ClusterPhase.RUNNING:
             self.is_own_word = is_own_word
@@ -133,11 +123,11 @@ class Cluster:
         """Whether nothing more will happen."""
         return self.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
 
-    def _register(self, connection: int, member: Register) -> list[Addressed]:
+    def _register(self, connection: int, member: messages.Register) -> list[Addressed]:
         """Take a member in, or say why not; the last one to come completes the cluster."""
         reason = self._why_not(member)
         if reason is not None:
-            return [(connection, Refused(shortened(reason)))]
+            return [(connection, messages.Refused(messages.shortened(reason)))]
         self.members[connection] = member
         if len(self.members) < self.size + self.server_num:
             return []
@@ -145,7 +135,7 @@ class Cluster:
         welcomes = self._welcome_all()
         return [*welcomes, *(number for watcher in sorted(self.watchers) for number in self._numbers(watcher))]
 
-    def _why_not(self, member: Register) -> str | None:
+    def _why_not(self, member: messages.Register) -> str | None:
         """Why a member cannot be taken in; None when it can."""
         if self.phase is not ClusterPhase.GATHERING:
             # The reason of a failed cluster says more than that it is too late.
@@ -174,7 +164,7 @@ class Cluster:
         welcomes: list[Addressed] = []
         for connection, rank in self.ranks.items():
             local = self._ranks_of_host(connection)
-            welcomes.append((connection, Welcomed(rank, local.index(rank), len(local), coordinator)))
+            welcomes.append((connection, messages.Welcomed(rank, local.index(rank), len(local), coordinator)))
         return welcomes
 
     def rank_of(self) -> dict[str, int]:
@@ -189,7 +179,7 @@ class Cluster:
         """What a launcher hears of the ranks of its processes, once they have some."""
         names, ranks = self.asked[watcher], self.rank_of()
         known = names and ranks.keys() >= set(names)
-        return [(watcher, Numbered(tuple(ranks[name] for name in names)))] if known else []
+        return [(watcher, messages.Numbered(tuple(ranks[name] for name in names)))] if known else []
 
     def _is_rank_zero(self, connection: int, rank: int) -> bool:
         """Whether a connection is the worker with rank 0."""
@@ -218,9 +208,9 @@ class Cluster:
         # Only changes are sent.
         ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
         told = [*((rank, ranks) for rank in sorted(waiting)), *((rank, ()) for rank in sorted(relieved))]
-        return [(rank, Awaited(others)) for rank, others in told]
+        return [(rank, messages.Awaited(others)) for rank, others in told]
 
-    def _leave(self, connection: int, word: Leave) -> list[Addressed]:
+    def _leave(self, connection: int, word: messages.Leave) -> list[Addressed]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         self.watchers.pop(connection, None)
         self.asked.pop(connection, None)
@@ -250,7 +240,7 @@ class Cluster:
             return self.close()
         return []
 
-    def _worker(self, rank: int | None) -> Register | None:
+    def _worker(self, rank: int | None) -> messages.Register | None:
         """The worker with this rank, also one that has left."""
         workers = {
             number: self.members[c] for c, number in self.ranks.items() if self.members[c].role is ProcessRole.WORKER
@@ -262,13 +252,13 @@ class Cluster:
         if self.has_ended:
             return []
         self.phase = ClusterPhase.DONE
-        return [(connection, Ended(well=True, reason="")) for connection in sorted(self.watchers)]
+        return [(connection, messages.Ended(well=True, reason="")) for connection in sorted(self.watchers)]
 
-    def fail(self, reason: str, ending: Leave | None = None) -> list[Addressed]:
+    def fail(self, reason: str, ending: messages.Leave | None = None) -> list[Addressed]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
         ended, launchers hear it, too.
         """
-        ending = ending or Leave(reason)
+        ending = ending or messages.Leave(reason)
         member = self._worker(ending.accused)
         name = "" if member is None else f"{_numbered_name(member, ending.accused)} {ending.problem}"
         if self.is_open and member is not None and member.node_id == self.cause:
@@ -283,15 +273,15 @@ class Cluster:
     def _announce(self, watcher: int) -> Addressed:
         """What a launcher hears of the end."""
         own, well = self.is_own_word and not self.is_accused, self.phase is ClusterPhase.DONE
-        reason = shortened(self.failure)
-        return watcher, Ended(well, reason, self.cause, self.is_final, self.exit_code, self.is_open, own)
+        reason = messages.shortened(self.failure)
+        return watcher, messages.Ended(well, reason, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
     def _fail(self, reason: str, cause: str = "") -> list[Addressed]:
         """Everyone hears why; those still waiting for their rank are refused."""
         waiting = self.phase is ClusterPhase.GATHERING
         self.phase, self.failure, self.cause = ClusterPhase.FAILED, reason, cause
-        text = shortened(reason)
-        word: FromScheduler = Refused(text) if waiting else Ended(False, text, cause)
+        text = messages.shortened(reason)
+        word: messages.FromScheduler = messages.Refused(text) if waiting else messages.Ended(False, text, cause)
         to_members = [(connection, word) for connection in sorted(self.members)]
         return to_members + [self._announce(connection) for connection in sorted(self.watchers)]
 
@@ -318,12 +308,12 @@ class Cluster:
         return f"the cluster was not complete after {self.timeout_seconds:g} s: {'; '.join(parts)}"
 
 
-def _numbered_name(member: Register, rank: int | None) -> str:
+def _numbered_name(member: messages.Register, rank: int | None) -> str:
     """A member by its rank, with its machine."""
     return f"{structs.replace(member, rank=rank)} on {member.host}"
 
 
-def _numbered(members: dict[int, Register]) -> dict[int, int]:
+def _numbered(members: dict[int, messages.Register]) -> dict[int, int]:
     """Ranks by connection: those started with a number keep it, the others fill the gaps in the order of their names.
 
     The order of the names makes the numbering the same after a restart, and keeps a node's ranks together.

@@ -10,18 +10,7 @@ from typing import Any
 from sporax.k8s.api import children
 from sporax.k8s.api.cache import JobCache, JobKey
 from sporax.k8s.api.cluster import ConflictError, KubernetesCluster, RefusedError
-from sporax.k8s.decide.actions import (
-    Action,
-    Actions,
-    CreatePod,
-    DeleteJob,
-    DeletePod,
-    DeletePodGroup,
-    EnsureShared,
-    LimitEvictions,
-    Report,
-    ResizeJob,
-)
+from sporax.k8s.decide import actions
 from sporax.k8s.decide.job_planning import hold, plan, refuse
 from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.metrics import Metrics
@@ -164,7 +153,7 @@ class Reconciler:
         self,
         body: Body,
         before: Status,
-        result: Actions,
+        result: actions.Actions,
         job: Job | None = None,
         address: str = "",
         gang: Gang | None = None,
@@ -181,21 +170,21 @@ class Reconciler:
         self._metrics.set_job(key, result.status)
         for action in result.actions:
             self._metrics.count_action(type(action).__name__)
-            if isinstance(action, Report):
+            if isinstance(action, actions.Report):
                 _log.info("%s/%s %s: %s", *key, action.reason, action.message)
                 await self._cluster.report(body, action.kind, action.reason, action.message)
             elif job is not None:
                 await self._act(job, action, self._cache.job(key) or body, address, gang)
 
-    async def _act(self, job: Job, action: Action, body: Body, address: str, gang: Gang | None) -> None:
+    async def _act(self, job: Job, action: actions.Action, body: Body, address: str, gang: Gang | None) -> None:
         """Carry out one action."""
         match action:
-            case EnsureShared(wanted, members):
+            case actions.EnsureShared(wanted, members):
                 allowed = bool(read_status(body.get("status")).servers_may_be_evicted)
                 known = self._cache.shared(JobKey(job.namespace, job.name))
                 for shared in await self._cluster.restore_shared(job, known, wanted, members, allowed):
                     self._cache.put_shared(shared["kind"], shared)
-            case CreatePod(role, index, sizes, wanted):
+            case actions.CreatePod(role, index, sizes, wanted):
                 claim = children.volume_claim(job, role, index)
                 # The claim before its pod, which would wait for it.
                 if claim is not None:
@@ -204,17 +193,17 @@ class Reconciler:
                 # None: it has just gone, and the watch tells of it.
                 if created is not None:
                     self._cache.put_pod(created)
-            case DeletePod(name, uid):
+            case actions.DeletePod(name, uid):
                 await self._cluster.delete_pod(job.namespace, name, uid)
-            case DeleteJob():
+            case actions.DeleteJob():
                 await self._cluster.delete_job(body)
-            case DeletePodGroup() if gang is not None:
+            case actions.DeletePodGroup() if gang is not None:
                 await self._cluster.delete_pod_group(job, gang)
-            case LimitEvictions(allowed):
+            case actions.LimitEvictions(allowed):
                 known = self._cache.shared(JobKey(job.namespace, job.name))
                 budget = await self._cluster.limit_evictions(job, known, allowed)
                 self._cache.put_shared(budget["kind"], budget)
-            case ResizeJob(workers, servers) if self._membership is not None and address:
+            case actions.ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)
 
     async def _ask(self, job: Job, status: Status, address: str) -> ReportedMembership | None:
@@ -236,14 +225,14 @@ async def reconcile_until_stored(reconciler: Reconciler, key: JobKey, attempts: 
     return await reconciler.reconcile(key)
 
 
-def _without_counts(before: Status, result: Actions, now: datetime) -> Actions:
+def _without_counts(before: Status, result: actions.Actions, now: datetime) -> actions.Actions:
     """A plan whose status is not written yet if it has no other news than counts, and was written a moment ago."""
     if before.last_reconcile_time is None or result.status == before or is_urgent(before, result.status):
         return result
     due = before.last_reconcile_time + _COUNTS_TIME
     if now >= due:
         return result
-    return Actions(result.actions, before, due if result.wake_at is None else min(due, result.wake_at))
+    return actions.Actions(result.actions, before, due if result.wake_at is None else min(due, result.wake_at))
 
 
 def _roles_to_check(job: Job) -> list[PodRole]:

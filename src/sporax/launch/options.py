@@ -356,35 +356,24 @@ def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None
     for name, wanted, value, least in (
         ("worker_num", "greater than 0", number, 1),
         ("server_num", "0 or more", arguments.server_num, 0),
-    ):
-        _check_least(name, wanted, value, least)
-    if arguments.server_num == 0 and (arguments.staleness is not None or arguments.durability):
-        raise _wrong("server_num", "greater than 0 where --staleness or --durability is given", 0)
-    for name, wanted, value, least in (
         ("staleness", "-1 (unbounded), 0 or positive", arguments.staleness, -1),
         ("max_restarts", "0 or more", arguments.max_restarts, 0),
         ("local_worker_num", "greater than 0", local_worker_num, 1),
+        ("verify-steps", "0 (never) or more", arguments.verify_steps, 0),
+        ("node_rank", "-1 or the number of this node", arguments.node_rank, -1),
+        ("local_devices", "greater than 0", arguments.local_devices, 1),
     ):
-        _check_least(name, wanted, value, least)
+        if value is not None and value < least:
+            raise _wrong(name, wanted, value)
+    if arguments.server_num == 0 and (arguments.staleness is not None or arguments.durability):
+        raise _wrong("server_num", "greater than 0 where --staleness or --durability is given", 0)
     if number is not None and local_worker_num > number:
         raise _wrong("local_worker_num", f"at most worker_num, which is {number}", local_worker_num)
     if port is not None and not _MIN_PORT <= port <= _MAX_PORT:
         raise _wrong("master_port", f"between {_MIN_PORT} and {_MAX_PORT}", port)
-    for name, wanted, value, least in (
-        ("verify-steps", "0 (never) or more", arguments.verify_steps, 0),
-        ("node_rank", "-1 or the number of this node", arguments.node_rank, -1),
-    ):
-        _check_least(name, wanted, value, least)
     # Seconds may be a fraction.
     if arguments.cluster_time_out <= 0:
         raise _wrong("cluster_time_out", "greater than 0 seconds", arguments.cluster_time_out)
-    _check_least("local_devices", "greater than 0", arguments.local_devices, 1)
-
-
-def _check_least(name: str, wanted: str, value: int | None, least: int) -> None:
-    """Raise where a flag that is given is below its least value."""
-    if value is not None and value < least:
-        raise _wrong(name, wanted, value)
 
 
 def _printed_ranks(text: str, local_worker_num: int) -> tuple[int, ...] | None:

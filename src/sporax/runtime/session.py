@@ -11,7 +11,8 @@ activities that are shown and the numbers of marks (`tests/test_module_state.py`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from threading import local
@@ -134,6 +135,19 @@ class Tracing(local):
     refused: str = ""
     one_rank: bool = False
     owner: int | None = None
+
+
+@contextmanager
+def assigned(target: Session | Tracing, **values: object) -> Iterator[None]:
+    """Context in which attributes have these values."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
 
 
 @dataclass(slots=True)

@@ -8,15 +8,8 @@ from dataclasses import field, replace
 from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.base.lazy_members import dataclass
 from sporax.base.units import parse_bytes
+from sporax.ir.config import search_config
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
-from sporax.ir.config.search_config import (
-    COEFFICIENTS,
-    SEARCH_NAMES,
-    SEARCHES,
-    CostModelConfig,
-    SearchConfig,
-    full_name,
-)
 from sporax.ir.hardware import SYMBOLIC, profile_name
 from sporax.ir.variables import read
 
@@ -28,7 +21,7 @@ SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
 """Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
 
 SEMI_AUTO = "semi_auto"
-PLAN_MODES = (SEMI_AUTO, *SEARCH_NAMES)
+PLAN_MODES = (SEMI_AUTO, *search_config.SEARCH_NAMES)
 """What ``SPORAX_PLAN_MODE`` may be, in letters of any case."""
 
 
@@ -42,8 +35,8 @@ def plan_mode(text: str, what: str) -> str:
     Raises:
         SporaxValueError: it is none.
     """
-    mode = SEMI_AUTO if text.lower() == SEMI_AUTO else full_name(text)
-    if mode not in (SEMI_AUTO, *SEARCHES):
+    mode = SEMI_AUTO if text.lower() == SEMI_AUTO else search_config.full_name(text)
+    if mode not in (SEMI_AUTO, *search_config.SEARCHES):
         raise SporaxValueError(f"{what} must be one of {PLAN_MODES}, but got '{text}'.{did_you_mean(text, PLAN_MODES)}")
     return mode
 
@@ -64,8 +57,8 @@ class PlanSettings:
     """
 
     parallel: ParallelConfig
-    search: SearchConfig = field(default_factory=SearchConfig)
-    cost: CostModelConfig = field(default_factory=CostModelConfig)
+    search: search_config.SearchConfig = field(default_factory=search_config.SearchConfig)
+    cost: search_config.CostModelConfig = field(default_factory=search_config.CostModelConfig)
     hardware: str = ""
     max_device_bytes: int = 0
     num_stacked: int = 0
@@ -76,7 +69,7 @@ class PlanSettings:
     def symbolic(self) -> bool:
         """Whether plans are costed by MindSpore's model: it was named, or its numbers changed and no hardware was named."""
         # Changed numbers of the published model would otherwise have no effect, and without a message.
-        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & COEFFICIENTS))
+        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & search_config.COEFFICIENTS))
 
     @property
     def profile(self) -> str:

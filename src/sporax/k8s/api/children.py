@@ -47,7 +47,8 @@ def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Ga
     labels = names.job_selector(job.name, role.value) | {names.LABEL_INDEX: str(index)}
     body: Manifest = template["spec"]
     # The operator decides about restarts where the kubelet cannot know the exit code's meaning.
-    body["restartPolicy"] = _kubelet_policy(part.restart_policy)
+    # What the kubelet is told. With ExitCode it restarts nothing: the operator looks at the code.
+    body["restartPolicy"] = "Never" if part.restart_policy is RestartPolicy.EXIT_CODE else part.restart_policy.value
     # Host name and subdomain give the pod a DNS name under the job's headless service.
     body["hostname"], body["subdomain"] = name, job.name
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
@@ -297,11 +298,6 @@ def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
         "blockOwnerDeletion": True,
     }
     return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
-
-
-def _kubelet_policy(policy: RestartPolicy) -> str:
-    """What the kubelet is told. With ExitCode it restarts nothing: the operator looks at the code."""
-    return "Never" if policy is RestartPolicy.EXIT_CODE else policy.value
 
 
 def _add_port(container: Manifest) -> None:

@@ -20,16 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sporax.k8s.decide.actions import (
-    Actions,
-    CreatePod,
-    DeleteJob,
-    DeletePod,
-    DeletePodGroup,
-    EnsureShared,
-    LimitEvictions,
-    ResizeJob,
-)
+from sporax.k8s.decide import actions
 from sporax.k8s.decide.draft import ActionsDraft
 from sporax.k8s.decide.faults import is_starting_again, may_restart_job, restart_job, settle_faults, waits_for_old_pods
 from sporax.k8s.decide.observed import Gang, Pod, PodPhase, ReportedMembership
@@ -56,7 +47,7 @@ def plan(
     shared_is_complete: bool = True,
     gang_members: int | None = None,
     progress: Progress | None = None,
-) -> Actions:
+) -> actions.Actions:
     """Decide what to do for a job.
 
     Args:
@@ -91,12 +82,12 @@ def plan(
         _clean_up(draft)
     # The pod group reserves resources as long as it exists.
     if gang_members is not None and (draft.status.is_finished or draft.spec.run_policy.suspend):
-        draft.actions.append(DeletePodGroup())
+        draft.actions.append(actions.DeletePodGroup())
     _count_pods(draft)
     return draft.finish()
 
 
-def refuse(name: str, generation: int, status: Status, problem: str, now: datetime) -> Actions:
+def refuse(name: str, generation: int, status: Status, problem: str, now: datetime) -> actions.Actions:
     """What to do for a job whose spec cannot run.
 
     A job that never started has failed. One that runs was edited: it keeps running as it is, and says so.
@@ -114,7 +105,7 @@ def refuse(name: str, generation: int, status: Status, problem: str, now: dateti
     return draft.finish()
 
 
-def hold(job: Job, status: Status, reason: str, problem: str, now: datetime) -> Actions:
+def hold(job: Job, status: Status, reason: str, problem: str, now: datetime) -> actions.Actions:
     """What to do when the API server does not take an object of a job.
 
     What it never takes (InvalidSpec) fails a job none of whose pods has run. All else is tried again, after as long as it
@@ -177,7 +168,7 @@ def _advance(draft: ActionsDraft, shared_is_complete: bool, gang_members: int | 
 
 def _suspend(draft: ActionsDraft) -> None:
     """Delete all pods, keep the job."""
-    draft.actions += [DeletePod(pod.name, pod.uid) for pod in draft.pods.values() if not pod.is_deleting]
+    draft.actions += [actions.DeletePod(pod.name, pod.uid) for pod in draft.pods.values() if not pod.is_deleting]
     # Workers that have succeeded stay so after the job is resumed.
     done = {name: record for name, record in draft.status.pods.items() if record.result == "Succeeded"}
     draft.update(
@@ -264,7 +255,7 @@ def _tell_sizes(draft: ActionsDraft) -> None:
         draft.target_names(PodRole.SERVER)
     )
     if (announced.workers, announced.servers) != sizes or beyond - announced.drained:
-        draft.actions.append(ResizeJob(*sizes))
+        draft.actions.append(actions.ResizeJob(*sizes))
         draft.wake_after(_POLL_SECONDS)
 
 
@@ -283,7 +274,7 @@ def _shrink(draft: ActionsDraft) -> None:
         is_settled = draft.record(pod.name).settled_uid == pod.uid
         if is_settled or (pod.name in beyond[pod.role] and (pod.role not in leave_by_themselves or not pod.is_active)):
             draft.remember(pod.name, settled_uid=pod.uid)
-            draft.actions.append(DeletePod(pod.name, pod.uid))
+            draft.actions.append(actions.DeletePod(pod.name, pod.uid))
             if not is_settled and _was_drained(draft, pod):
                 _report_drained(draft, pod)
     _drain(
@@ -316,7 +307,7 @@ def _drain(draft: ActionsDraft, leaving: list[Pod]) -> None:
     last = leaving[-1]
     if last.name in draft.membership.drained and draft.membership.is_replicated:
         draft.remember(last.name, settled_uid=last.uid)
-        draft.actions.append(DeletePod(last.name, last.uid))
+        draft.actions.append(actions.DeletePod(last.name, last.uid))
         _report_drained(draft, last)
 
 
@@ -331,15 +322,15 @@ def _grow(draft: ActionsDraft, shared_is_complete: bool, gang_members: int | Non
     created, waits = _missing_pods(draft, gang)
     if created or not shared_is_complete or members != gang_members:
         # What pods share comes first: a pod without its service could not find the scheduler.
-        draft.actions += [EnsureShared(gang, members), *created]
+        draft.actions += [actions.EnsureShared(gang, members), *created]
     elif not waits and draft.status.condition(facts.ADMITTED) is not None:
         draft.state(facts.ADMITTED, "True", "Created", "The API server has taken all objects of the job.")
 
 
-def _missing_pods(draft: ActionsDraft, gang: Gang | None) -> tuple[list[CreatePod], bool]:
+def _missing_pods(draft: ActionsDraft, gang: Gang | None) -> tuple[list[actions.CreatePod], bool]:
     """Pods that are missing and whose turn it is, and whether others wait for their time."""
     sizes = tuple((role, draft.status.size(role)) for role in PodRole)
-    created: list[CreatePod] = []
+    created: list[actions.CreatePod] = []
     waits = False
     if waits_for_old_pods(draft):
         return created, True
@@ -353,7 +344,7 @@ def _missing_pods(draft: ActionsDraft, gang: Gang | None) -> tuple[list[CreatePo
                 draft.wake_at(record.not_before)
                 waits = True
                 continue
-            created.append(CreatePod(role, index, sizes, gang))
+            created.append(actions.CreatePod(role, index, sizes, gang))
     return created, waits
 
 
@@ -410,7 +401,7 @@ def _guard_servers(draft: ActionsDraft) -> None:
         draft.wake_after(_POLL_SECONDS)
     if allowed != draft.status.servers_may_be_evicted:
         draft.update(servers_may_be_evicted=allowed)
-        draft.actions.append(LimitEvictions(allowed))
+        draft.actions.append(actions.LimitEvictions(allowed))
 
 
 def _state_progress(draft: ActionsDraft) -> None:
@@ -493,11 +484,11 @@ def _clean_up(draft: ActionsDraft) -> None:
             policy.clean_pod_policy is CleanPodPolicy.RUNNING and not pod.is_active
         )
         if not stays and not pod.is_deleting:
-            draft.actions.append(DeletePod(pod.name, pod.uid))
+            draft.actions.append(actions.DeletePod(pod.name, pod.uid))
     if policy.ttl_seconds_after_finished is not None and draft.status.completion_time is not None:
         end = draft.status.completion_time + timedelta(seconds=policy.ttl_seconds_after_finished)
         if draft.now >= end:
-            draft.actions.append(DeleteJob())
+            draft.actions.append(actions.DeleteJob())
         else:
             draft.wake_at(end)
 

@@ -25,14 +25,8 @@ SUCCEEDED, FAILED, SUSPENDED = "Succeeded", "Failed", "Suspended"
 SCALED, GANG_SCHEDULED, SPEC_ACCEPTED, ADMITTED = "Scaled", "GangScheduled", "SpecAccepted", "Admitted"
 REACHABLE, STARTED = "PodsReachable", "PodsStarted"
 STATES = frozenset({CREATED, RUNNING, RESTARTING, SUCCEEDED, FAILED, SUSPENDED})
-OWN = STATES | {
-    SCALED,
-    GANG_SCHEDULED,
-    SPEC_ACCEPTED,
-    ADMITTED,
-    REACHABLE,
-    STARTED,
-}  # conditions that the operator writes; others are kept as they are
+# Conditions that the operator writes; others are kept as they are.
+OWN = STATES | {SCALED, GANG_SCHEDULED, SPEC_ACCEPTED, ADMITTED, REACHABLE, STARTED}
 INVALID_SPEC = "InvalidSpec"
 
 Body = dict[str, Any]  # a status as JSON-like data

@@ -38,20 +38,7 @@ NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
 _FLAGS = {
-    flag: flag[2:]
-    for flag in (
-        "--compare",
-        "--devices",
-        "--json",
-        "--out",
-        "--html",
-        "--hardware",
-        "--mode",
-        "--memory",
-        "--schedule",
-        "--stages",
-        "--steps",
-    )
+    f"--{name}": name for name in "compare devices json out html hardware mode memory schedule stages steps".split()
 }
 _OF_PIPELINES = ("--schedule", "--stages")
 """Flags that are for pipelines only."""

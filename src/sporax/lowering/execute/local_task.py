@@ -55,14 +55,11 @@ class DevicePosition:
 
     def index(self, axes: Axes) -> int | Array:
         """Row-major number along `axes`, traced."""
-        return jax.lax.axis_index(self._names(axes)) if axes else 0
+        return jax.lax.axis_index(tuple(self.names[axis] for axis in axes)) if axes else 0
 
     def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
         """One collective-permute."""
         return permute(x, axes, self.names, pairs)
-
-    def _names(self, axes: Axes) -> tuple[str, ...]:
-        return tuple(self.names[axis] for axis in axes)
 
 
 @dataclass(frozen=True, slots=True)

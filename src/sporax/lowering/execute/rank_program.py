@@ -27,17 +27,9 @@ from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.lowering.execute import local_equations
+from sporax.lowering.execute import local_equations, local_task
 from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.local_task import (
-    HOST_CALLS,
-    DevicePosition,
-    LocalTask,
-    call_once,
-    first_of_processes,
-    sent_from_first,
-)
 from sporax.lowering.execute.redistribute import permute
 from sporax.lowering.ingest.constraints import SHARD_MAP
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -76,9 +68,10 @@ class IslandAxes:
             operands: what it reads.
             shapes: of its results.
         """
-        name, axes = str(primitive.name), self._axes(params)
+        name, axes = str(primitive.name), tuple(axis for name in named_axes(params) for axis in self.runs.get(name, ()))
         along = tuple(self.names[axis] for axis in axes)
-        dims = _dims(params)
+        # Dimensions next to axes, which `jax.vmap` makes of names
+        dims = tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
         if name == "axis_index":
             return [jnp.asarray(jax.lax.axis_index(along) if along else 0, jnp.int32)]
         if name in _SENDS_NOTHING or not (along or dims):
@@ -92,17 +85,9 @@ class IslandAxes:
         results = primitive.bind(*operands, **{**params, **named})
         return list(results) if primitive.multiple_results else [results]
 
-    def _axes(self, params: Mapping[str, Any]) -> Axes:
-        return tuple(axis for name in named_axes(params) for axis in self.runs.get(name, ()))
-
     def _in_order(self, axes: Axes) -> Axes:
         """The same axes in the order of the island's mesh, in which JAX counts places."""
         return tuple(axis for run in self.runs.values() for axis in run if axis in axes)
-
-
-def _dims(params: Mapping[str, Any]) -> tuple[int, ...]:
-    """Dimensions next to axes, which `jax.vmap` makes of names."""
-    return tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
 
 
 _SENDS_NOTHING = frozenset(["pvary", "pbroadcast"])
@@ -235,25 +220,27 @@ class _Runner:
         if equation.bodies:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
-        task = LocalTask(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
+        task = local_task.LocalTask(
+            equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh
+        )
         if self.island is not None and operation.name in NAMING:
             shapes = [spec.shape for spec in operation.results]
             return self.island.run(equation.primitive, equation.params, operands, shapes)
-        if operation.name in HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
+        if operation.name in local_task.HOST_CALLS and self.island is None and self.plan.mesh.num_devices > 1:
             return self._call_once(task, self.step.graph.operators[number], operands, called)
         # A host operator gets the same slices; only the place of its computation differs.
         with place_of_work(equation.on_host):
-            return local_equations.run(task, DevicePosition(self.axis_names), operands)
+            return local_equations.run(task, local_task.DevicePosition(self.axis_names), operands)
 
     def _call_once(
-        self, task: LocalTask, operator: Operator, operands: Sequence[Array], called: dict[int, Array]
+        self, task: local_task.LocalTask, operator: Operator, operands: Sequence[Array], called: dict[int, Array]
     ) -> list[Array]:
         """A callback; it reads what others have `called` from the first device, to which nothing need be sent."""
         own = [called.get(tensor, array) for tensor, array in zip(operator.operands, operands, strict=True)]
-        results = call_once(task, self.axis_names, own)
-        if len(first_of_processes(task.mesh.ranks)) == 1:
+        results = local_task.call_once(task, self.axis_names, own)
+        if len(local_task.first_of_processes(task.mesh.ranks)) == 1:
             called.update(zip(operator.results, results, strict=True))
-        return sent_from_first(results, self.axis_names)
+        return local_task.sent_from_first(results, self.axis_names)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms, self.island)

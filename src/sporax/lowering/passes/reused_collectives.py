@@ -20,8 +20,8 @@ collectives compiles in 0.8 of the time: a form of the operators alone cannot ga
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -76,15 +76,6 @@ class Reuse:
         return self.operators - self.calls + self.subgraphs
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """A communication operator: where it is, and its class."""
-
-    owner: ByIdentity
-    position: int
-    key: Hashable
-
-
 def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reuse], None]) -> Callable[..., ResultT]:
     """The same program, run inside of `shard_map`, whose equal collectives are calls of one function.
 
@@ -109,29 +100,30 @@ def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reus
 
 def reused(program: ClosedJaxpr, limit: int) -> tuple[ClosedJaxpr, Reuse]:
     """The same program with calls, and what was reused. Arguments as for `with_reuse`."""
-    sites = list(_sites(program.jaxpr, set()))
-    chosen = _chosen(sites, limit)
-    by_owner: dict[ByIdentity, dict[int, Hashable]] = defaultdict(dict)
-    for site in chosen:
-        by_owner[site.owner][site.position] = site.key
-    writer = _Reusing(by_owner)
-    written = writer.body(program) if chosen else program
-    return written, Reuse(len(sites), len(chosen), len(writer.subgraphs))
+    classes = Counter(map(_class_of, _operators(program.jaxpr, set())))
+    left: dict[Hashable, int] = {}
+    for key, count in classes.most_common():
+        taken = min(count, limit - sum(left.values()))
+        if taken >= _FEWEST:
+            left[key] = taken
+    calls, writer = sum(left.values()), _Writer(left)
+    written = writer.body(program) if left else program
+    return written, Reuse(classes.total(), calls, len(writer.subgraphs))
 
 
-def _sites(jaxpr: Jaxpr, seen: set[ByIdentity]) -> Iterator[_Site]:
+def _operators(jaxpr: Jaxpr, seen: set[ByIdentity]) -> Iterator[JaxprEqn]:
     """The communication operators of a program and of its bodies, each body once."""
     owner = ByIdentity(jaxpr)
     if owner in seen:
         return
     seen.add(owner)
-    for position, eqn in enumerate(jaxpr.eqns):
+    for eqn in jaxpr.eqns:
         name = str(eqn.primitive.name)
         if name in _NAMES:
-            yield _Site(owner, position, _class_of(eqn))
+            yield eqn
         elif name in _CONTAINERS:
             for body in bodies_of(eqn):
-                yield from _sites(body, seen)
+                yield from _operators(body, seen)
 
 
 def _class_of(eqn: JaxprEqn) -> Hashable:
@@ -141,35 +133,19 @@ def _class_of(eqn: JaxprEqn) -> Hashable:
     return str(eqn.primitive.name), params, tuple(atom.aval for atom in eqn.invars), repr(eqn.ctx.compute_type)
 
 
-def _chosen(sites: Sequence[_Site], limit: int) -> list[_Site]:
-    """The operators that become calls: those of the largest classes, and among these the first."""
-    members: dict[Hashable, list[_Site]] = defaultdict(list)
-    for site in sites:
-        members[site.key].append(site)
-    chosen: list[_Site] = []
-    for group in sorted(members.values(), key=len, reverse=True):
-        taken = group[: limit - len(chosen)]
-        if len(taken) >= _FEWEST:
-            chosen += taken
-    return chosen
-
-
-# ----------------------------------------------------------------------------------------------------------- writing
-
-
-class _Reusing:
+class _Writer:
     """Writes a program, and the bodies in it, with calls.
 
     Args:
-        chosen: by body the operators that become calls, with their classes.
+        left: how many operators of each class become calls, the first ones: those that are still to come.
 
     Attributes:
         subgraphs: a call of each function, by class.
         written, closed: bodies that were written already: what was shared stays shared.
     """
 
-    def __init__(self, chosen: Mapping[ByIdentity, Mapping[int, Hashable]]) -> None:
-        self.chosen = chosen
+    def __init__(self, left: dict[Hashable, int]) -> None:
+        self.left = left
         self.subgraphs: dict[Hashable, JaxprEqn] = {}
         self.written: dict[ByIdentity, Jaxpr] = {}
         self.closed: dict[ByIdentity, ClosedJaxpr] = {}
@@ -187,25 +163,23 @@ class _Reusing:
     def _open(self, jaxpr: Jaxpr) -> Jaxpr:
         key = ByIdentity(jaxpr)
         if key not in self.written:
-            chosen = self.chosen.get(key, {})
             # Constants and names stay, so equations are all that is replaced.
-            self.written[key] = jaxpr.replace(
-                eqns=[
-                    self._call(chosen[position], eqn) if position in chosen else self._with_bodies(eqn)
-                    for position, eqn in enumerate(jaxpr.eqns)
-                ]
-            )
+            self.written[key] = jaxpr.replace(eqns=list(map(self._equation, jaxpr.eqns)))
         return self.written[key]
 
-    def _with_bodies(self, eqn: JaxprEqn) -> JaxprEqn:
-        return with_bodies(eqn, self.body) if str(eqn.primitive.name) in _CONTAINERS else eqn
-
-    def _call(self, key: Hashable, eqn: JaxprEqn) -> JaxprEqn:
-        """A call in place of an equation of a class."""
+    def _equation(self, eqn: JaxprEqn) -> JaxprEqn:
+        """The equation with calls in its bodies, or a call in its place."""
+        name = str(eqn.primitive.name)
+        if name in _CONTAINERS:
+            return with_bodies(eqn, self.body)
+        if name not in _NAMES or not self.left.get(key := _class_of(eqn)):
+            return eqn
+        self.left[key] -= 1
         if key not in self.subgraphs:
             self.subgraphs[key] = _subgraph(eqn)
-        call = self.subgraphs[key]
-        return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
+        return self.subgraphs[key].replace(
+            invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx
+        )
 
 
 def _subgraph(eqn: JaxprEqn) -> JaxprEqn:

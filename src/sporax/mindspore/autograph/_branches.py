@@ -108,7 +108,7 @@ def trace(
         # Copies: a list that one way appends to must be as before for the other.
         copies = scope.copies(begin)
         scope.put(copies)
-        with frames.Frame(variables(*leaves) if variables else None) as frame:
+        with frames.Frame(dict(variables(*leaves)) if variables else {}) as frame:
             try:
                 result = function(*leaves)
             except Exception as error:

@@ -21,13 +21,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sporax.ir.config.parallel_config import (
-    BYTES_PER_MEGABYTE,
-    ParallelConfig,
-    ids_by_position,
-    ids_by_size,
-    ids_by_sizes,
-)
+from sporax.ir.config import parallel_config
 from sporax.ir.graph import IDENTITIES, LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement
@@ -56,7 +50,7 @@ class FusionIds:
     gathered: Ids = field(default_factory=dict)
 
 
-def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> FusionIds:
+def fusion_ids(graph: OperatorGraph, config: parallel_config.ParallelConfig) -> FusionIds:
     """The buffers of a step's parameters."""
     ids: tuple[dict[str, int], ...] = ({}, {}, {})
     for operator in graph.walk():
@@ -73,7 +67,7 @@ def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> FusionIds:
     return FusionIds(*ids)
 
 
-def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelConfig) -> dict[str, int]:
+def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: parallel_config.ParallelConfig) -> dict[str, int]:
     """Numbers for parameters given as (name, `comm_fusion`, bytes), in the order of their collectives."""
     # A `comm_fusion` of 0 means alone, so these parameters are not counted by any rule.
     fused = [member for member in members if member[1]]
@@ -87,19 +81,19 @@ def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelCon
     return ids
 
 
-def _numbers(sizes: Sequence[int], kind: str, config: ParallelConfig) -> Sequence[int] | None:
+def _numbers(sizes: Sequence[int], kind: str, config: parallel_config.ParallelConfig) -> Sequence[int] | None:
     """Numbers for collectives of these sizes in bytes; None where no rule was given."""
     rule = config.comm_fusion.fusion_rule_for(kind)
     positions = config.all_reduce_fusion_config if kind == "allreduce" else ()
     # The rule of `comm_fusion` goes before the older settings of all-reduces.
     if rule is not None and rule.mode != "index":
-        return ids_by_size(sizes, (rule.threshold_megabytes or 0) * BYTES_PER_MEGABYTE)
+        return parallel_config.ids_by_size(sizes, (rule.threshold_megabytes or 0) * parallel_config.BYTES_PER_MEGABYTE)
     if rule is not None and isinstance(rule.config, tuple):
-        return ids_by_position(len(sizes), rule.config)
+        return parallel_config.ids_by_position(len(sizes), rule.config)
     if positions:
-        return ids_by_position(len(sizes), positions)
+        return parallel_config.ids_by_position(len(sizes), positions)
     if kind == "allreduce" and config.all_reduce_fusion_sizes:
-        return ids_by_sizes(sizes, config.all_reduce_fusion_sizes)
+        return parallel_config.ids_by_sizes(sizes, config.all_reduce_fusion_sizes)
     return None
 
 

@@ -136,7 +136,7 @@ class _Steps:
                     yield _UnitMove(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
 
     def _from_partial(self, state: State, unit: int) -> Iterator[_UnitMove]:
-        without = state._replace(parts=_without(state.parts, unit))
+        without = state._replace(parts=tuple(other_unit for other_unit in state.parts if other_unit != unit))
         yield _UnitMove(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
         for target in self._target_dims(unit):
             if self._fits(state, unit, target):
@@ -173,7 +173,8 @@ class _Steps:
                 continue
             if first not in placed and second not in placed:
                 continue
-            after = _swapped(state, first, second)
+            other = {first: second, second: first}
+            after = state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
             if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
                 yield self._permute(state, after)
 
@@ -367,12 +368,3 @@ class _Search:
 
 def _with_units(state: State, dim: int, units: tuple[int, ...]) -> State:
     return state._replace(dims=(*state.dims[:dim], units, *state.dims[dim + 1 :]))
-
-
-def _without(units: tuple[int, ...], unit: int) -> tuple[int, ...]:
-    return tuple(other_unit for other_unit in units if other_unit != unit)
-
-
-def _swapped(state: State, first: int, second: int) -> State:
-    other = {first: second, second: first}
-    return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))

@@ -184,9 +184,18 @@ class _Propagation:
         elif self._is_decidable(operator, current, result_placements):
             self._shard(number, operator, current, result_placements)
         else:
-            for tensor, placement in zip(operator.operands, current, strict=True):
-                if placement is None:
-                    self.waiting.setdefault(tensor, []).append(number)
+            self._wait(number, operator.operands, current)
+
+    def _wait(self, number: int, tensors: Sequence[int], current: MaybePlacements) -> None:
+        """Visit an operator again when its tensors without a placement are decided."""
+        for tensor, placement in zip(tensors, current, strict=True):
+            if placement is None:
+                self.waiting.setdefault(tensor, []).append(number)
+
+    def _stay(self, number: int, operator: Operator, where: Sequence[Placement]) -> None:
+        """An operator leaves its tensors where they are."""
+        planned = OperatorPlan(unsharded(rule_for(operator.operation)), tuple(where), tuple(where))
+        self._finish(number, operator, planned)
 
     def _current_placement(self, tensor: int, number: int) -> Placement | None:
         """Where an operator finds a tensor: the update of a parameter, in the parameter's storage sharding."""
@@ -212,7 +221,7 @@ class _Propagation:
         where = [here or there for here, there in zip(current, result_placements, strict=True)]
         known = tuple(placement for placement in where if placement is not None)
         if len(known) == len(where):
-            self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), known, known))
+            self._stay(number, operator, known)
             return
         for old, new, placement in zip(operator.operands, operator.results, where, strict=True):
             if placement is None:
@@ -413,8 +422,7 @@ class _Propagation:
         )
         # Every tensor is open: the mark waits for its readers, unless one of its results has been decided already.
         if operator.operands and not any((*current, *answers)):
-            for tensor in operator.operands:
-                self.waiting.setdefault(tensor, []).append(number)
+            self._wait(number, operator.operands, current)
             current = [self.placement_of.get(tensor) for tensor in operator.results]
             if not any(current):
                 return None
@@ -425,8 +433,7 @@ class _Propagation:
         for placement, resharding, result in zip(operands, answers, operator.results, strict=True):
             if resharding is not None and resharding.placement != placement:
                 self.reshardings[result] = resharding
-        assignment = ((),) * len(rule_for(operator.operation).factors)
-        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+        self._stay(number, operator, operands)
         return operands
 
     def _pin(self, operator: Operator, mark: OperatorMark, answers: Sequence[Resharding | None]) -> None:
@@ -465,8 +472,7 @@ class _Propagation:
             if mark.backward and source is not None and isinstance(mark.of, LayoutMark) and mark.of.bprop:
                 self._at_bprop(mark.of, operator.results[0], source, placement)
             operands.append(placement)
-        assignment = ((),) * len(rule_for(operator.operation).factors)
-        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+        self._stay(number, operator, operands)
 
     def _at_bprop(self, mark: LayoutMark, tensor: int, source: Placement, here: Placement) -> None:
         """A cotangent enters or leaves a `bprop` of the user, which MindSpore's ranks run by themselves, on slices.
@@ -530,17 +536,14 @@ class _Propagation:
             resharding = self.policy.gradient(name, spec, storage, used)
             self.reshardings[operator.results[position]] = resharding
             operands.append(placement)
-        assignment = ((),) * len(rule_for(operator.operation).factors)
-        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+        self._stay(number, operator, operands)
 
     def _loss(self, number: int, operator: Operator, current: MaybePlacements) -> None:
         """The first cotangents have the placement of the loss, and count as often as the policy says."""
         half = len(current) // 2
         # The placement of the loss decides that of its cotangent, so it must be known first.
         if None in current[:half]:
-            for tensor, placement in zip(operator.operands[:half], current, strict=False):
-                if placement is None:
-                    self.waiting.setdefault(tensor, []).append(number)
+            self._wait(number, operator.operands[:half], current[:half])
             return
         losses = [placement for placement in current[:half] if placement is not None]
         # A partial loss has a complete cotangent: each part contributes with the same factor.
@@ -549,8 +552,7 @@ class _Propagation:
             scale = self.policy.loss_scale(placement)
             if scale != 1.0:
                 self.reshardings[tensor] = Resharding(placement, "start of the backward pass", scale=scale)
-        where = (*losses, *starts)
-        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+        self._stay(number, operator, (*losses, *starts))
 
     def _rank_sum(self, number: int, operator: Operator, mark: RankSumMark, here: Placement | None) -> None:
         """Elements count as often as the ranks have them."""
@@ -567,7 +569,7 @@ class _Propagation:
                 f"{copies} and {others[0]} copies of those of {', '.join(mark.parameters)}."
             )
         self.reshardings[operator.results[0]] = Resharding(here, "sum over ranks", scale=float(copies))
-        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), (here,), (here,)))
+        self._stay(number, operator, (here,))
 
     def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
         """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""
@@ -579,8 +581,7 @@ class _Propagation:
         storage = self.storage_of.get(parameter, used)
         if storage != used:
             self.reshardings[operator.results[0]] = self.policy.weight(mark.parameter, used)
-        where = (storage, late or Placement.replicated(operator.operation.operands[1].num_dims))
-        self._finish(number, operator, OperatorPlan(unsharded(rule_for(operator.operation)), where, where))
+        self._stay(number, operator, (storage, late or Placement.replicated(operator.operation.operands[1].num_dims)))
 
     # ------------------------------------------------------------------------------------------------- control flow
 
@@ -647,8 +648,9 @@ class _Propagation:
                 current = [self._current_placement(tensor, number) for tensor in operator.operands]
                 if operator.name in (MARK, *IDENTITIES):
                     everywhere = (Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
-                    there = tuple(here or default for here, default in zip(current, everywhere, strict=True))
-                    self._finish(number, operator, OperatorPlan(unsharded(rule), there, there))
+                    self._stay(
+                        number, operator, [here or there for here, there in zip(current, everywhere, strict=True)]
+                    )
                 # Something is known after all, since an earlier one of these operators was decided.
                 elif any(placement is not None and placement.dims for placement in current):
                     self._shard(number, operator, current, [None] * len(operator.results))

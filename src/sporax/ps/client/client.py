@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.client.client_state import Action, AskView, ClientState, Done, Lost, NewView, Send, Submit
+from sporax.ps.client.client_state import Action, AskView, ClientState, Done, Lost, NewView, Submit
 from sporax.ps.client.scheduler_link import SchedulerLink
-from sporax.ps.protocol.events import Tick
+from sporax.ps.protocol.events import Tick, ToServer
 from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View
 from sporax.ps.protocol.wire import Frame, total_bytes
 from sporax.ps.sockets.security import Keys
@@ -90,7 +90,7 @@ class Client:
             if self.link.view is not self._view:
                 self._take_view()
             action = self.state.submit(Submit(request, slot, make, parts, seq), time.monotonic())
-            if type(action) is Send:
+            if type(action) is ToServer:
                 self._peers.send(action.server, action.message, parts)
             else:
                 self._carry_out([action])
@@ -188,7 +188,7 @@ class Client:
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             # The most frequent actions first.
-            if type(action) is Send:
+            if type(action) is ToServer:
                 self._peers.send(action.server, action.message, action.frames)
             elif type(action) is Done:
                 self._finish(action.message, action.frames)

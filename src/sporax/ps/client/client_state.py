@@ -11,20 +11,8 @@ from typing import Any, final
 
 import msgspec
 
-from sporax.ps.protocol.events import Tick
-from sporax.ps.protocol.messages import (
-    Accepted,
-    Acked,
-    ClockAhead,
-    Moved,
-    NotAMember,
-    Pulled,
-    RequestRefused,
-    Resend,
-    ServerAddress,
-    ServerMessage,
-    View,
-)
+from sporax.ps.protocol import messages
+from sporax.ps.protocol.events import Received, Tick, ToServer
 from sporax.ps.protocol.wire import Frame
 
 # Seconds; doubled for each further try up to the longest.
@@ -49,33 +37,16 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
     request: int
     slot: int
-    make: Callable[[int, int], ServerMessage]
+    make: Callable[[int, int], messages.ServerMessage]
     frames: tuple[Frame, ...] = ()
     seq: int = 0
-
-
-@final
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """A server answered."""
-
-    message: ServerMessage
-    frames: tuple[Frame, ...] = ()
 
 
 @final
 class NewView(msgspec.Struct, frozen=True, gc=False):
     """The scheduler told the present map."""
 
-    view: View
-
-
-@final
-class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send to a server."""
-
-    server: ServerAddress
-    message: ServerMessage
-    frames: tuple[Frame, ...]
+    view: messages.View
 
 
 @final
@@ -88,7 +59,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     """A request has its answer."""
 
     request: int
-    message: ServerMessage
+    message: messages.ServerMessage
     frames: tuple[Frame, ...]
 
 
@@ -109,9 +80,9 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     has: int
 
 
-_ANSWERS = frozenset({Acked, Pulled, NotAMember})
-Event = Submit | Answered | NewView | Tick
-Action = Send | AskView | Done | Failed | Lost
+_ANSWERS = frozenset({messages.Acked, messages.Pulled, messages.NotAMember})
+Event = Submit | Received | NewView | Tick
+Action = ToServer | AskView | Done | Failed | Lost
 
 
 class _Open(msgspec.Struct):
@@ -120,7 +91,7 @@ class _Open(msgspec.Struct):
     submit: Submit
     had_seq: int
     had_clock: int
-    sent_to: ServerAddress | None = None
+    sent_to: messages.ServerAddress | None = None
     again_at: float = 0.0
     wait: float = _FIRST_WAIT_SECONDS
     since: float = 0.0
@@ -136,10 +107,10 @@ class ClientState:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.view: View | None = None
+        self.view: messages.View | None = None
         self.open: dict[int, _Open] = {}
         # By slot, None without one.
-        self._leaders: dict[int, ServerAddress | None] = {}
+        self._leaders: dict[int, messages.ServerAddress | None] = {}
         # By slot: numbers of pushes, and clocks, that were acknowledged.
         self._seqs: dict[int, int] = {}
         self._clocks: dict[int, int] = {}
@@ -148,7 +119,7 @@ class ClientState:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
-        if type(event) is Answered:
+        if type(event) is Received:
             return self.answered(event.message, event.frames, now)
         if type(event) is Submit:
             return [self.submit(event, now)]
@@ -160,7 +131,7 @@ class ClientState:
             self._tick()
         return self._actions
 
-    def submit(self, submit: Submit, now: float) -> Send | AskView:
+    def submit(self, submit: Submit, now: float) -> ToServer | AskView:
         """Take a new request; gives what is to be done about it."""
         self._now = now
         slot = submit.slot
@@ -174,7 +145,7 @@ class ClientState:
         if kind not in _ANSWERS or (entry := self.open.pop(message.request, None)) is None:
             return False
         # A push that does not count says nothing of the slot's clock.
-        if kind is not NotAMember:
+        if kind is not messages.NotAMember:
             # A server acknowledges the pushes of a slot in their order.
             slot = entry.submit.slot
             if message.clock > self._clocks.get(slot, 0):
@@ -198,30 +169,30 @@ class ClientState:
     def _refused(self, entry: _Open, message: Any) -> None:
         """Take an answer that is not the one that was asked for, or not yet."""
         match message:
-            case RequestRefused():
+            case messages.RequestRefused():
                 del self.open[message.request]
                 self._actions.append(Failed(message.request, message.reason))
-            case Accepted():
+            case messages.Accepted():
                 # The push is at the server and waits for other ranks: asking again soon would only cost work.
                 entry.wait = _LONGEST_WAIT_SECONDS
                 entry.again_at = self._now + entry.wait
-            case Moved():
+            case messages.Moved():
                 entry.again_at = self._now + _MOVED_WAIT_SECONDS
                 if self.view is None or message.epoch > self.view.epoch:
                     self._actions.append(AskView())
-            case ClockAhead():
+            case messages.ClockAhead():
                 # A server that has answered a later request has everything that was acknowledged before it was made.
                 if message.clock < entry.had_clock:
                     self._actions.append(Lost(message.slot, entry.had_clock, message.clock))
-            case Resend() if message.expected <= entry.had_seq:
+            case messages.Resend() if message.expected <= entry.had_seq:
                 self._actions.append(Lost(message.slot, entry.had_seq, message.expected - 1))
-            case Resend():
+            case messages.Resend():
                 # Everything after the gap, since servers apply pushes in their order.
                 for other in self.open.values():
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
                         self._send_again(other)
 
-    def _new_view(self, view: View) -> None:
+    def _new_view(self, view: messages.View) -> None:
         # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
             return
@@ -237,7 +208,7 @@ class ClientState:
     def _send(self, entry: _Open) -> None:
         self._actions.append(self._sending(entry))
 
-    def _sending(self, entry: _Open) -> Send | AskView:
+    def _sending(self, entry: _Open) -> ToServer | AskView:
         """Note that a request is sent, and what sends it."""
         submit, wait, now = entry.submit, entry.wait, self._now
         leader = self._leaders.get(submit.slot)
@@ -248,7 +219,7 @@ class ClientState:
         if leader is None or self.view is None:
             return AskView()
         entry.sent_to, entry.sent_at = leader, now
-        return Send(leader, submit.make(submit.request, self.view.epoch), submit.frames)
+        return ToServer(leader, submit.make(submit.request, self.view.epoch), submit.frames)
 
     def _send_again(self, entry: _Open) -> None:
         """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""

@@ -19,20 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.protocol.messages import (
-    GetView,
-    Heartbeat,
-    HeartbeatReply,
-    Initialised,
-    LeaseSamples,
-    ProcessAccepted,
-    RegisterProcess,
-    SampleRange,
-    ServerMessage,
-    Stop,
-    View,
-    ViewReply,
-)
+from sporax.ps.protocol import messages
 from sporax.ps.protocol.wire import WireError, decode
 from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.transport import REFUSED, Transport, receive, send
@@ -57,8 +44,8 @@ class SchedulerLink:
     """
 
     def __init__(self, address: str, *, node: str, rank: int, keys: Keys | None, timeout: float) -> None:
-        self.view: View | None = None
-        self.welcome: ProcessAccepted | None = None
+        self.view: messages.View | None = None
+        self.welcome: messages.ProcessAccepted | None = None
         self.stopped = ""
         self.is_over = False
         self.dismissed = False
@@ -66,8 +53,8 @@ class SchedulerLink:
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
         self._address, self._node, self._rank, self._keys = address, node, rank, keys
-        self._outgoing: queue.SimpleQueue[ServerMessage] = queue.SimpleQueue()
-        self._ranges: queue.SimpleQueue[SampleRange] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[messages.ServerMessage] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[messages.SampleRange] = queue.SimpleQueue()
         self._left = threading.Event()
         self._noted_values = threading.Event()
         self._joined = threading.Event()
@@ -94,15 +81,15 @@ class SchedulerLink:
         assert self.welcome is not None
         return self.welcome.incarnation
 
-    def tell(self, message: ServerMessage) -> None:
+    def tell(self, message: messages.ServerMessage) -> None:
         """Send something to the scheduler."""
         self._outgoing.put(message)
 
     def ask_view(self) -> None:
         """Ask for the newest view."""
-        self._outgoing.put(GetView())
+        self._outgoing.put(messages.GetView())
 
-    def ask_samples(self, message: LeaseSamples, wait_seconds: float) -> SampleRange | None:
+    def ask_samples(self, message: messages.LeaseSamples, wait_seconds: float) -> messages.SampleRange | None:
         """Ask for a range of samples; None without an answer in time.
 
         Answers to earlier questions, late because the scheduler was away, are passed over: to ask again for each of them
@@ -118,7 +105,7 @@ class SchedulerLink:
                     return answer
         return None
 
-    def leave(self, message: ServerMessage, wait_seconds: float) -> None:
+    def leave(self, message: messages.ServerMessage, wait_seconds: float) -> None:
         """Tell that this worker leaves, until the scheduler has noted it."""
         ends = time.monotonic() + wait_seconds
         # Repeated, since a message may be lost with a scheduler that restarts.
@@ -126,7 +113,7 @@ class SchedulerLink:
             self._outgoing.put(message)
             self._left.wait(0.5)
 
-    def leave_if_dismissed(self, message: ServerMessage) -> bool:
+    def leave_if_dismissed(self, message: messages.ServerMessage) -> bool:
         """Leave, unless the job has grown again and counts on this worker; gives whether the scheduler has agreed."""
         while self.dismissed and not self.has_left and not self.is_over and not self.stopped:
             self._outgoing.put(message)
@@ -145,7 +132,7 @@ class SchedulerLink:
         """
         # Repeated, since a message may be lost with a scheduler that restarts.
         while not self._noted_values.is_set() and not self.is_over and not self.stopped:
-            self._outgoing.put(Initialised())
+            self._outgoing.put(messages.Initialised())
             self._noted_values.wait(0.5)
 
     def close(self) -> None:
@@ -176,14 +163,16 @@ class SchedulerLink:
                 if now < next_beat:
                     continue
                 if self.welcome is None:
-                    send(scheduler, RegisterProcess("worker", self._node, self._rank))
+                    send(scheduler, messages.RegisterProcess("worker", self._node, self._rank))
                     next_beat = now + _REGISTER_SECONDS
                 else:
                     epoch = self.view.epoch if self.view is not None else 0
                     gauges = {"pid": float(os.getpid()), **self.gauges}
                     send(
                         scheduler,
-                        Heartbeat("worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges),
+                        messages.Heartbeat(
+                            "worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges
+                        ),
                     )
                     next_beat = now + self.welcome.options.heartbeat_seconds
             # The last words, such as that a lease is done, must not be lost.
@@ -198,22 +187,22 @@ class SchedulerLink:
         except WireError:
             return
         match message:
-            case ProcessAccepted():
+            case messages.ProcessAccepted():
                 # The first one counts: a second registration may have crossed it.
                 self.welcome = self.welcome or message
-            case ViewReply(view):
+            case messages.ViewReply(view):
                 self._take_view(view)
-            case HeartbeatReply():
+            case messages.HeartbeatReply():
                 if message.view is not None:
                     self._take_view(message.view)
                 self.dismissed = message.dismissed
                 if message.unknown:
                     self.stopped = "this worker has been replaced by another process"
-            case SampleRange():
+            case messages.SampleRange():
                 self._ranges.put(message)
-            case Initialised():
+            case messages.Initialised():
                 self._noted_values.set()
-            case Stop(reason):
+            case messages.Stop(reason):
                 if reason == "left":
                     self._left.set()
                 elif reason != "noted":
@@ -222,7 +211,7 @@ class SchedulerLink:
                     self.stopped = reason
                     self._joined.set()
 
-    def _take_view(self, view: View) -> None:
+    def _take_view(self, view: messages.View) -> None:
         if self.view is None or view.epoch >= self.view.epoch:
             self.view = view
         if self.welcome is not None and view.slots:
@@ -252,7 +241,7 @@ class Requester:
             self._socket.poll(min(left, 0.2) * 1000)
             while (parts := receive(self._socket)) is not None:
                 try:
-                    message: ServerMessage = decode(parts)[0]
+                    message: messages.ServerMessage = decode(parts)[0]
                 except WireError:
                     # Bytes that are no message are dropped; the deadline says when to give up.
                     continue

@@ -120,7 +120,8 @@ class ServerScheduler:
         # Written first: no process may hear of a decision that a restart would forget.
         if any(isinstance(action, Keep) for action in actions):
             try:
-                self._write()
+                if self._journal_path is not None:
+                    write_journal(self._journal_path, self.state.journal)
             except StorageError as error:
                 # No process hears of a decision that is not on disk, but all hear that there will be no more.
                 self.state.journal.error = self.state.journal.error or error.message
@@ -144,10 +145,6 @@ class ServerScheduler:
         if self._journal_path is None or not self._journal_path.exists():
             return None
         return read_journal(self._journal_path)
-
-    def _write(self) -> None:
-        if self._journal_path is not None:
-            write_journal(self._journal_path, self.state.journal)
 
 
 def _written(path: str, number: int, facts: dict[str, Any], parts: list[CheckpointPart]) -> ManifestWritten:

@@ -12,15 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from sporax.ps.protocol import messages
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Reply
-from sporax.ps.protocol.messages import (
-    Checkpoint,
-    CheckpointPart,
-    CheckpointReply,
-    Options,
-    ServerMessage,
-    TakeCheckpoint,
-)
 from sporax.ps.scheduler.journal import Journal, Peer
 
 # Seconds between two questions to the same leaders.
@@ -43,7 +36,7 @@ class CheckpointRound:
     number: int
     clock: int
     num_slots: int
-    parts: dict[int, CheckpointPart] = field(default_factory=dict)
+    parts: dict[int, messages.CheckpointPart] = field(default_factory=dict)
     error: str = ""
     _margin: int = 1
     _asked: float = -1e9
@@ -53,7 +46,7 @@ class CheckpointRound:
         """Whether all slots have been written."""
         return len(self.parts) == self.num_slots
 
-    def take(self, part: CheckpointPart) -> None:
+    def take(self, part: messages.CheckpointPart) -> None:
         """A server answers for a slot."""
         # A server may still answer for an attempt that was given up.
         if part.number != self.number:
@@ -70,14 +63,14 @@ class CheckpointRound:
         else:
             self.parts[part.slot] = part
 
-    def question(self, path: str, now: float) -> TakeCheckpoint | None:
+    def question(self, path: str, now: float) -> messages.TakeCheckpoint | None:
         """What to ask all leaders now, again and again until they have answered."""
         if self.is_complete or now - self._asked < _ASK_SECONDS:
             return None
         self._asked = now
-        return TakeCheckpoint(self.number, self.clock, path)
+        return messages.TakeCheckpoint(self.number, self.clock, path)
 
-    def sorted_parts(self) -> list[CheckpointPart]:
+    def sorted_parts(self) -> list[messages.CheckpointPart]:
         """By slot."""
         return [self.parts[slot] for slot in sorted(self.parts)]
 
@@ -101,7 +94,7 @@ class CheckpointingScheduler:
         now: present time.
     """
 
-    def __init__(self, options: Options, journal: Journal, servers: dict[int, Peer], now: float) -> None:
+    def __init__(self, options: messages.Options, journal: Journal, servers: dict[int, Peer], now: float) -> None:
         self.options = options
         self.journal = journal
         self.servers = servers
@@ -114,14 +107,16 @@ class CheckpointingScheduler:
     def _live(self) -> list[int]:
         return [index for index, peer in self.servers.items() if peer.live and index in self.journal.servers]
 
-    def _reply(self, to: bytes, message: ServerMessage) -> None:
+    def _reply(self, to: bytes, message: messages.ServerMessage) -> None:
         self._actions.append(Reply(to, message))
 
-    def take_checkpoint(self, sender: bytes, message: Checkpoint) -> None:
+    def take_checkpoint(self, sender: bytes, message: messages.Checkpoint) -> None:
         """A command asks for a checkpoint, or how far it is."""
         if message.begin:
             self._begin_checkpoint()
-        self._reply(sender, CheckpointReply(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
+        self._reply(
+            sender, messages.CheckpointReply(self._round is not None, self.journal.checkpoint, self._checkpoint_error)
+        )
 
     def _begin_checkpoint(self) -> None:
         journal = self.journal
@@ -137,7 +132,7 @@ class CheckpointingScheduler:
             clock = first_clock(self.options.staleness, clocks)
             self._round = CheckpointRound(journal.checkpoints + 1, clock, len(journal.slots))
 
-    def take_checkpoint_part(self, sender: bytes, message: CheckpointPart) -> None:
+    def take_checkpoint_part(self, sender: bytes, message: messages.CheckpointPart) -> None:
         """A server answers for a slot."""
         if self._round is None:
             return

@@ -13,40 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sporax.ps.protocol.events import End, Keep, ManifestWritten, Received, Tick
-from sporax.ps.protocol.messages import (
-    Broken,
-    Checkpoint,
-    CheckpointPart,
-    Exited,
-    GetStatus,
-    GetView,
-    GetWanted,
-    Heartbeat,
-    HeartbeatReply,
-    Holders,
-    Initialised,
-    LauncherFailed,
-    LeaseSamples,
-    Members,
-    Options,
-    ProcessAccepted,
-    Ready,
-    RegisterProcess,
-    SampleRange,
-    SamplesDone,
-    Scale,
-    ServerAddress,
-    ServerMessage,
-    SlotSynced,
-    StatusReply,
-    Stop,
-    UpdatesLost,
-    View,
-    ViewReply,
-    Wanted,
-    WorkerLeave,
-)
+from sporax.ps.protocol import events, messages
 from sporax.ps.scheduler.journal import Journal, Peer
 from sporax.ps.scheduler.lost_slots import RestartedCopies, incomplete, lost_reason, slots_without_server
 from sporax.ps.scheduler.members_state import MembersState
@@ -57,7 +24,7 @@ from sporax.ps.slots import slot_placement
 
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
 
-_LET_GO = Stop("the job needs fewer servers", done=True)
+_LET_GO = messages.Stop("the job needs fewer servers", done=True)
 _FINISHED = "all workers have finished"
 
 
@@ -70,7 +37,7 @@ class SchedulerState(CheckpointingScheduler):
         now: present time; processes in the journal get a full lease from here.
     """
 
-    def __init__(self, options: Options, journal: Journal, now: float) -> None:
+    def __init__(self, options: messages.Options, journal: Journal, now: float) -> None:
         servers = {
             # Their heartbeats will tell which of them are still alive.
             index: Peer(now)
@@ -86,7 +53,7 @@ class SchedulerState(CheckpointingScheduler):
         self.members = MembersState(options, journal, self.servers, self.workers)
         self.finished = False
         self._exit_code = 0
-        self._starting: dict[int, ServerAddress] = {}
+        self._starting: dict[int, messages.ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
         self._starting_senders: dict[int, bytes] = {}
         # A number that was given out is never given to another start.
@@ -101,19 +68,19 @@ class SchedulerState(CheckpointingScheduler):
         return [self._starting_senders[index] for index in self._starting]
 
     @property
-    def view(self) -> View:
+    def view(self) -> messages.View:
         """The newest view."""
         journal = self.journal
         servers = [journal.servers[index] for index in sorted(self.servers) if index in journal.servers]
-        return View(journal.epoch, servers, journal.slots, journal.members, self.members.hold)
+        return messages.View(journal.epoch, servers, journal.slots, journal.members, self.members.hold)
 
-    def handle(self, event: Received | ManifestWritten | Tick, now: float) -> list[Action]:
+    def handle(self, event: events.Received | events.ManifestWritten | events.Tick, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
         self._now = now
         self._actions = []
-        if isinstance(event, Tick):
+        if isinstance(event, events.Tick):
             self._tick()
-        elif isinstance(event, ManifestWritten):
+        elif isinstance(event, events.ManifestWritten):
             self.manifest_written(event)
         else:
             handler = _HANDLERS.get(type(event.message))
@@ -123,13 +90,13 @@ class SchedulerState(CheckpointingScheduler):
 
     # -------------------------------------------------------------------------------------------------------- joining
 
-    def _register(self, sender: bytes, message: RegisterProcess) -> None:
+    def _register(self, sender: bytes, message: messages.RegisterProcess) -> None:
         if message.role == "server":
             self._register_server(sender, message)
         elif message.role == "worker":
             self._register_worker(sender, message)
 
-    def _register_server(self, sender: bytes, message: RegisterProcess) -> None:
+    def _register_server(self, sender: bytes, message: messages.RegisterProcess) -> None:
         journal = self.journal
         nodes = {**journal.server_nodes, **self._starting_nodes}
         index = message.index
@@ -144,7 +111,9 @@ class SchedulerState(CheckpointingScheduler):
             incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
         elif present is not None and present.sender == sender:
             incarnation = journal.servers[index].incarnation
-            self._reply(sender, ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now()))
+            self._reply(
+                sender, messages.ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now())
+            )
             return
         else:
             # Another process has taken this number, so the old one no longer leads.
@@ -153,9 +122,13 @@ class SchedulerState(CheckpointingScheduler):
                 self._lose_server(index)
         self._starting_senders[index] = sender
         self._incarnations[index] = incarnation
-        self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc, message.plain)
+        self._starting[index] = messages.ServerAddress(
+            index, incarnation, message.host, message.tcp, message.ipc, message.plain
+        )
         self._starting_nodes[index] = message.node
-        self._reply(sender, ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now()))
+        self._reply(
+            sender, messages.ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now())
+        )
 
     def _is_present_server(self, sender: bytes, index: int, incarnation: int) -> bool:
         """Whether a process is the server of a number, and not another one that a scheduler gave the same numbers once."""
@@ -163,7 +136,7 @@ class SchedulerState(CheckpointingScheduler):
         # After a start of the scheduler nothing has been heard of a server yet.
         return peer is not None and self._newest_start("server", index) == incarnation and peer.sender in (b"", sender)
 
-    def _options_now(self) -> Options:
+    def _options_now(self) -> messages.Options:
         """What a server receives: once the servers have values, nothing is loaded from a checkpoint any more."""
         return msgspec.structs.replace(self.options, restore="") if self.journal.initialised else self.options
 
@@ -171,15 +144,15 @@ class SchedulerState(CheckpointingScheduler):
         return index not in self._starting and (index not in self.servers or not self.servers[index].live)
 
     # Only now does the server count: it has read back what it could.
-    def _ready(self, sender: bytes, message: Ready) -> None:
+    def _ready(self, sender: bytes, message: messages.Ready) -> None:
         journal, index = self.journal, message.index
         address = self._starting.get(index)
         # A scheduler that was away may have given the number and incarnation of one process to another.
         if address is None or address.incarnation != message.incarnation or self._starting_senders[index] != sender:
             if self._is_present_server(sender, index, message.incarnation):
-                self._reply(sender, ViewReply(self.view))
+                self._reply(sender, messages.ViewReply(self.view))
             elif address is not None and address.incarnation == message.incarnation:
-                self._reply(sender, HeartbeatReply(0.0, journal.epoch, unknown=True))
+                self._reply(sender, messages.HeartbeatReply(0.0, journal.epoch, unknown=True))
             return
         # The copy of what this one lacks is being read back; this server tells again soon.
         if self._restarted.must_wait(message, self._starting):
@@ -195,12 +168,12 @@ class SchedulerState(CheckpointingScheduler):
         # The first map is made when all servers of the start are there.
         if not journal.slots and len(self._live()) >= journal.server_num:
             journal.slots = slot_placement.first_map(self.options.num_slots, self._live(), self._with_backup)
-            journal.members = [Members(0, list(range(journal.worker_num)))]
+            journal.members = [messages.Members(0, list(range(journal.worker_num)))]
             self._new_epoch(journal.slots)
         elif journal.slots:
             self._rebalance()
 
-    def _look_for_slots_of(self, message: Ready, before: Peer | None) -> None:
+    def _look_for_slots_of(self, message: messages.Ready, before: Peer | None) -> None:
         """A server has come back: what it leads must be whole, or with another server."""
         journal, index = self.journal, message.index
         lost = incomplete(journal, message, before.lsns if before is not None else {})
@@ -209,7 +182,7 @@ class SchedulerState(CheckpointingScheduler):
         if rescued:
             self._new_epoch(
                 [
-                    Holders(rescued.get(slot, -1)) if slot in rescued else entry
+                    messages.Holders(rescued.get(slot, -1)) if slot in rescued else entry
                     for slot, entry in enumerate(journal.slots)
                 ]
             )
@@ -219,7 +192,7 @@ class SchedulerState(CheckpointingScheduler):
             reason = message.damage or f"it has come back without them ({', '.join(remain)})"
             self._fail_lost([slot for slot in lost if slot not in rescued], f"be on server {index}, but {reason}")
 
-    def _register_worker(self, sender: bytes, message: RegisterProcess) -> None:
+    def _register_worker(self, sender: bytes, message: messages.RegisterProcess) -> None:
         journal = self.journal
         rank = message.index
         if rank < 0:
@@ -236,13 +209,13 @@ class SchedulerState(CheckpointingScheduler):
         # A rank that starts again has not finished what it had.
         self._leases.take_back(rank, incarnation)
         # On disk before the answer: the rank must stay this process's after a restart.
-        self._actions.append(Keep())
+        self._actions.append(events.Keep())
         options, first = self._options_now(), journal.first_workers
-        self._reply(sender, ProcessAccepted(message.node, rank, incarnation, journal.job, options, first))
+        self._reply(sender, messages.ProcessAccepted(message.node, rank, incarnation, journal.job, options, first))
         if self.finished:
-            self._reply(sender, Stop(_FINISHED, done=True))
+            self._reply(sender, messages.Stop(_FINISHED, done=True))
         elif journal.slots:
-            self._reply(sender, ViewReply(self.view))
+            self._reply(sender, messages.ViewReply(self.view))
             self._begin_change()
 
     def _rank_is_free(self, rank: int) -> bool:
@@ -250,7 +223,7 @@ class SchedulerState(CheckpointingScheduler):
 
     # -------------------------------------------------------------------------------------------------------- leaving
 
-    def _exited(self, sender: bytes, message: Exited) -> None:
+    def _exited(self, sender: bytes, message: messages.Exited) -> None:
         if message.role == "server":
             for index, node in self.journal.server_nodes.items():
                 if node == message.node and index in self.servers and self.servers[index].live:
@@ -263,7 +236,7 @@ class SchedulerState(CheckpointingScheduler):
             self._restarted.note(self.journal.slots, index, self.servers)
             self._rebalance(slot_placement.after_loss(self.journal.slots, index))
 
-    def _leave(self, sender: bytes, message: WorkerLeave) -> None:
+    def _leave(self, sender: bytes, message: messages.WorkerLeave) -> None:
         journal = self.journal
         entry = journal.workers.get(message.rank)
         # A message of an earlier start of this rank.
@@ -271,7 +244,7 @@ class SchedulerState(CheckpointingScheduler):
             return
         if not entry[2] and not message.done and not self.members.is_dismissed(message.rank):
             # The job has grown again, and others may have read already that this worker is among them.
-            self._reply(sender, HeartbeatReply(-1.0, journal.epoch))
+            self._reply(sender, messages.HeartbeatReply(-1.0, journal.epoch))
             return
         if not entry[2]:
             journal.workers[message.rank] = (entry[0], entry[1], True)
@@ -283,8 +256,8 @@ class SchedulerState(CheckpointingScheduler):
                 journal.retired.append(entry[0])
             if journal.slots:
                 self._new_epoch(journal.slots)
-            self._actions.append(Keep())
-        self._reply(sender, Stop("left"))
+            self._actions.append(events.Keep())
+        self._reply(sender, messages.Stop("left"))
         self._check_finished()
 
     def _check_finished(self) -> None:
@@ -294,29 +267,29 @@ class SchedulerState(CheckpointingScheduler):
         ended = journal.workers and all(self.members.is_over(rank) for rank in journal.workers)
         if ended and enough and not self.finished:
             self.finished = True
-            self._actions.append(End(_FINISHED))
+            self._actions.append(events.End(_FINISHED))
 
     def _fail_lost(self, slots: list[int], what: str) -> None:
         """End the job: no copy of some slots is left."""
         self._fail(lost_reason(slots, what, self.options.durability, self.journal.checkpoint))
 
-    def _updates_lost(self, sender: bytes, message: UpdatesLost) -> None:
+    def _updates_lost(self, sender: bytes, message: messages.UpdatesLost) -> None:
         self._fail_lost([message.slot], f"have update {message.had}, which was acknowledged, but are at {message.has}")
 
-    def _broken(self, sender: bytes, message: Broken) -> None:
+    def _broken(self, sender: bytes, message: messages.Broken) -> None:
         address = self.journal.servers.get(message.index) or self._starting.get(message.index)
         # Another start of it may have taken its place.
         if address is not None and address.incarnation == message.incarnation:
             self._fail(message.reason)
 
-    def _launcher_failed(self, sender: bytes, message: LauncherFailed) -> None:
+    def _launcher_failed(self, sender: bytes, message: messages.LauncherFailed) -> None:
         if not self.finished and not self.journal.error:
             self._exit_code = message.exit_code
             self._fail(message.reason)
 
     def _fail(self, reason: str) -> None:
         self.journal.error = reason
-        self._actions += [Keep(), End(reason)]
+        self._actions += [events.Keep(), events.End(reason)]
 
     # ------------------------------------------------------------------------------------------------------ the map
 
@@ -324,7 +297,7 @@ class SchedulerState(CheckpointingScheduler):
     def _with_backup(self) -> bool:
         return self.options.durability == "replica"
 
-    def _rebalance(self, slots: Sequence[Holders] | None = None) -> None:
+    def _rebalance(self, slots: Sequence[messages.Holders] | None = None) -> None:
         """Take one step towards an even map; a new epoch when that (or `slots`) changes something."""
         journal = self.journal
         before = journal.slots if slots is None else list(slots)
@@ -333,27 +306,27 @@ class SchedulerState(CheckpointingScheduler):
         self._new_epoch(after)
         self._retire_empty()
 
-    def _new_epoch(self, slots: Sequence[Holders]) -> None:
+    def _new_epoch(self, slots: Sequence[messages.Holders]) -> None:
         """Publish a new view."""
         journal = self.journal
         journal.epoch += 1
         # Backups that are new are dated, so that old confirmations do not count for them.
         journal.slots = slot_placement.dated(journal.slots, slots, journal.epoch)
-        self._actions.append(Keep())
+        self._actions.append(events.Keep())
         self.members.forget_answers()
-        view = ViewReply(self.view)
+        view = messages.ViewReply(self.view)
         # Those that are away get the view with their next heartbeat.
         for peer in [*self.servers.values(), *self.workers.values()]:
             if peer.sender and peer.live:
                 self._reply(peer.sender, view)
 
-    def _slot_synced(self, sender: bytes, message: SlotSynced) -> None:
+    def _slot_synced(self, sender: bytes, message: messages.SlotSynced) -> None:
         journal = self.journal
         holders = journal.slots[message.slot] if 0 <= message.slot < len(journal.slots) else None
         # An older epoch may speak of a backup that has begun again since.
         if holders is None or holders.backup != message.backup or message.epoch < holders.since or holders.synced:
             return
-        journal.slots[message.slot] = Holders(holders.primary, holders.backup, True, holders.since)
+        journal.slots[message.slot] = messages.Holders(holders.primary, holders.backup, True, holders.since)
         after = slot_placement.rebalanced(journal.slots, self._live(), journal.draining, self._with_backup)
         if after != journal.slots:
             self._new_epoch(after)
@@ -372,13 +345,13 @@ class SchedulerState(CheckpointingScheduler):
             journal.retired_starts.append((index, journal.servers[index].incarnation))
             peer = self.servers.pop(index, None)
             del journal.server_nodes[index], journal.servers[index]
-            self._actions.append(Keep())
+            self._actions.append(events.Keep())
             if peer is not None and peer.sender:
                 # It may not hear this; then its next heartbeat is answered the same way.
                 self._reply(peer.sender, _LET_GO)
 
-    def _get_view(self, sender: bytes, message: GetView) -> None:
-        self._reply(sender, ViewReply(self.view))
+    def _get_view(self, sender: bytes, message: messages.GetView) -> None:
+        self._reply(sender, messages.ViewReply(self.view))
 
     # ------------------------------------------------------------------------------------------------------- members
 
@@ -387,7 +360,7 @@ class SchedulerState(CheckpointingScheduler):
         if self.members.begin():
             self._new_epoch(self.journal.slots)
 
-    def _scale(self, sender: bytes, message: Scale) -> None:
+    def _scale(self, sender: bytes, message: messages.Scale) -> None:
         journal = self.journal
         if message.workers > 0:
             journal.worker_num = message.workers
@@ -401,10 +374,10 @@ class SchedulerState(CheckpointingScheduler):
             journal.draining = sorted(journal.servers)[message.servers :]
             if journal.slots:
                 self._rebalance()
-        self._actions.append(Keep())
-        self._get_wanted(sender, GetWanted())
+        self._actions.append(events.Keep())
+        self._get_wanted(sender, messages.GetWanted())
 
-    def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
+    def _get_wanted(self, sender: bytes, message: messages.GetWanted) -> None:
         journal = self.journal
         for rank, (node, _, _) in journal.workers.items():
             # It may be too busy to send heartbeats, but it is not lost.
@@ -412,7 +385,7 @@ class SchedulerState(CheckpointingScheduler):
                 self.workers[rank].seen = self._now
         servers = journal.server_num
         joined = [node for node, _, _ in journal.workers.values()]
-        target = Wanted(
+        target = messages.Wanted(
             journal.worker_num,
             servers,
             list(journal.retired),
@@ -424,16 +397,16 @@ class SchedulerState(CheckpointingScheduler):
         )
         self._reply(sender, target)
 
-    def _initialised(self, sender: bytes, message: Initialised) -> None:
+    def _initialised(self, sender: bytes, message: messages.Initialised) -> None:
         if not self.journal.initialised:
             self.journal.initialised = True
-            self._actions.append(Keep())
+            self._actions.append(events.Keep())
         # After the journal is on disk: from now on no restart forgets it.
         self._reply(sender, message)
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
-    def _heartbeat(self, sender: bytes, message: Heartbeat) -> None:
+    def _heartbeat(self, sender: bytes, message: messages.Heartbeat) -> None:
         is_server, journal = message.role == "server", self.journal
         peer = (self.servers if is_server else self.workers).get(message.index)
         newest = self._newest_start(message.role, message.index)
@@ -455,7 +428,7 @@ class SchedulerState(CheckpointingScheduler):
             self._take_back(is_server)
         view = self.view if message.epoch != journal.epoch else None
         dismissed = not is_server and self.members.is_dismissed(message.index)
-        self._reply(sender, HeartbeatReply(message.sent, journal.epoch, view, dismissed=dismissed))
+        self._reply(sender, messages.HeartbeatReply(message.sent, journal.epoch, view, dismissed=dismissed))
 
     def _newest_start(self, role: str, index: int) -> int:
         """Incarnation of the newest start of a server or rank, -1 for none."""
@@ -472,19 +445,19 @@ class SchedulerState(CheckpointingScheduler):
         elif self.journal.slots:
             self._rebalance()
 
-    def _stale_heartbeat(self, sender: bytes, message: Heartbeat, newest: int) -> None:
+    def _stale_heartbeat(self, sender: bytes, message: messages.Heartbeat, newest: int) -> None:
         """Answer a process that is no member; a server that is about to become one hears nothing yet."""
         journal = self.journal
         if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
             self._reply(sender, _LET_GO)  # it has not heard it yet
             return
         if message.role == "worker" and newest == message.incarnation:
-            self._reply(sender, Stop("left"))  # noted, but the answer was lost
+            self._reply(sender, messages.Stop("left"))  # noted, but the answer was lost
             return
         starting = self._starting.get(message.index) if message.role == "server" else None
         is_starting = starting is not None and starting.incarnation == message.incarnation
         if not is_starting or self._starting_senders[message.index] != sender:
-            self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
+            self._reply(sender, messages.HeartbeatReply(message.sent, journal.epoch, unknown=True))
 
     def _tick(self) -> None:
         journal, limit = self.journal, self.options.lease_seconds + _MARGIN_SECONDS
@@ -515,46 +488,48 @@ class SchedulerState(CheckpointingScheduler):
 
     # ------------------------------------------------------------------------------------------------- samples, status
 
-    def _lease_samples(self, sender: bytes, message: LeaseSamples) -> None:
+    def _lease_samples(self, sender: bytes, message: messages.LeaseSamples) -> None:
         entry = self.journal.workers.get(message.rank)
         # It has left, or another start has taken its rank: it would keep the samples for ever.
         if entry is None or entry[2] or entry[1] != message.incarnation:
             return
         lease = self._leases.lend(message)
         if lease is not None:
-            self._reply(sender, SampleRange(message.request, lease, *self._leases.samples_of(lease)))
+            self._reply(sender, messages.SampleRange(message.request, lease, *self._leases.samples_of(lease)))
             return
         # The newest clock tells a waiting worker how far the others are.
         newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
-        self._reply(sender, SampleRange(message.request, -1 if self._leases.has_open_leases else -2, newest, 0))
+        self._reply(
+            sender, messages.SampleRange(message.request, -1 if self._leases.has_open_leases else -2, newest, 0)
+        )
 
-    def _samples_done(self, sender: bytes, message: SamplesDone) -> None:
+    def _samples_done(self, sender: bytes, message: messages.SamplesDone) -> None:
         if self._leases.finish(message.lease):
-            self._actions.append(Keep())
-        self._reply(sender, Stop("noted"))
+            self._actions.append(events.Keep())
+        self._reply(sender, messages.Stop("noted"))
 
-    def _status(self, sender: bytes, message: GetStatus) -> None:
+    def _status(self, sender: bytes, message: messages.GetStatus) -> None:
         status = status_of(self.journal, self.options, self.servers, self.workers, self.members.note)
-        self._reply(sender, StatusReply(json.dumps(status)))
+        self._reply(sender, messages.StatusReply(json.dumps(status)))
 
 
-_HANDLERS: dict[type[ServerMessage], Callable[[SchedulerState, bytes, Any], None]] = {
-    RegisterProcess: SchedulerState._register,
-    Ready: SchedulerState._ready,
-    Heartbeat: SchedulerState._heartbeat,
-    GetView: SchedulerState._get_view,
-    SlotSynced: SchedulerState._slot_synced,
-    Exited: SchedulerState._exited,
-    WorkerLeave: SchedulerState._leave,
-    Scale: SchedulerState._scale,
-    GetWanted: SchedulerState._get_wanted,
-    GetStatus: SchedulerState._status,
-    Initialised: SchedulerState._initialised,
-    LeaseSamples: SchedulerState._lease_samples,
-    SamplesDone: SchedulerState._samples_done,
-    Checkpoint: SchedulerState.take_checkpoint,
-    CheckpointPart: SchedulerState.take_checkpoint_part,
-    UpdatesLost: SchedulerState._updates_lost,
-    Broken: SchedulerState._broken,
-    LauncherFailed: SchedulerState._launcher_failed,
+_HANDLERS: dict[type[messages.ServerMessage], Callable[[SchedulerState, bytes, Any], None]] = {
+    messages.RegisterProcess: SchedulerState._register,
+    messages.Ready: SchedulerState._ready,
+    messages.Heartbeat: SchedulerState._heartbeat,
+    messages.GetView: SchedulerState._get_view,
+    messages.SlotSynced: SchedulerState._slot_synced,
+    messages.Exited: SchedulerState._exited,
+    messages.WorkerLeave: SchedulerState._leave,
+    messages.Scale: SchedulerState._scale,
+    messages.GetWanted: SchedulerState._get_wanted,
+    messages.GetStatus: SchedulerState._status,
+    messages.Initialised: SchedulerState._initialised,
+    messages.LeaseSamples: SchedulerState._lease_samples,
+    messages.SamplesDone: SchedulerState._samples_done,
+    messages.Checkpoint: SchedulerState.take_checkpoint,
+    messages.CheckpointPart: SchedulerState.take_checkpoint_part,
+    messages.UpdatesLost: SchedulerState._updates_lost,
+    messages.Broken: SchedulerState._broken,
+    messages.LauncherFailed: SchedulerState._launcher_failed,
 }

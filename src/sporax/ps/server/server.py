@@ -16,36 +16,7 @@ from typing import Any
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.environment import join_address
 from sporax.ps.metrics import MetricsPage
-from sporax.ps.protocol.events import (
-    Action,
-    Apply,
-    CheckpointSlot,
-    DropSlot,
-    Event,
-    Halt,
-    Loaded,
-    LoadSlot,
-    Received,
-    Reply,
-    Stored,
-    StoreRecord,
-    StoreSlot,
-    Tick,
-    ToScheduler,
-    ToServer,
-)
-from sporax.ps.protocol.messages import (
-    Broken,
-    CheckpointPart,
-    HeartbeatReply,
-    ProcessAccepted,
-    Ready,
-    RegisterProcess,
-    ServerMessage,
-    Stop,
-    TakeCheckpoint,
-    ViewReply,
-)
+from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame, WireError, decode, total_bytes
 from sporax.ps.server.follower_state import server_identity
 from sporax.ps.server.server_state import ServerState
@@ -61,7 +32,7 @@ from sporax.ps.sockets.transport import REFUSED, LocalSocket, Peers, Transport, 
 # Seconds between two registrations, until the scheduler answers.
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
-_FROM_SCHEDULER = frozenset({HeartbeatReply, ViewReply, Stop, TakeCheckpoint})
+_FROM_SCHEDULER = frozenset({messages.HeartbeatReply, messages.ViewReply, messages.Stop, messages.TakeCheckpoint})
 _PAUSE_SECONDS = 1e-3  # a worker that computes leaves more; one that sends push after push needs the core itself
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
 _LOOK_BYTES = 4 << 20  # of the log between two looks at what is left of the disk
@@ -114,11 +85,11 @@ class Server:
         self._peers: Peers | None = None
         self._log: SlotLog | None = None
         self._number: tuple[int, int] | None = None
-        self._to_store: list[Stored] = []
+        self._to_store: list[events.Stored] = []
         self._to_write: list[int] = []
         self._writing = False
         self._next_look = _LOOK_BYTES
-        self._checkpoints: deque[CheckpointSlot] = deque()
+        self._checkpoints: deque[events.CheckpointSlot] = deque()
         self._halted = ""
         self._may_have_more = True
         self._prepares = False
@@ -144,7 +115,7 @@ class Server:
         except StorageError as error:
             # Another start could not write either, so the job ends at once, and not after several.
             if self._number is not None:
-                send(self._scheduler, Broken(*self._number, error.message))
+                send(self._scheduler, messages.Broken(*self._number, error.message))
             raise
         finally:
             # Also after an error: the directory's lock must go.
@@ -163,7 +134,7 @@ class Server:
     def _join(self, stop: Callable[[], bool]) -> None:
         """Get a number, read back what the log has, and tell the scheduler."""
         hostname = socket.gethostname()
-        register = RegisterProcess(
+        register = messages.RegisterProcess(
             "server",
             self._node,
             self._index,
@@ -172,7 +143,7 @@ class Server:
             self._local.path,
             self._streams.address,
         )
-        welcome: ProcessAccepted | None = None
+        welcome: messages.ProcessAccepted | None = None
         handshakes = self._transport.watch(self._scheduler)
         while welcome is None:
             if stop() or self._is_silent():
@@ -184,10 +155,10 @@ class Server:
             self._scheduler.poll(_REGISTER_SECONDS * 1000)
             while (parts := receive(self._scheduler)) is not None:
                 message, _ = decode(parts)
-                if isinstance(message, Stop):
+                if isinstance(message, messages.Stop):
                     self._halted = message.reason
                     return
-                if isinstance(message, ProcessAccepted):
+                if isinstance(message, messages.ProcessAccepted):
                     welcome = message
         self._heard = time.monotonic()
         self._number = (welcome.index, welcome.incarnation)
@@ -206,7 +177,7 @@ class Server:
         self._peers = Peers(self._transport, self._streams, identity)
         inventory = {slot: state.lsn for slot, state in replay.states.items()}
         missing = {slot: what.last for slot, what in replay.missing.items()}
-        self._ready = Ready(welcome.index, welcome.incarnation, inventory, missing, damage)
+        self._ready = messages.Ready(welcome.index, welcome.incarnation, inventory, missing, damage)
         send(self._scheduler, self._ready)
 
     def _set_aside(self, log: SlotLog, replay: Replay) -> str:
@@ -251,7 +222,7 @@ class Server:
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_SECONDS
-                self._handle(Tick())
+                self._handle(events.Tick())
                 self._is_silent()
             if now >= next_beat:
                 next_beat = now + self._beat(now)
@@ -302,7 +273,7 @@ class Server:
             self._heard = time.monotonic()
             epoch = self.state.view.epoch if self.state.view else 0
             try:
-                self._handle(Received(b"scheduler", decode(parts)[0]))
+                self._handle(events.Received(b"scheduler", decode(parts)[0]))
             except WireError:
                 self.bad_messages += 1
             # At once, since a leader's lease and a hold depend on it.
@@ -324,7 +295,7 @@ class Server:
         # More may wait: ZeroMQ signals new messages only once.
         self._may_have_more = True
 
-    def _take(self, sender: bytes, message: ServerMessage, frames: tuple[Frame, ...]) -> None:
+    def _take(self, sender: bytes, message: messages.ServerMessage, frames: tuple[Frame, ...]) -> None:
         """Handle one message of a worker or another server; what does not fit is counted and dropped."""
         assert self.state is not None
         if frames:
@@ -338,29 +309,29 @@ class Server:
         except WireError:
             self.bad_messages += 1
 
-    def _tell_scheduler(self, message: ServerMessage) -> None:
+    def _tell_scheduler(self, message: messages.ServerMessage) -> None:
         # Sending may consume the signal that something has come, so the sockets are looked at again before the next wait.
         send(self._scheduler, message)
         self._may_have_more = True
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         assert self.state is not None
         self._carry_out(self.state.handle(event, time.monotonic()))
 
-    def _carry_out(self, queue: list[Action]) -> None:
+    def _carry_out(self, queue: list[events.Action]) -> None:
         """Carry out actions; each gives the event that follows at once, if one does."""
         assert self.state is not None
         # It grows meanwhile, since an action's event may make further actions.
         for action in queue:
             # An update is made where its slot is: it is the state's own next event.
-            if type(action) is Apply:
+            if type(action) is events.Apply:
                 queue += self.state.apply(action.slot, time.monotonic())
             elif (follows := ACTIONS[type(action)](self, action)) is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
     # ----------------------------------------------------------------------------------------------- one function per action
 
-    def _reply(self, action: Reply) -> None:
+    def _reply(self, action: events.Reply) -> None:
         if action.frames:
             self._bytes_out += total_bytes(action.frames)
         # A connection through the file system, else over the network.
@@ -368,37 +339,37 @@ class Server:
             send(self._router, action.message, action.frames, action.to)
             self._may_have_more = True
 
-    def _to_server(self, action: ToServer) -> None:
+    def _to_server(self, action: events.ToServer) -> None:
         assert self._peers is not None
         self._peers.send(action.server, action.message, action.frames)
 
-    def _to_scheduler(self, action: ToScheduler) -> None:
+    def _to_scheduler(self, action: events.ToScheduler) -> None:
         self._tell_scheduler(action.message)
 
-    def _store_slot(self, action: StoreSlot) -> None:
+    def _store_slot(self, action: events.StoreSlot) -> None:
         assert self._log is not None
         assert self.state is not None
         self._log.write_slot(self.state.states[action.slot])
 
-    def _begin_checkpoint(self, action: CheckpointSlot) -> None:
+    def _begin_checkpoint(self, action: events.CheckpointSlot) -> None:
         self._checkpoints.append(action)
 
-    def _load_slot(self, action: LoadSlot) -> Loaded:
+    def _load_slot(self, action: events.LoadSlot) -> events.Loaded:
         try:
-            return Loaded(action.slot, *read_slot(action.folder, action.slot))
+            return events.Loaded(action.slot, *read_slot(action.folder, action.slot))
         except SporaxRuntimeError as error:
-            return Loaded(action.slot, None, [], error.message)
+            return events.Loaded(action.slot, None, [], error.message)
 
-    def _drop_slot(self, action: DropSlot) -> None:
+    def _drop_slot(self, action: events.DropSlot) -> None:
         if self._log is not None:
             self._log.drop_slot(action.slot)
 
-    def _halt(self, action: Halt) -> None:
+    def _halt(self, action: events.Halt) -> None:
         # The first reason counts; later ones are mostly consequences.
         if not self._halted:
             self._halted, self.ends_for_another, self._is_done = action.reason, action.again, action.done
 
-    def _store(self, action: StoreRecord) -> None:
+    def _store(self, action: events.StoreRecord) -> None:
         assert self._log is not None
         assert self.state is not None
         record = action.record
@@ -406,7 +377,7 @@ class Server:
             self._log.reserve(sum(map(bytes_of, record.variables)))
         self._log.append(record, action.frames)
         if self.state.flushes:
-            self._to_store.append(Stored(record.slot, record.lsn))  # many records share one flush
+            self._to_store.append(events.Stored(record.slot, record.lsn))  # many records share one flush
 
     def _commit(self) -> None:
         if self._to_store and self._log is not None:
@@ -450,7 +421,7 @@ class Server:
             part = write_slot(task.path, task.number, task.image, task.frames)
         except OSError as error:
             reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
-            part = CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
+            part = messages.CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
         self.state.written(part)
         self._tell_scheduler(part)
 
@@ -470,14 +441,14 @@ class Server:
         return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
 
 
-ACTIONS: dict[type[Action], Callable[[Server, Any], Loaded | None]] = {
-    Reply: Server._reply,
-    ToServer: Server._to_server,
-    ToScheduler: Server._to_scheduler,
-    StoreRecord: Server._store,
-    StoreSlot: Server._store_slot,
-    CheckpointSlot: Server._begin_checkpoint,
-    LoadSlot: Server._load_slot,
-    DropSlot: Server._drop_slot,
-    Halt: Server._halt,
+ACTIONS: dict[type[events.Action], Callable[[Server, Any], events.Loaded | None]] = {
+    events.Reply: Server._reply,
+    events.ToServer: Server._to_server,
+    events.ToScheduler: Server._to_scheduler,
+    events.StoreRecord: Server._store,
+    events.StoreSlot: Server._store_slot,
+    events.CheckpointSlot: Server._begin_checkpoint,
+    events.LoadSlot: Server._load_slot,
+    events.DropSlot: Server._drop_slot,
+    events.Halt: Server._halt,
 }

@@ -19,54 +19,7 @@ from typing import Any
 
 import msgspec
 
-from sporax.ps.protocol.events import (
-    Action,
-    Apply,
-    DropSlot,
-    Event,
-    Halt,
-    Loaded,
-    LoadSlot,
-    Received,
-    Reply,
-    Stored,
-    StoreRecord,
-    StoreSlot,
-    Tick,
-    ToScheduler,
-    ToServer,
-)
-from sporax.ps.protocol.messages import (
-    Acked,
-    ClockAhead,
-    Heartbeat,
-    HeartbeatReply,
-    Holders,
-    HoldReply,
-    Init,
-    Members,
-    Moved,
-    NeedImage,
-    Options,
-    Pull,
-    Pulled,
-    Push,
-    Record,
-    Replicated,
-    RequestRefused,
-    Resend,
-    ServerAddress,
-    ServerMessage,
-    SlotImage,
-    SlotSynced,
-    Source,
-    Stop,
-    TakeCheckpoint,
-    VariableSpec,
-    VariableValues,
-    View,
-    ViewReply,
-)
+from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame, WireError, check_sizes
 from sporax.ps.server.follower_state import GET_VIEW
 from sporax.ps.server.synchronous_state import Flight, LeaderState, SynchronousState
@@ -80,7 +33,7 @@ class ServerState(SynchronousState):
     """The protocol state of one server; arguments as for `CheckpointedState`."""
 
     def __init__(
-        self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
+        self, index: int, incarnation: int, options: messages.Options, states: dict[int, SlotState] | None = None
     ) -> None:
         super().__init__(index, incarnation, options, states)
         # Before any time, so that a leader with a backup waits for its first lease.
@@ -89,24 +42,26 @@ class ServerState(SynchronousState):
         self._wanting: dict[int, bytes] = {}
         self._load_errors: dict[int, str] = {}
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[events.Action]:
         """Take one event; gives what is to be done about it."""
-        if type(event) is Received:
+        if type(event) is events.Received:
             return self.received(event.sender, event.message, event.frames, now)
-        if type(event) is Apply:
+        if type(event) is events.Apply:
             return self.apply(event.slot, now)
         self._now = now
         self._actions = []
         # The most frequent events first.
-        if type(event) is Stored:
+        if type(event) is events.Stored:
             self._stored(event.slot, event.lsn)
-        elif type(event) is Tick:
+        elif type(event) is events.Tick:
             self._tick()
         else:
             self._loaded(event)
         return self._actions
 
-    def received(self, sender: bytes, message: ServerMessage, frames: tuple[Frame, ...], now: float) -> list[Action]:
+    def received(
+        self, sender: bytes, message: messages.ServerMessage, frames: tuple[Frame, ...], now: float
+    ) -> list[events.Action]:
         """Take a message, as `handle` does."""
         self._now = now
         self._actions = []
@@ -117,7 +72,7 @@ class ServerState(SynchronousState):
             handler(self, sender, message, frames)
         return self._actions
 
-    def apply(self, slot: int, now: float) -> list[Action]:
+    def apply(self, slot: int, now: float) -> list[events.Action]:
         """Apply what is acknowledged, as `handle` does."""
         self._now = now
         self._actions = []
@@ -133,13 +88,13 @@ class ServerState(SynchronousState):
         if lead is not None and (lead.backup is None or self._now < self.lease_until):
             return lead
         epoch = self.view.epoch if self.view is not None else 0
-        self._reply(sender, Moved(message.request, message.slot, epoch))
+        self._reply(sender, messages.Moved(message.request, message.slot, epoch))
         # The sender has a newer map than this server.
         if message.epoch > epoch:
-            self._actions.append(ToScheduler(GET_VIEW))
+            self._actions.append(events.ToScheduler(GET_VIEW))
         return None
 
-    def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
+    def _init(self, sender: bytes, message: messages.Init, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
             return
         state = self.states[message.slot]
@@ -148,7 +103,7 @@ class ServerState(SynchronousState):
             self._load_first(sender, message)
             return
         if conflict := state.conflict(message.variables):
-            self._reply(sender, RequestRefused(message.request, message.slot, conflict))
+            self._reply(sender, messages.RequestRefused(message.request, message.slot, conflict))
             return
         # Variables on their way count as existing: two workers may declare at the same time.
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
@@ -158,33 +113,33 @@ class ServerState(SynchronousState):
             # The worker is answered together with the first one that asked.
             next(iter(coming.values())).waiting.append((sender, message.request))
         elif state.lsn > 0:
-            self._reply(sender, Acked(message.request, message.slot, state.clock))
+            self._reply(sender, messages.Acked(message.request, message.slot, state.clock))
         else:
             self._create(sender, message, frames)
 
-    def _load_first(self, sender: bytes, message: Init) -> None:
+    def _load_first(self, sender: bytes, message: messages.Init) -> None:
         """Take a slot's first values from the checkpoint; the worker asks again."""
         if message.slot in self._load_errors:
-            self._reply(sender, RequestRefused(message.request, message.slot, self._load_errors[message.slot]))
+            self._reply(sender, messages.RequestRefused(message.request, message.slot, self._load_errors[message.slot]))
             return
-        self._actions.append(LoadSlot(self.options.restore, message.slot))
-        self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+        self._actions.append(events.LoadSlot(self.options.restore, message.slot))
+        self._reply(sender, messages.Moved(message.request, message.slot, self.view.epoch if self.view else 0))
 
-    def _create(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
+    def _create(self, sender: bytes, message: messages.Init, frames: tuple[Frame, ...]) -> None:
         """Make the variables of a slot, with the worker's first values."""
         check_first_values(message.variables, message.entries, frames)
         members = self.view.members if self.view is not None else []
         waiting = [(sender, message.request)]
         self._launch(message.slot, frames, waiting, message.variables, [], message.entries, members)
 
-    def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
+    def _push(self, sender: bytes, message: messages.Push, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
             return
         slot, source, entries = message.slot, message.source, message.entries
         state = self.states[slot]
         # The slot has no values yet, or this copy has lost them.
         if state.lsn == 0:
-            self._reply(sender, Moved(message.request, slot, self.view.epoch if self.view else 0))
+            self._reply(sender, messages.Moved(message.request, slot, self.view.epoch if self.view else 0))
             return
         state.check(entries, frames)
         if self.options.staleness == 0:
@@ -202,13 +157,13 @@ class ServerState(SynchronousState):
             self._launch(slot, frames, [(sender, message.request)], [], [source], entries, None)
         elif start < incarnation:
             self.counts["fenced_pushes"] += 1
-            self._reply(sender, RequestRefused(message.request, slot, "this worker has been replaced"))
+            self._reply(sender, messages.RequestRefused(message.request, slot, "this worker has been replaced"))
         elif start == incarnation and source.seq <= seq:
             self.counts["duplicate_pushes"] += 1
             self._attach(sender, message.request, slot, lead, source)
         else:
             # Numbers have no gaps: one that is missing comes first.
-            self._reply(sender, Resend(message.request, slot, expected))
+            self._reply(sender, messages.Resend(message.request, slot, expected))
 
     def _is_counted(self, lead: LeaderState, state: SlotState, lease: int) -> bool:
         """Whether a sample lease has been pushed already, what is in flight included."""
@@ -223,7 +178,7 @@ class ServerState(SynchronousState):
                     return source.incarnation, source.seq
         return state.last.get(rank, _NO_PUSH)
 
-    def _attach(self, sender: bytes, request: int, slot: int, lead: LeaderState, source: Source) -> None:
+    def _attach(self, sender: bytes, request: int, slot: int, lead: LeaderState, source: messages.Source) -> None:
         """Answer a repeated push: now if it counts already, else together with the first."""
         # A push in flight is durable only later.
         for flight in lead.flights:
@@ -231,16 +186,16 @@ class ServerState(SynchronousState):
                 if (other.rank, other.incarnation, other.seq) == (source.rank, source.incarnation, source.seq):
                     flight.waiting.append((sender, request))
                     return
-        self._reply(sender, Acked(request, slot, self.states[slot].clock))
+        self._reply(sender, messages.Acked(request, slot, self.states[slot].clock))
 
-    def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
+    def _pull(self, sender: bytes, message: messages.Pull, frames: tuple[Frame, ...]) -> None:
         if (lead := self._lead_of(sender, message)) is None:
             return
         check_sizes(message.entries, frames)
         state, is_repeated = self.states[message.slot], (sender, message.request) in lead.pulls
         # A worker that asks again has waited for long.
         if is_repeated and self.options.staleness == 0 and message.clock > state.clock:
-            self._reply(sender, ClockAhead(message.request, message.slot, state.clock))
+            self._reply(sender, messages.ClockAhead(message.request, message.slot, state.clock))
         lead.pulls[(sender, message.request)] = (message, frames)
         self._answer_pulls(message.slot)
 
@@ -255,7 +210,7 @@ class ServerState(SynchronousState):
             try:
                 state.check(pull.entries)
             except WireError as error:
-                self._reply(peer[0], RequestRefused(pull.request, slot, error.message))
+                self._reply(peer[0], messages.RequestRefused(pull.request, slot, error.message))
                 continue
             entries, values = state.read(pull.entries, list(frames), pull.clock)
             # The value of one clock ago is kept for a worker whose step was interrupted.
@@ -264,9 +219,9 @@ class ServerState(SynchronousState):
                 clock = state.clocks.get(pull.rank, 0)
             last = state.members[-1].ranks if state.members else []
             ranks = state.ranks_at(max(clock, 0)) if self.options.staleness == 0 else last
-            self._reply(peer[0], Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
+            self._reply(peer[0], messages.Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
 
-    def _may_read(self, state: SlotState, pull: Pull) -> bool:
+    def _may_read(self, state: SlotState, pull: messages.Pull) -> bool:
         if any(entry.key not in state.variables for entry in pull.entries) or state.lsn == 0:
             return False
         # Any values will do: newest, or without bound.
@@ -287,22 +242,22 @@ class ServerState(SynchronousState):
         slot: int,
         frames: tuple[Frame, ...],
         waiting: list[tuple[bytes, int]],
-        variables: list[VariableSpec],
-        sources: list[Source],
-        entries: list[VariableValues],
-        members: list[Members] | None,
+        variables: list[messages.VariableSpec],
+        sources: list[messages.Source],
+        entries: list[messages.VariableValues],
+        members: list[messages.Members] | None,
     ) -> None:
         """Write the next record of a slot and send it where it must be before it counts."""
         lead, view = self.leads[slot], self.view
         # Behind all records on their way.
         lsn = self.states[slot].lsn + len(lead.flights) + 1
-        record = Record(slot, lsn, 0 if view is None else view.epoch, variables, sources, entries, members)
+        record = messages.Record(slot, lsn, 0 if view is None else view.epoch, variables, sources, entries, members)
         lead.flights.append(Flight(record, frames, not self.flushes, self._now, waiting))
         if self.stores:
-            self._actions.append(StoreRecord(record, frames))
+            self._actions.append(events.StoreRecord(record, frames))
         # A follower without the whole slot could not apply the record.
         if lead.backup is not None and lead.image_sent:
-            self._actions.append(ToServer(lead.backup, record, frames))
+            self._actions.append(events.ToServer(lead.backup, record, frames))
         if not self.flushes:  # else it is not stored yet, and those before it wait for events of their own
             self._advance(slot)
 
@@ -331,11 +286,11 @@ class ServerState(SynchronousState):
                 self._acknowledge(slot, flight, clock)
             flight.is_acknowledged = changed = True
         if changed:
-            self._actions.append(Apply(slot))
+            self._actions.append(events.Apply(slot))
 
     def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
         for sender, request in flight.waiting:
-            self._actions.append(Reply(sender, Acked(request, slot, clock)))
+            self._actions.append(events.Reply(sender, messages.Acked(request, slot, clock)))
         # So that an answer is given once.
         flight.waiting.clear()
 
@@ -369,7 +324,7 @@ class ServerState(SynchronousState):
 
     # ------------------------------------------------------------------------------------------- values of checkpoints
 
-    def _loaded(self, event: Loaded) -> None:
+    def _loaded(self, event: events.Loaded) -> None:
         """Begin with the state of a checkpoint; pushes and members are those of this job."""
         lead, state = self.leads.get(event.slot), self.states.get(event.slot)
         if lead is None or state is None or state.lsn > 0:
@@ -384,21 +339,21 @@ class ServerState(SynchronousState):
         state.epoch = self.view.epoch if self.view is not None else 0
         self.states[event.slot] = state
         if self.stores:
-            self._actions.append(StoreSlot(event.slot))
+            self._actions.append(events.StoreSlot(event.slot))
         if lead.image_sent:
             self._send_image(event.slot, lead)
         self._answer_pulls(event.slot)
 
     # -------------------------------------------------------------------------------------------------- other servers
 
-    def _need_image(self, sender: bytes, message: NeedImage, frames: tuple[Frame, ...]) -> None:
+    def _need_image(self, sender: bytes, message: messages.NeedImage, frames: tuple[Frame, ...]) -> None:
         """A leader sends the whole slot to its follower, and from then on every record."""
         lead = self.leads.get(message.slot)
         if lead is not None and lead.backup is not None and self._sender_is(sender, lead.backup):
             self._send_image(message.slot, lead)
         elif self.view is None or message.epoch > self.view.epoch:
             self._wanting[message.slot] = sender  # our view is older than the follower's
-            self._actions.append(ToScheduler(GET_VIEW))
+            self._actions.append(events.ToScheduler(GET_VIEW))
 
     def _send_image(self, slot: int, lead: LeaderState) -> None:
         assert lead.backup is not None
@@ -408,11 +363,11 @@ class ServerState(SynchronousState):
         now = self.view.epoch if self.view is not None else 0
         image = msgspec.structs.replace(image, epoch=lead.flights[0].record.epoch if lead.flights else now)
         lead.image_sent, lead.backup_lsn = True, -1
-        self._actions.append(ToServer(lead.backup, image, tuple(frames)))
+        self._actions.append(events.ToServer(lead.backup, image, tuple(frames)))
         for flight in lead.flights:
-            self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+            self._actions.append(events.ToServer(lead.backup, flight.record, flight.frames))
 
-    def _replicated(self, sender: bytes, message: Replicated, frames: tuple[Frame, ...]) -> None:
+    def _replicated(self, sender: bytes, message: messages.Replicated, frames: tuple[Frame, ...]) -> None:
         lead = self.leads.get(message.slot)
         if lead is None or lead.backup is None or not self._sender_is(sender, lead.backup) or not lead.image_sent:
             return
@@ -428,16 +383,16 @@ class ServerState(SynchronousState):
     def _tell_synced(self, slot: int, lead: LeaderState) -> None:
         assert self.view is not None
         assert lead.backup is not None
-        self._actions.append(ToScheduler(SlotSynced(slot, self.view.epoch, lead.backup.index)))
+        self._actions.append(events.ToScheduler(messages.SlotSynced(slot, self.view.epoch, lead.backup.index)))
 
     # ------------------------------------------------------------------------------------------------------- scheduler
 
-    def _view_is(self, sender: bytes, message: ViewReply, frames: tuple[Frame, ...]) -> None:
+    def _view_is(self, sender: bytes, message: messages.ViewReply, frames: tuple[Frame, ...]) -> None:
         self._install(message.view)
 
-    def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
+    def _heartbeat_reply(self, sender: bytes, message: messages.HeartbeatReply, frames: tuple[Frame, ...]) -> None:
         if message.unknown:
-            self._actions.append(Halt("the scheduler has replaced this server", again=True))
+            self._actions.append(events.Halt("the scheduler has replaced this server", again=True))
             return
         if message.view is not None:
             self._install(message.view)
@@ -445,7 +400,7 @@ class ServerState(SynchronousState):
         # From the sending on: the scheduler counts from when it received it.
         self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
 
-    def _install(self, view: View) -> None:
+    def _install(self, view: messages.View) -> None:
         """Take over a newer view: begin and end leading and following."""
         if self.view is not None and view.epoch <= self.view.epoch:
             return
@@ -454,7 +409,7 @@ class ServerState(SynchronousState):
         me = servers.get(self.index)
         # Another process has this server's number.
         if me is not None and me.incarnation > self.incarnation:
-            self._actions.append(Halt("the scheduler has replaced this server", again=True))
+            self._actions.append(events.Halt("the scheduler has replaced this server", again=True))
             return
         for slot, holders in enumerate(view.slots):
             self._take_role(slot, holders, servers)
@@ -466,7 +421,7 @@ class ServerState(SynchronousState):
             if self.options.staleness == 0:
                 self._combine(slot)
 
-    def _take_role(self, slot: int, holders: Holders, servers: dict[int, ServerAddress]) -> None:
+    def _take_role(self, slot: int, holders: messages.Holders, servers: dict[int, messages.ServerAddress]) -> None:
         """Lead a slot, follow it, or have nothing to do with it."""
         leads, follows = holders.primary == self.index, holders.backup == self.index
         if leads:
@@ -481,9 +436,9 @@ class ServerState(SynchronousState):
         # Somebody else has the slot; what is left would be out of date.
         if not leads and not follows and slot in self.states:
             del self.states[slot]
-            self._actions.append(DropSlot(slot))
+            self._actions.append(events.DropSlot(slot))
 
-    def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
+    def _lead(self, slot: int, backup: messages.ServerAddress | None, since: int) -> None:
         self.states.setdefault(slot, SlotState(slot, self.options.staleness))
         lead = self.leads.setdefault(slot, LeaderState())
         # Another follower, or a new start of it, begins from a whole slot.
@@ -511,10 +466,10 @@ class ServerState(SynchronousState):
         waiting = [*lead.pulls, *(peer for flight in lead.flights for peer in flight.waiting)]
         waiting += [peer for contribution in lead.pending.values() for peer in contribution.waiting]
         for sender, request in waiting:
-            self._reply(sender, Moved(request, slot, self.view.epoch))
+            self._reply(sender, messages.Moved(request, slot, self.view.epoch))
 
-    def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:
-        self._actions.append(Halt(message.reason, done=message.done))
+    def _stop(self, sender: bytes, message: messages.Stop, frames: tuple[Frame, ...]) -> None:
+        self._actions.append(events.Halt(message.reason, done=message.done))
 
     def _tick(self) -> None:
         """Send again what was not answered."""
@@ -525,13 +480,13 @@ class ServerState(SynchronousState):
             for flight in lead.flights:
                 if lead.backup_lsn < flight.record.lsn and self._now - flight.since >= RESEND_SECONDS:
                     flight.since = self._now
-                    self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+                    self._actions.append(events.ToServer(lead.backup, flight.record, flight.frames))
             # The scheduler may have missed that the follower has everything.
             holders = self.view.slots[slot] if self.view is not None else None
             if lead.synced and holders is not None and not holders.synced:
                 self._tell_synced(slot, lead)
 
-    def heartbeat(self, now: float, gauges: dict[str, float]) -> Heartbeat:
+    def heartbeat(self, now: float, gauges: dict[str, float]) -> messages.Heartbeat:
         """What to tell the scheduler now."""
         clocks = {slot: self._clock(slot) for slot in self.leads}
         lsns = {slot: self.states[slot].lsn for slot in self.leads}
@@ -541,8 +496,10 @@ class ServerState(SynchronousState):
             hold = self.view.hold
             highest = max(clocks.values(), default=-1)
             # A strict hold also forbids that values of its clock were given out.
-            held = HoldReply(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
-        return Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
+            held = messages.HoldReply(
+                hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest
+            )
+        return messages.Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
 
     def _clock(self, slot: int) -> int:
         """How far a slot is, with what is on its way; in the asynchronous modes the slowest member's clock."""
@@ -552,20 +509,20 @@ class ServerState(SynchronousState):
             return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
         return max(state.clocks.values(), default=0)
 
-    def _reply(self, to: bytes, message: ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
-        self._actions.append(Reply(to, message, frames))
+    def _reply(self, to: bytes, message: messages.ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
+        self._actions.append(events.Reply(to, message, frames))
 
 
-_HANDLERS: dict[type[ServerMessage], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
-    Init: ServerState._init,
-    Push: ServerState._push,
-    Pull: ServerState._pull,
-    Record: ServerState._record,
-    Replicated: ServerState._replicated,
-    NeedImage: ServerState._need_image,
-    SlotImage: ServerState._image,
-    ViewReply: ServerState._view_is,
-    HeartbeatReply: ServerState._heartbeat_reply,
-    Stop: ServerState._stop,
-    TakeCheckpoint: ServerState.take_checkpoint,
+_HANDLERS: dict[type[messages.ServerMessage], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
+    messages.Init: ServerState._init,
+    messages.Push: ServerState._push,
+    messages.Pull: ServerState._pull,
+    messages.Record: ServerState._record,
+    messages.Replicated: ServerState._replicated,
+    messages.NeedImage: ServerState._need_image,
+    messages.SlotImage: ServerState._image,
+    messages.ViewReply: ServerState._view_is,
+    messages.HeartbeatReply: ServerState._heartbeat_reply,
+    messages.Stop: ServerState._stop,
+    messages.TakeCheckpoint: ServerState.take_checkpoint,
 }

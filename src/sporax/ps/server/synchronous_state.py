@@ -21,24 +21,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sporax.ps.protocol.events import CheckpointSlot, Reply, ToScheduler
-from sporax.ps.protocol.messages import (
-    Accepted,
-    Acked,
-    CheckpointPart,
-    ClockAhead,
-    Members,
-    NotAMember,
-    Options,
-    Pull,
-    Push,
-    Record,
-    ServerAddress,
-    Source,
-    TakeCheckpoint,
-    VariableSpec,
-    VariableValues,
-)
+from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.server.follower_state import FollowerState
 from sporax.ps.slots.slot import SlotState, combined
@@ -47,7 +30,7 @@ from sporax.ps.slots.slot import SlotState, combined
 class Flight(msgspec.Struct):
     """A record on its way to durability, and who waits for it; `is_acknowledged` once these have been told."""
 
-    record: Record
+    record: messages.Record
     frames: tuple[Frame, ...]
     stored: bool
     since: float
@@ -59,7 +42,7 @@ class Flight(msgspec.Struct):
 class Contribution:
     """One rank's part of a synchronous update."""
 
-    push: Push
+    push: messages.Push
     frames: tuple[Frame, ...]
     waiting: list[tuple[bytes, int]]
 
@@ -77,7 +60,7 @@ class LeaderState:
         backup_lsn: how far the follower is.
     """
 
-    backup: ServerAddress | None = None
+    backup: messages.ServerAddress | None = None
     since: int = 0
     image_sent: bool = False
     needs_backup: bool = False
@@ -85,7 +68,7 @@ class LeaderState:
     backup_lsn: int = -1
     flights: deque[Flight] = field(default_factory=deque)
     pending: dict[int, Contribution] = field(default_factory=dict)
-    pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
+    pulls: dict[tuple[bytes, int], tuple[messages.Pull, tuple[Frame, ...]]] = field(default_factory=dict)
 
 
 class CheckpointedState(FollowerState):
@@ -98,14 +81,14 @@ class CheckpointedState(FollowerState):
     """
 
     def __init__(
-        self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
+        self, index: int, incarnation: int, options: messages.Options, states: dict[int, SlotState] | None = None
     ) -> None:
         super().__init__(index, incarnation, options, states)
         self.leads: dict[int, LeaderState] = {}
-        self._checkpoint: TakeCheckpoint | None = None
-        self._in_checkpoint: dict[int, CheckpointPart | None] = {}
+        self._checkpoint: messages.TakeCheckpoint | None = None
+        self._in_checkpoint: dict[int, messages.CheckpointPart | None] = {}
 
-    def take_checkpoint(self, sender: bytes, message: TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
+    def take_checkpoint(self, sender: bytes, message: messages.TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
         """Begin a checkpoint, or tell again what of it has been written."""
         # A new number is a new attempt.
         if self._checkpoint is None or self._checkpoint.number != message.number:
@@ -113,7 +96,7 @@ class CheckpointedState(FollowerState):
         for slot in self.leads:
             part = self._in_checkpoint.get(slot)
             if part is not None:
-                self._actions.append(ToScheduler(part))
+                self._actions.append(events.ToScheduler(part))
             else:
                 self.write_at_clock(slot)
 
@@ -125,12 +108,14 @@ class CheckpointedState(FollowerState):
         # -1: as it is.
         if checkpoint.clock in (-1, state.clock):
             self._in_checkpoint[slot] = None
-            self._actions.append(CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
+            self._actions.append(events.CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
         elif state.clock > checkpoint.clock:
-            self._in_checkpoint[slot] = CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
-            self._actions.append(ToScheduler(CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)))
+            self._in_checkpoint[slot] = messages.CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
+            self._actions.append(
+                events.ToScheduler(messages.CheckpointPart(checkpoint.number, slot, state.clock, is_late=True))
+            )
 
-    def written(self, part: CheckpointPart) -> None:
+    def written(self, part: messages.CheckpointPart) -> None:
         """Note that a slot was written, for a scheduler that asks again."""
         if self._checkpoint is not None and self._checkpoint.number == part.number:
             self._in_checkpoint[part.slot] = part
@@ -145,34 +130,34 @@ class SynchronousState(CheckpointedState):
         slot: int,
         frames: tuple[Frame, ...],
         waiting: list[tuple[bytes, int]],
-        variables: list[VariableSpec],
-        sources: list[Source],
-        entries: list[VariableValues],
-        members: list[Members] | None,
+        variables: list[messages.VariableSpec],
+        sources: list[messages.Source],
+        entries: list[messages.VariableValues],
+        members: list[messages.Members] | None,
     ) -> None: ...
 
     def _push_together(
-        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: LeaderState, state: SlotState
+        self, sender: bytes, message: messages.Push, frames: tuple[Frame, ...], lead: LeaderState, state: SlotState
     ) -> None:
         """A synchronous push: rank and clock name it, whichever start of the worker sends it."""
         source = message.source
         flight = next((f for f in lead.flights if any(s.clock == source.clock for s in f.record.sources)), None)
         # The worker has seen values that this copy has not, and knows whether its earlier pushes are on their way.
         if source.clock > state.clock:
-            self._actions.append(Reply(sender, ClockAhead(message.request, message.slot, state.clock)))
+            self._actions.append(events.Reply(sender, messages.ClockAhead(message.request, message.slot, state.clock)))
             return
         # An update that is made, or on its way, was made from the members of its clock; else these may still be undecided.
         is_made = source.clock < state.clock or flight is not None
         if (is_made or self._is_decided(state, source.clock)) and not state.counts_at(source.rank, source.clock):
             self.counts["uncounted_pushes"] += 1
-            self._actions.append(Reply(sender, NotAMember(message.request, message.slot)))
+            self._actions.append(events.Reply(sender, messages.NotAMember(message.request, message.slot)))
             return
         if is_made:
             self.counts["duplicate_pushes"] += 1
             if flight is not None:
                 flight.waiting.append((sender, message.request))
             else:
-                self._actions.append(Reply(sender, Acked(message.request, message.slot, state.clock)))
+                self._actions.append(events.Reply(sender, messages.Acked(message.request, message.slot, state.clock)))
             return
         # Sent twice: the newest sender gets the answer.
         if source.rank in lead.pending:
@@ -182,7 +167,7 @@ class SynchronousState(CheckpointedState):
             lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
         self._combine(message.slot)
         if source.rank in lead.pending or lead.needs_backup:  # else its acknowledgement comes as soon
-            self._actions.append(Reply(sender, Accepted(message.request, message.slot)))
+            self._actions.append(events.Reply(sender, messages.Accepted(message.request, message.slot)))
 
     def _is_decided(self, state: SlotState, clock: int) -> bool:
         """Whether the members of the slot's present clock are known here and do not change any more.
@@ -223,4 +208,4 @@ class SynchronousState(CheckpointedState):
         for rank in others:
             self.counts["uncounted_pushes"] += 1
             for sender, request in lead.pending.pop(rank).waiting:
-                self._actions.append(Reply(sender, NotAMember(request, slot)))
+                self._actions.append(events.Reply(sender, messages.NotAMember(request, slot)))

@@ -15,18 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Members, Record, SlotImage, VariableSpec, VariableValues
-from sporax.ps.protocol.wire import (
-    EntryReader,
-    Floats,
-    Frame,
-    Ids,
-    WireError,
-    check_sizes,
-    check_total,
-    chunks,
-    entry_arrays,
-)
 from sporax.ps.slots import update
 from sporax.ps.slots.row_table import RowTable
 
@@ -37,16 +27,16 @@ _NO_VALUES = np.empty(0, np.float32)
 class Segment:
     """A flat dense piece of one or more parameters, with the optimizer's state."""
 
-    def __init__(self, spec: VariableSpec, value: Floats) -> None:
+    def __init__(self, spec: VariableSpec, value: wire.Floats) -> None:
         self.spec = spec
         self.value = value
         # The value of one clock ago, once there is one.
-        self.before: Floats | None = None
+        self.before: wire.Floats | None = None
         self.changed = 0
         self.state = tuple(np.full(spec.size, first, np.float32) for first in update.first_state(spec.optimizer))
         self.scalars = dict(update.rule_of(spec.optimizer).scalars)
 
-    def update(self, gradient: Floats, rate: float, *, keep_before: bool = True) -> None:
+    def update(self, gradient: wire.Floats, rate: float, *, keep_before: bool = True) -> None:
         """Move; no array is changed in place, as answers on their way have the old one, and the next clock if it is kept."""
         optimizer, scalars = self.spec.optimizer, self.scalars
         if scalars:
@@ -135,7 +125,7 @@ class SlotState:
                 return f"variable {spec.key} is '{there.name}' on the server, but '{spec.name}' in this worker"
         return ""
 
-    def check(self, entries: list[VariableValues], gradients: Sequence[Frame] | None = None) -> None:
+    def check(self, entries: list[VariableValues], gradients: Sequence[wire.Frame] | None = None) -> None:
         """Raise unless the entries fit the variables, and frames of gradients fit the entries.
 
         Raises:
@@ -145,7 +135,7 @@ class SlotState:
         for entry in entries:
             variable = self.variables.get(entry.key)
             if variable is None:
-                raise WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
+                raise wire.WireError(f"For 'sporax.ps', slot {self.slot} has no variable {entry.key}.")
             spec, rows = variable.spec, -1
             values = spec.size
             if spec.width:
@@ -154,23 +144,23 @@ class SlotState:
             if gradients is None:
                 values = 0
             if entry.rows != rows or entry.values != values:
-                raise WireError(
+                raise wire.WireError(
                     f"For 'sporax.ps', the entry of '{spec.name}' must have {values} values in {rows} rows, "
                     f"but got {entry.values} in {entry.rows}."
                 )
             expected += 4 * values if rows < 0 else 4 * values + 8 * rows
         if gradients is not None:
-            check_total(expected, gradients)
+            wire.check_total(expected, gradients)
 
     def read(
-        self, entries: list[VariableValues], frames: list[Frame], clock: int
-    ) -> tuple[list[VariableValues], list[Frame]]:
+        self, entries: list[VariableValues], frames: list[wire.Frame], clock: int
+    ) -> tuple[list[VariableValues], list[wire.Frame]]:
         """Values for a pull as of `clock` (-1: the newest), as entries and frames."""
         # Only the clock before is kept.
         before = self.staleness == 0 and 0 <= clock == self.clock - 1
-        reader = EntryReader(frames)
+        reader = wire.EntryReader(frames)
         out_entries: list[VariableValues] = []
-        out_frames: list[Frame] = []
+        out_frames: list[wire.Frame] = []
         for entry in entries:
             ids, _ = reader.take(entry)
             variable = self.variables[entry.key]
@@ -180,7 +170,7 @@ class SlotState:
             else:
                 values = variable.before if before_it and variable.before is not None else variable.value
             out_entries.append(VariableValues(entry.key, 0.0, -1, values.size))
-            out_frames += chunks(values)
+            out_frames += wire.chunks(values)
         reader.finish()
         return out_entries, out_frames
 
@@ -191,7 +181,7 @@ class SlotState:
 
     # --------------------------------------------------------------------------------------------------------- changes
 
-    def apply(self, record: Record, frames: Sequence[Frame]) -> None:
+    def apply(self, record: Record, frames: Sequence[wire.Frame]) -> None:
         """Apply the next record.
 
         Raises:
@@ -202,10 +192,10 @@ class SlotState:
                 f"For 'sporax.ps', slot {self.slot} must apply record {self.lsn + 1}, but got {record.lsn}."
             )
         if record.variables:
-            self._create(record, EntryReader(frames))
+            self._create(record, wire.EntryReader(frames))
         else:
             keep_before, clock = self.staleness == 0, self.clock + 1
-            for entry, ids, gradient in entry_arrays(record.entries, frames):
+            for entry, ids, gradient in wire.entry_arrays(record.entries, frames):
                 variable = self.variables[entry.key]
                 variable.changed = clock
                 if type(variable) is Segment:
@@ -238,7 +228,7 @@ class SlotState:
                 (entry.clock for entry in self.members if entry.ranks and entry.clock > self.clock), default=self.clock
             )
 
-    def _create(self, record: Record, reader: EntryReader) -> None:
+    def _create(self, record: Record, reader: wire.EntryReader) -> None:
         first = {entry.key: reader.take(entry)[1] for entry in record.entries}
         for spec in record.variables:
             if spec.key in self.variables:
@@ -252,9 +242,9 @@ class SlotState:
 
     # ---------------------------------------------------------------------------------------------------------- images
 
-    def image(self) -> tuple[SlotImage, list[Frame]]:
+    def image(self) -> tuple[SlotImage, list[wire.Frame]]:
         """The whole state as a message."""
-        frames: list[Frame] = []
+        frames: list[wire.Frame] = []
         lengths: list[int] = []
         scalars: list[dict[str, float]] = []
         for variable in self.variables.values():
@@ -267,7 +257,7 @@ class SlotState:
                 scalars.append({**variable.scalars, "changed": variable.changed})
             lengths += [array.nbytes for array in arrays]
             for array in arrays:
-                frames += chunks(array)
+                frames += wire.chunks(array)
         image = SlotImage(
             self.slot,
             self.lsn,
@@ -284,13 +274,13 @@ class SlotState:
         return image, frames
 
     @classmethod
-    def from_image(cls, image: SlotImage, frames: list[Frame], staleness: int) -> SlotState:
+    def from_image(cls, image: SlotImage, frames: list[wire.Frame], staleness: int) -> SlotState:
         """The state an image was made of.
 
         Raises:
             WireError: frames that do not fit.
         """
-        reader, lengths = EntryReader(frames), iter(image.frames_of)
+        reader, lengths = wire.EntryReader(frames), iter(image.frames_of)
         variables: dict[int, Segment | RowTable] = {}
         for spec, scalars in zip(image.variables, image.scalars, strict=True):
             num_state = len(update.first_state(spec.optimizer))
@@ -328,7 +318,7 @@ def bytes_of(spec: VariableSpec) -> int:
 
 
 def check_first_values(
-    variables: Sequence[VariableSpec], entries: Sequence[VariableValues], frames: Sequence[Frame]
+    variables: Sequence[VariableSpec], entries: Sequence[VariableValues], frames: Sequence[wire.Frame]
 ) -> None:
     """Raise unless first values have the sizes of their variables.
 
@@ -337,13 +327,13 @@ def check_first_values(
     """
     sizes = {spec.key: spec.size for spec in variables}
     if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in entries):
-        raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
-    check_sizes(entries, frames)
+        raise wire.WireError("For 'sporax.ps', first values must have the sizes of their variables.")
+    wire.check_sizes(entries, frames)
 
 
 def combined(
-    slot: SlotState, pushes: list[tuple[float, list[VariableValues], list[Frame]]]
-) -> tuple[list[VariableValues], list[Frame]]:
+    slot: SlotState, pushes: list[tuple[float, list[VariableValues], list[wire.Frame]]]
+) -> tuple[list[VariableValues], list[wire.Frame]]:
     """The mean of several workers' gradients, as entries and frames; the order of `pushes` (by rank) fixes every bit.
 
     Args:
@@ -352,29 +342,29 @@ def combined(
     """
     sums, rates, divisor = _summed(pushes)
     out_entries: list[VariableValues] = []
-    out_frames: list[Frame] = []
+    out_frames: list[wire.Frame] = []
     # In the order of the slot's variables, whatever the order of the pushes.
     for key in filter(sums.__contains__, slot.variables):
         ids, total = sums[key]
         total = total if divisor is None else total / divisor
-        rows, id_frames = (-1, []) if ids is None else (len(ids), chunks(ids))
+        rows, id_frames = (-1, []) if ids is None else (len(ids), wire.chunks(ids))
         out_entries.append(VariableValues(key, rates[key], rows, total.size))
-        out_frames += [*id_frames, *chunks(total)]
+        out_frames += [*id_frames, *wire.chunks(total)]
     return out_entries, out_frames
 
 
 def _summed(
-    pushes: list[tuple[float, list[VariableValues], list[Frame]]],
-) -> tuple[dict[int, tuple[Ids | None, Floats]], dict[int, float], np.float32 | None]:
+    pushes: list[tuple[float, list[VariableValues], list[wire.Frame]]],
+) -> tuple[dict[int, tuple[wire.Ids | None, wire.Floats]], dict[int, float], np.float32 | None]:
     """Per variable the sum of the (weighted) gradients with the ids of its rows; its rate; what the sums are divided by."""
     weights = [weight for weight, _, _ in pushes]
     # Without weights a plain mean has the rounding that one would expect.
     scale = None if len(set(weights)) == 1 else [np.float32(weight / sum(weights)) for weight in weights]
-    dense: dict[int, Floats] = {}
-    rows: dict[int, list[tuple[Ids, Floats]]] = {}
+    dense: dict[int, wire.Floats] = {}
+    rows: dict[int, list[tuple[wire.Ids, wire.Floats]]] = {}
     rates: dict[int, float] = {}
     for position, (_, entries, frames) in enumerate(pushes):
-        for entry, ids, gradient in entry_arrays(entries, frames):
+        for entry, ids, gradient in wire.entry_arrays(entries, frames):
             gradient = np.empty(0, np.float32) if gradient is None else gradient
             gradient = gradient if scale is None else gradient * scale[position]
             rates.setdefault(entry.key, entry.rate)
@@ -383,19 +373,19 @@ def _summed(
             else:
                 dense[entry.key] = gradient if entry.key not in dense else dense[entry.key] + gradient
     divisor = np.float32(len(pushes)) if scale is None and len(pushes) > 1 else None
-    sums: dict[int, tuple[Ids | None, Floats]] = {key: (None, total) for key, total in dense.items()}
+    sums: dict[int, tuple[wire.Ids | None, wire.Floats]] = {key: (None, total) for key, total in dense.items()}
     sums |= {key: _summed_parts(rows[key]) for key in rows.keys() - dense.keys()}
     return sums, rates, divisor
 
 
-def _summed_parts(parts: list[tuple[Ids, Floats]]) -> tuple[Ids, Floats]:
+def _summed_parts(parts: list[tuple[wire.Ids, wire.Floats]]) -> tuple[wire.Ids, wire.Floats]:
     """Distinct row ids of several workers, and the sums of their gradients."""
     ids = np.concatenate([part for part, _ in parts])
     gradients = np.concatenate([part for _, part in parts]).reshape(len(ids), -1)
     return summed_rows(ids, gradients)
 
 
-def summed_rows(ids: Ids, gradients: Floats) -> tuple[Ids, Floats]:
+def summed_rows(ids: wire.Ids, gradients: wire.Floats) -> tuple[wire.Ids, wire.Floats]:
     """Sorted distinct ids, and the sums of their gradients; equal ids are added in the order they come."""
     # The usual case: ids are distinct and sorted already.
     if len(ids) < 2 or bool(np.all(ids[1:] > ids[:-1])):

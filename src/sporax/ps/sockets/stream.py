@@ -26,19 +26,8 @@ import numpy as np
 
 from sporax.cluster import ports
 from sporax.cluster.environment import join_address
+from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import PeerHello, Push, ServerMessage
-from sporax.ps.protocol.wire import (
-    APART,
-    HEADER,
-    Frame,
-    WireError,
-    apart_header_at,
-    decode_struct,
-    head_and_size,
-    head_apart,
-    head_of,
-    header_at,
-)
 from sporax.ps.sockets import polling
 from sporax.ps.sockets.polling import READ, WRITE, SpinPolicy
 from sporax.ps.sockets.shared_area import SharedArea
@@ -53,22 +42,20 @@ _MOST_EVENTS = 64  # of one look; the others come first in the next
 _BACKLOG = 512
 _WAIT_MILLISECONDS = 20  # no longer than this does a read wait
 _NO_BODY = memoryview(b"")
-_HEADER_BYTES = HEADER.size
+_HEADER_BYTES = wire.HEADER.size
 _AT_ONCE = int(socket.MSG_DONTWAIT)  # a number: an enum's member takes longer to look up
-
-
-def _timeval(milliseconds: int) -> bytes:
-    return struct.pack("ll", 0, milliseconds * 1000)
 
 
 def _memory(num_bytes: int) -> memoryview:
     try:
         return np.empty(num_bytes, np.uint8).data
     except MemoryError as error:
-        raise WireError(f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes.") from error
+        raise wire.WireError(
+            f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes."
+        ) from error
 
 
-Incoming = tuple[ServerMessage, tuple[Frame, ...]]
+Incoming = tuple[ServerMessage, tuple[wire.Frame, ...]]
 Place = Callable[[ServerMessage, int], memoryview | None]
 
 
@@ -84,7 +71,7 @@ class Stream:
     def __init__(self, connection: socket.socket, place: Place | None = None, *, is_called: bool = False) -> None:
         # Timeouts of the kernel cost no system call to set before each read.
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_MILLISECONDS))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, _WAIT_MILLISECONDS * 1000))
         if connection.family == socket.AF_UNIX:
             # Set before the first message, since it bounds what one call takes; TCP's grows by itself.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
@@ -124,13 +111,13 @@ class Stream:
         """Whether something waits until the kernel takes it."""
         return bool(self._unsent)
 
-    def send(self, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
+    def send(self, message: ServerMessage, frames: Sequence[wire.Frame] = ()) -> bool:
         """Send a message, as far as that is possible at once; False where a part waits: the frames must not change until then."""
         if frames and self._area is not None and (put := self._area.put(frames)) is not None:
-            head = head_apart(message, *put)
+            head = wire.head_apart(message, *put)
             frames, size = (), len(head)
         else:
-            head, size = head_and_size(message, frames)
+            head, size = wire.head_and_size(message, frames)
         done = 0
         if not self._unsent:
             done = self._write((head, *frames))
@@ -150,7 +137,7 @@ class Stream:
         area, descriptor = made
         try:
             # So short that the kernel takes all of it or nothing.
-            socket.send_fds(self._socket, [head_of(message)], [descriptor], socket.MSG_DONTWAIT)
+            socket.send_fds(self._socket, [wire.head_of(message)], [descriptor], socket.MSG_DONTWAIT)
             self._area = area
         except OSError:
             self.send(message)
@@ -204,7 +191,7 @@ class Stream:
             pass
         except OSError:
             self.end()
-        except WireError:
+        except wire.WireError:
             self.end()
             raise
         return None
@@ -227,15 +214,15 @@ class Stream:
         start, stop, scratch, needed = self._start, self._stop, self._scratch, _HEADER_BYTES
         if stop - start >= needed:
             # The header tells both sizes.
-            place, area = 0, self._area if scratch[start + APART] else None
+            place, area = 0, self._area if scratch[start + wire.APART] else None
             if area is None:
-                struct_bytes, checksum, body_bytes = header_at(scratch, start)
+                struct_bytes, checksum, body_bytes = wire.header_at(scratch, start)
             else:
-                struct_bytes, checksum, body_bytes, place = apart_header_at(scratch, start)
+                struct_bytes, checksum, body_bytes, place = wire.apart_header_at(scratch, start)
             needed += struct_bytes
             end = start + needed
             if end <= stop:
-                message = decode_struct(scratch[start + _HEADER_BYTES : end], checksum)
+                message = wire.decode_struct(scratch[start + _HEADER_BYTES : end], checksum)
                 if not body_bytes:
                     self._pass_over(end)
                     return message, ()
@@ -310,10 +297,10 @@ class Stream:
         """Read a message that probably has the sizes of the one before: its arrays go into memory of their own at once."""
         body, head_bytes = _memory(body_bytes), len(head)
         count: int = self._socket.recvmsg_into((head, body), 0, socket.MSG_DONTWAIT)[0]
-        if count >= head_bytes and not head[APART]:
-            struct_bytes, checksum, num_bytes = header_at(head)
+        if count >= head_bytes and not head[wire.APART]:
+            struct_bytes, checksum, num_bytes = wire.header_at(head)
             if struct_bytes == head_bytes - _HEADER_BYTES and num_bytes == body_bytes:
-                self._message = decode_struct(head[_HEADER_BYTES:], checksum)
+                self._message = wire.decode_struct(head[_HEADER_BYTES:], checksum)
                 self._body, self._filled = body, count - head_bytes
                 return count
         # Another kind of message: its bytes go on where they would have come.
@@ -345,7 +332,7 @@ class Stream:
         except BlockingIOError:
             return None
 
-    def _write(self, parts: Sequence[Frame]) -> int:
+    def _write(self, parts: Sequence[wire.Frame]) -> int:
         """Write once; gives the number of bytes that were taken."""
         if not self.is_open:
             return 0
@@ -427,13 +414,13 @@ class Streams:
         self.watch_unsent(stream)
         return stream
 
-    def send(self, stream: Stream, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
+    def send(self, stream: Stream, message: ServerMessage, frames: Sequence[wire.Frame] = ()) -> bool:
         """Send to a connection; False when it has ended."""
         if not stream.send(message, frames):
             self.watch_unsent(stream)
         return stream.is_open
 
-    def reply(self, identity: bytes, message: ServerMessage, frames: Sequence[Frame] = ()) -> bool:
+    def reply(self, identity: bytes, message: ServerMessage, frames: Sequence[wire.Frame] = ()) -> bool:
         """Send to the process of a name; False when it has no connection here."""
         stream = self._senders.get(identity)
         if stream is None:
@@ -443,7 +430,7 @@ class Streams:
             self.watch_unsent(stream)
         return stream.is_open
 
-    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, ServerMessage, tuple[Frame, ...]]]:
+    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, ServerMessage, tuple[wire.Frame, ...]]]:
         """Messages that are here, or come in so many seconds, with their connections."""
         self.others_ready = False
         for descriptor, events in self._ready(seconds):
@@ -484,7 +471,7 @@ class Streams:
             while incoming is not None and type(incoming[0]) is PeerHello:
                 self._name(stream, incoming[0].identity)
                 incoming = stream.receive()
-        except WireError:
+        except wire.WireError:
             self.bad_messages += 1
             incoming = None
         if not stream.is_open:
@@ -516,7 +503,7 @@ class Streams:
         """The next message of one connection, waiting for it for a moment: one system call instead of two."""
         try:
             incoming = stream.receive(wait=True)
-        except WireError:
+        except wire.WireError:
             self.bad_messages += 1
             incoming = None
         if not stream.is_open:

@@ -59,7 +59,9 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
         report(f"matrix product in {dtype}: {rate / 1e9:.4g} GFLOP/s per device")
     bandwidth = _memory_rate(mesh, platform)
     report(f"memory: {bandwidth / 1e9:.4g} GB/s per device")
-    launch = _launch_seconds(mesh)
+    # What one of many small operators that wait for each other takes
+    # XLA fuses neither a product nor a sort with its neighbour, so one round is two kernels.
+    launch = _one_of(mesh, lambda x: jnp.sort(x @ x, axis=0), (8, 8), _CHAIN) / 2
     report(f"one small operator: {launch * 1e6:.3g} us")
     known = load_profile(fitting_hardware(platform))
     measured = [_link(mesh, platform, rings) for rings in _rings(len(devices))]
@@ -136,12 +138,6 @@ def _memory_rate(mesh: Mesh, platform: str) -> float:
     seconds = max(_everywhere(mesh, lambda a, b: a + b, *vectors) - nothing, 1e-9)
     # Two vectors are read and one is written, with 4 bytes an element.
     return float(3 * 4 * count / seconds)
-
-
-def _launch_seconds(mesh: Mesh) -> float:
-    """What one of many small operators that wait for each other takes."""
-    # XLA fuses neither a product nor a sort with its neighbour, so one round is two kernels.
-    return _one_of(mesh, lambda x: jnp.sort(x @ x, axis=0), (8, 8), _CHAIN) / 2
 
 
 Rings = Sequence[Sequence[int]]

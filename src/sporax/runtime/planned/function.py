@@ -37,20 +37,13 @@ from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
 from sporax.runtime.devices.agreed_plan import agreed_plan
+from sporax.runtime.planned import user_mesh
 from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
 from sporax.runtime.planned.traced_function import donated_positions, traced
-from sporax.runtime.planned.user_mesh import (
-    asked_devices,
-    device_matrix,
-    named_axes,
-    types_of,
-    under_environment,
-    with_types,
-)
 from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.session import SESSION
 
@@ -209,13 +202,13 @@ def _planned(
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
-    hardware, mode, memory = under_environment(os.environ, hardware, mode, memory)
-    devices = asked_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
+    hardware, mode, memory = user_mesh.under_environment(os.environ, hardware, mode, memory)
+    devices = user_mesh.asked_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
     if not isinstance(mode, str):
         raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
-    matrix, axes = device_matrix(devices), named_axes(devices)
+    matrix, axes = user_mesh.device_matrix(devices), user_mesh.named_axes(devices)
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
     asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
@@ -228,7 +221,7 @@ def _planned(
     mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
     wanted = FixedResults(out_shardings, mesh, axes)
     constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
-    types = types_of(args, constraints)
+    types = user_mesh.types_of(args, constraints)
     step, in_tree, out_tree = traced(
         called.by_position(fn, len(args)), args, carry, called.donated, wanted.marked, axes, constraints
     )
@@ -249,7 +242,7 @@ def _planned(
         result = _as_found(PlanRequest(step.graph, plan.mesh, settings, profile), plan)
         return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
     placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes, by_position)
-    placements = with_types(placements, types, step.graph.inputs[len(step.constants) :], step.graph, mesh)
+    placements = user_mesh.with_types(placements, types, step.graph.inputs[len(step.constants) :], step.graph, mesh)
     placements = wanted.fix_arguments(step.graph, placements)
     request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
 

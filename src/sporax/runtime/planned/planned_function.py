@@ -251,12 +251,14 @@ class PlannedFunction(Answers):
 
         # A program that calls the host may have one mesh alone, which is that of its collectives.
         mesh = self._unnamed if _calls_host(self.step) else self._named
+        # Options of XLA for a program with barriers of its own, as `jax.checkpoint` makes them.
+        is_ordered = any(operator.name == "optimization_barrier" for operator in self.graph.walk())
         return jax.jit(
             call,
             in_shardings=jax.tree.unflatten(self.in_tree, self._shardings(self._argument_placements, mesh)),
             out_shardings=jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs, mesh)),
             donate_argnums=donated,
-            compiler_options=_options(self.graph),
+            compiler_options=dict(compiler_options(["recompute"] if is_ordered else [])),
         )
 
     def _by_keyword(self, jitted: Callable[..., Any]) -> Callable[..., Any]:
@@ -328,12 +330,6 @@ def _recorded(jitted: Any, recording: StepRecorder) -> Any:
         return recording.around(lambda: jitted(*args), ends_step=True)
 
     return call
-
-
-def _options(graph: OperatorGraph) -> dict[str, str]:
-    """Options of XLA for a program with barriers of its own, as `jax.checkpoint` makes them."""
-    is_ordered = any(operator.name == "optimization_barrier" for operator in graph.walk())
-    return dict(compiler_options(["recompute"] if is_ordered else []))
 
 
 def _calls_host(step: Ingested) -> bool:

@@ -31,8 +31,8 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.base.progress import activity, reported
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.runtime.process.compiled_text import COLLECTIVES
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 # "-start" is the asynchronous form; its "-done" half is not counted.
@@ -206,14 +206,9 @@ def _close(run: DryRun) -> None:
         run.close()
 
 
-@contextmanager
-def alone() -> Iterator[None]:
+def alone() -> AbstractContextManager[None]:
     """Context in which one rank's part of a program is traced: collectives answer by themselves."""
-    outer, SESSION.simulating = SESSION.simulating, True
-    try:
-        yield
-    finally:
-        SESSION.simulating = outer
+    return assigned(SESSION, simulating=True)
 
 
 class DryRunProgram:

@@ -191,8 +191,9 @@ def _read_line(
         # On a line of the host only what XLA ran has the name of an instruction; on one of a device all is work.
         if not operator and device is None:
             continue
+        # ``"all-reduce.3"`` -> ``"all-reduce"``: the name that the compiler gives where nothing else is known.
         instruction = known.get((program, operator)) or CompiledInstruction(
-            _opcode(operator), "", operator or event.name, ""
+            re.sub(r"[.\d]+$", "", operator), "", operator or event.name, ""
         )
         kind = _kind(instruction.opcode, event.name)
         execution = int(facts.get("run_id", 0))
@@ -208,11 +209,6 @@ def _read_line(
             tasks.get(execution, ""),
             execution,
         )
-
-
-def _opcode(operator: str) -> str:
-    """``"all-reduce.3"`` -> ``"all-reduce"``: the name that the compiler gives where nothing else is known."""
-    return re.sub(r"[.\d]+$", "", operator)
 
 
 def _kind(opcode: str, event: str) -> str:

@@ -9,8 +9,8 @@ planned alone at the end of the script, and the plan says that, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any
 
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from sporax.base.lazy_members import dataclass
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime import program as programs
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 
 BETWEEN = (
     "What is done with gradients between their computation and the optimizer (clipping, scaling, a reducer, sums) is missing "
@@ -57,14 +57,9 @@ class DeferredGradients:
             self.program(*self.args, **self.kwargs)
 
 
-@contextmanager
-def _saying(text: str) -> Iterator[None]:
+def _saying(text: str) -> AbstractContextManager[None]:
     """Plans that are made inside say this at their heads."""
-    SESSION.remarks = (text,)
-    try:
-        yield
-    finally:
-        SESSION.remarks = ()
+    return assigned(SESSION, remarks=(text,))
 
 
 def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

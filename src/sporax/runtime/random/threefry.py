@@ -83,10 +83,6 @@ class Region:
         return max(dim - 1, 0)
 
 
-def _full_region(shape: Shape) -> Region:
-    return Region(shape, (0,) * len(shape), shape)
-
-
 def key_of(seed: int, position: int) -> Key:
     """The key that `jax.random.fold_in(jax.random.key(seed), position)` holds."""
     # JAX folds a number in by encrypting it with the key: its high word is 0.
@@ -137,7 +133,7 @@ def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> F
 
 def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> Floats:
     """An array that `draw` fills piece by piece: it is given the positions of a piece's elements, and the piece."""
-    region = of if isinstance(of, Region) else _full_region(of)
+    region = of if isinstance(of, Region) else Region(of, (0,) * len(of), of)
     out = np.empty(math.prod(region.shape), np.float32)
 
     def fill(first: int) -> None:

@@ -22,8 +22,8 @@ Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` asks for
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -34,7 +34,7 @@ from jax import lax
 from sporax.ir.config.parallel_config import VARIABLE, reuse_limit
 from sporax.lowering import passes
 from sporax.runtime.process.dry_run import say
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 
 if TYPE_CHECKING:
     from sporax.lowering.passes.reused_collectives import Reuse
@@ -45,20 +45,13 @@ AXIS = "rank"
 """Name of the mesh axis along which ranks are."""
 
 
-@contextmanager
-def in_order(zero: jax.Array) -> Iterator[None]:
+def in_order(zero: jax.Array) -> AbstractContextManager[None]:
     """Context in which a program is traced.
 
     Args:
         zero: an input of the program, int32 scalar, that is 0 whenever it runs.
     """
-    tracing = SESSION.tracing
-    outer = tracing.zero, tracing.latest
-    tracing.zero, tracing.latest = zero, ()
-    try:
-        yield
-    finally:
-        tracing.zero, tracing.latest = outer
+    return assigned(SESSION.tracing, zero=zero, latest=())
 
 
 def follow(array: jax.Array) -> jax.Array:

@@ -15,8 +15,8 @@ A module of its own, since what is differentiated asks for it also where no rank
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS, follow, record_collective
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 
 _LARGEST_IN_PAIRS_BYTES = 2**22
 """Largest message that four members combine in pairs."""
@@ -205,26 +205,14 @@ class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
     """An exchange was met in a function that was to be differentiated in forward mode."""
 
 
-@contextmanager
-def forward_mode_refused() -> Iterator[None]:
+def forward_mode_refused() -> AbstractContextManager[None]:
     """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
-    tracing = SESSION.tracing
-    outer, tracing.forward_mode = tracing.forward_mode, True
-    try:
-        yield
-    finally:
-        tracing.forward_mode = outer
+    return assigned(SESSION.tracing, forward_mode=True)
 
 
-@contextmanager
-def refused(what: str) -> Iterator[None]:
+def refused(what: str) -> AbstractContextManager[None]:
     """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
-    tracing = SESSION.tracing
-    outer, tracing.refused = tracing.refused, what
-    try:
-        yield
-    finally:
-        tracing.refused = outer
+    return assigned(SESSION.tracing, refused=what)
 
 
 def check_mode() -> None:

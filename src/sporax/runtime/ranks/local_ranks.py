@@ -18,8 +18,8 @@ that exchange data and read no weight: as outside of compiled code, what they ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,7 +36,7 @@ from sporax.runtime import world
 from sporax.runtime.process.dry_run import say
 from sporax.runtime.ranks import exchanges, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
@@ -88,15 +88,9 @@ def is_inside() -> bool:
     return SESSION.tracing.one_rank
 
 
-@contextmanager
-def inside() -> Iterator[None]:
+def inside() -> AbstractContextManager[None]:
     """Context in which one rank's part of a step runs."""
-    tracing = SESSION.tracing
-    outer, tracing.one_rank = tracing.one_rank, True
-    try:
-        yield
-    finally:
-        tracing.one_rank = outer
+    return assigned(SESSION.tracing, one_rank=True)
 
 
 def need(exchange: bool = False) -> None:

@@ -23,7 +23,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective, Saved
 from sporax.runtime.ranks.exchanges import Axis, from_root, refused
-from sporax.runtime.session import SESSION
+from sporax.runtime.session import SESSION, assigned
 from sporax.runtime.state import frames
 
 TAG = "placed"
@@ -174,10 +174,5 @@ def of_first_worker(arrays: list[jax.Array]) -> list[jax.Array]:
 
 @contextmanager
 def _computed_by(owner: int) -> Iterator[None]:
-    tracing = SESSION.tracing
-    outer, tracing.owner = tracing.owner, owner
-    try:
-        with refused(f"a call that is placed on worker {owner}"):
-            yield
-    finally:
-        tracing.owner = outer
+    with assigned(SESSION.tracing, owner=owner), refused(f"a call that is placed on worker {owner}"):
+        yield

@@ -155,7 +155,8 @@ def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Arr
         payload = arrays[step.send] if step.send is not None else None
         if step.source == step.destination:
             assert payload is not None
-            received[_place(step.receive)] = payload
+            assert step.receive is not None
+            received[step.receive] = payload
             continue
         # A permute takes an input on every device; what the receiver puts in is not read.
         if payload is None:
@@ -212,8 +213,3 @@ def _unmatched(rank: int) -> SporaxRuntimeError:
         f"For 'Send', a message from a rank to itself must be sent and received in one exchange, but rank {rank} does "
         "only one of both."
     )
-
-
-def _place(receive: int | None) -> int:
-    assert receive is not None
-    return receive

@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import field
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +26,7 @@ import jax
 
 from sporax.base.errors import SporaxTypeError
 from sporax.base.identity import ByIdentity
+from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.runtime.session import SESSION
 
@@ -98,15 +100,14 @@ _COPIES: Mapping[type, Callable[[Any, Any], None]] = {list: list.extend, dict: d
 """Containers that programs may change while they are traced, and how they are filled again."""
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """Values of variables inside one transformation.
 
-    Args:
+    Attributes:
         values: variables this frame answers for, with their values inside it.
         compiled: what runs inside becomes part of a compiled program.
         planned: that program is sharded by a plan (`sporax.runtime.devices.global_view`), which reads marks.
-
-    Attributes:
         communicates: the ranks that exchange data in what ran inside.
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_tags`).
         view: settings under which a part of what ran inside asks to be sharded by a plan.
@@ -120,48 +121,24 @@ class Frame:
         copies: by Cell its lists, dicts and sets, and what was in them before.
     """
 
-    __slots__ = (
-        "assigned",
-        "calls",
-        "checks",
-        "communicates",
-        "compiled",
-        "constants",
-        "copies",
-        "effects",
-        "guards",
-        "parent",
-        "planned",
-        "requests",
-        "tags",
-        "trains",
-        "values",
-        "view",
-        "writes",
-        "written",
-    )
-
-    def __init__(
-        self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
-    ) -> None:
-        self.values: dict[Any, jax.Array] = dict(values or {})
-        self.written: dict[Any, None] = {}  # a set that keeps order
-        self.guards: dict[ByIdentity, Guard] = {}
-        self.parent: Frame | None = None
-        self.compiled = compiled
-        self.planned = planned
-        self.communicates: frozenset[int] = frozenset()
-        self.tags: frozenset[str] = frozenset()
-        self.view: Hashable = None
-        self.checks = False
-        self.trains = False
-        self.constants: dict[ByIdentity, Any] = {}
-        self.calls: dict[int, list[Any]] = {}
-        self.requests: dict[Any, Any] = {}
-        self.writes = 0
-        self.assigned: dict[tuple[int, str], tuple[object, object]] = {}
-        self.effects: tuple[tuple[object, str, object], ...] = ()
-        self.copies: dict[int, list[tuple[Any, Any]]] = {}
+    values: dict[Any, jax.Array] = field(default_factory=dict)
+    compiled: bool = False
+    planned: bool = False
+    written: dict[Any, None] = field(default_factory=dict)  # a set that keeps order
+    guards: dict[ByIdentity, Guard] = field(default_factory=dict)
+    parent: Frame | None = None
+    communicates: frozenset[int] = frozenset()
+    tags: frozenset[str] = frozenset()
+    view: Hashable = None
+    checks: bool = False
+    trains: bool = False
+    constants: dict[ByIdentity, Any] = field(default_factory=dict)
+    calls: dict[int, list[Any]] = field(default_factory=dict)
+    requests: dict[Any, Any] = field(default_factory=dict)
+    writes: int = 0
+    assigned: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
+    effects: tuple[tuple[object, str, object], ...] = ()
+    copies: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)
 
     def __enter__(self) -> Frame:
         self.parent = SESSION.tracing.frame
@@ -381,6 +358,6 @@ def isolate(
     function: Callable[[], Result], values: Mapping[Any, jax.Array] | None = None
 ) -> tuple[Result, dict[Any, jax.Array]]:
     """Run `function` in a frame of its own; return its result and what it wrote, writing nothing outside."""
-    with Frame(values) as frame:
+    with Frame(dict(values or {})) as frame:
         result = function()
     return result, frame.updates()

@@ -21,23 +21,12 @@ from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
 from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, array_from, check_names, check_shape
 
 NAMES: dict[np.dtype[Any], str] = {
-    np.dtype(kind): name
-    for kind, name in (
-        (np.bool_, "BOOL"),
-        (np.int8, "I8"),
-        (np.int16, "I16"),
-        (np.int32, "I32"),
-        (np.int64, "I64"),
-        (np.uint8, "U8"),
-        (np.uint16, "U16"),
-        (np.uint32, "U32"),
-        (np.uint64, "U64"),
-        (np.float16, "F16"),
-        (np.float32, "F32"),
-        (np.float64, "F64"),
-        (ml_dtypes.bfloat16, "BF16"),
-        (np.complex64, "C64"),
-    )
+    np.dtype(np.bool_): "BOOL",
+    **{np.dtype(f"int{bits}"): f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{np.dtype(f"uint{bits}"): f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{np.dtype(f"float{bits}"): f"F{bits}" for bits in (16, 32, 64)},
+    np.dtype(ml_dtypes.bfloat16): "BF16",
+    np.dtype(np.complex64): "C64",
 }
 _DTYPES = {name: dtype for dtype, name in NAMES.items()}
 # The format aligns its header to 8 bytes.
@@ -188,10 +177,7 @@ def read(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
 
 def parsed(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
     """As `read`, without a look at the values."""
-    header, start = _header(content)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict):
-        raise CorruptCheckpointError("the metadata are no table")
+    header, metadata, start = _header(content)
     # MindSpore marks dtypes of its own this way.
     packed = next((name for name in header if name in metadata), None)
     if packed is not None:
@@ -220,10 +206,7 @@ def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]
     Raises:
         CorruptCheckpointError: as `read`, but for the checksum.
     """
-    header, start = _header(content)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict):
-        raise CorruptCheckpointError("the metadata are no table")
+    header, metadata, start = _header(content)
     positions = {name: _place(name, facts) for name, facts in header.items()}
     values = content[start:]
     arrays = {}
@@ -239,7 +222,8 @@ def _number(text: Any) -> int | None:
     return int(text) if isinstance(text, str) and text.isdecimal() else None
 
 
-def _header(content: memoryview) -> tuple[dict[str, Any], int]:
+def _header(content: memoryview) -> tuple[dict[str, Any], dict[str, str], int]:
+    """What the file says of its tensors, its metadata, and where values begin."""
     # Eight bytes of length and "{}" at least.
     if len(content) < 10:
         raise CorruptCheckpointError(f"it has {len(content)} bytes, too few for a header")
@@ -253,7 +237,10 @@ def _header(content: memoryview) -> tuple[dict[str, Any], int]:
         raise CorruptCheckpointError(f"the header is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise CorruptCheckpointError("the header is no table of tensors")
-    return header, 8 + size
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise CorruptCheckpointError("the metadata are no table")
+    return header, metadata, 8 + size
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def choose_recomputation(
             return _TOO_LARGE  # a search found no plan within the limit
         model = model_of(plan)
         return RecomputeOutcome(
-            _seconds(graph, plan, model), memory_of(graph, plan, backend=backend_of(model.platform)).peak_bytes
+            kernel_seconds(graph, plan, model) if isinstance(model, Roofline) else cost_of(graph, plan, model).seconds,
+            memory_of(graph, plan, backend=backend_of(model.platform)).peak_bytes,
         )
 
     with activity("choosing what is computed again"):
@@ -93,10 +94,6 @@ def choose_recomputation(
         )
     notes = decision.notes([block.path for block in blocks])
     return Choice(chosen(program, blocks, decision.levels), tuple(notes))
-
-
-def _seconds(graph: OperatorGraph, plan: Plan, model: CostModel) -> float:
-    return kernel_seconds(graph, plan, model) if isinstance(model, Roofline) else cost_of(graph, plan, model).seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,8 @@ def _loops(program: ClosedJaxpr, known: dict[ByIdentity, Kind]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
-    for run in find_runs(numbered(eqns, known), [_layer(stack_of(eqn)) for eqn in eqns]):
+    # What distinguishes layers in a name stack: its numbers
+    for run in find_runs(numbered(eqns, known), [tuple(_DIGITS.findall(stack_of(eqn))) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
         # Without a carried value blocks are independent, and a loop would only put them in an order.
         if loop is not None and loop.carried:
@@ -165,11 +166,6 @@ def _loops(program: ClosedJaxpr, known: dict[ByIdentity, Kind]) -> list[Loop]:
 
 
 # -------------------------------------------------------------------------------------------------------------- runs
-
-
-def _layer(stack: str) -> tuple[str, ...]:
-    """What distinguishes layers in a name stack: its numbers."""
-    return tuple(_DIGITS.findall(stack))
 
 
 def find_runs(numbers: np.ndarray, layers: Sequence[tuple[str, ...]] = ()) -> list[Run]:

@@ -84,7 +84,7 @@ class _Assembler:
         replaced = dict(graph.aliases)
         # An updated variable must be stored as the variable is, or the next step could not begin.
         outputs = tuple(
-            inputs[replaced[position]] if position in replaced else self._complete(tensor)
+            inputs[replaced[position]] if position in replaced else self._place(tensor).complete()
             for position, tensor in enumerate(graph.outputs)
         )
         return Plan(
@@ -110,9 +110,6 @@ class _Assembler:
 
     def _place(self, tensor: int) -> Placement:
         return Placement(()) if tensor == LITERAL else self.tensor_placements[self.decisions.origin[tensor]]
-
-    def _complete(self, tensor: int) -> Placement:
-        return self._place(tensor).complete()
 
     def _identity(self, operator: Operator) -> OperatorPlan:
         """Results that are tensors of their own have the given placements, all others as their operands."""

@@ -205,7 +205,8 @@ class ProblemBuilder:
             base = bases[number] if bases is not None else None
             if node.is_bundle:
                 # A bundle's candidates depend on where its root is made, which an earlier decision says.
-                root_placements = self._root_placements(number, choices)
+                source = self._sources[number]
+                root_placements = () if source is None else choices[source[0]].tensor_placements[source[1]]
                 pinned = None if node.is_relay else self._fixed(node.root, units, base)
                 free = () if pinned is None else self.options.free.get(node.root, ())
                 choices.append(self.catalogue.bundle(self.decisions, number, root_placements, pinned, base, free))
@@ -253,10 +254,6 @@ class ProblemBuilder:
             return None if origin == LITERAL else (self.decisions.node_of[origin], origin)
         # The producer's own decision says where a result is made; the bundle then says where it is kept.
         return self.decisions.decision_of(node.producer), node.root
-
-    def _root_placements(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
-        source = self._sources[number]
-        return () if source is None else choices[source[0]].tensor_placements[source[1]]
 
     def _arrivals(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
         """From where tensors are made to where their bundles have them."""
