@@ -137,9 +137,6 @@ def memory_offload() -> bool:
     return bool(_settings.current["memory_offload"] == "ON")
 
 
-# -------------------------------------------------------------------------------------------------------- devices
-
-
 def _present_target() -> str:
     import jax
 
@@ -195,9 +192,6 @@ def _use_device() -> None:
     # "cpu" by name needs no device object, and None is JAX's own choice.
     default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
     jax.config.update("jax_default_device", default)
-
-
-# -------------------------------------------------------------------------------------------------------- switches
 
 
 def _warn_once(name: str, text: str) -> None:

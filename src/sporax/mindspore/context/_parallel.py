@@ -207,9 +207,6 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
     return _settings.changed(_Context(config), settings).config
 
 
-# ----------------------------------------------------------------------------------------------------------- setting
-
-
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = SESSION.job
     config = context.config

@@ -99,9 +99,6 @@ def stored(function: str, key: str, check: Check, field: str | None = None) -> S
     return setter
 
 
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
 def kind(*types: type) -> Check:
     """The value must be of one of these types; a bool is no int."""
     expected = " or ".join(type_.__name__ for type_ in types)

@@ -184,9 +184,6 @@ def load(file: str) -> None:
             warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
 
 
-# --------------------------------------------------------------------------------------------- settings without effect
-
-
 def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
     """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
     _settings.without_effect[name] = value
@@ -379,9 +376,6 @@ def set_video_backend(backend: str) -> None:
 def get_video_backend() -> str:
     """What decodes videos."""
     return "CPU"
-
-
-# ------------------------------------------------------------------------------------- settings that change the rows
 
 
 def set_sending_batches(batch_num: int) -> None:

@@ -23,8 +23,6 @@ from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset.samplers import Shuffle
 
-# -------------------------------------------------------------------------------------------------------------- TFRecord
-
 
 class TFRecordDataset(FileDataset):
     """Rows from TFRecord files of `tf.train.Example` messages.
@@ -191,8 +189,6 @@ def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
     joined = b"".join(value.ljust(longest) for value in values)
     return np.frombuffer(joined, np.uint8 if column is None else column.dtype).copy()
 
-
-# ------------------------------------------------------------------------------------------------- random rows, fillers
 
 _RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 

@@ -290,9 +290,6 @@ class BandBiquad(_Biquad):
         self._a = (1, a1, a2)
 
 
-# ------------------------------------------------------------------------------------------------------- sample rates
-
-
 class Resample(WaveTransform):
     """A wave at another sample rate, by windowed sinc functions (J. O. Smith, Digital Audio Resampling, CCRMA).
 
