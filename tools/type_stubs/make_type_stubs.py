@@ -30,6 +30,8 @@ from sporax.mindspore.ops._core.primitive import Primitive
 MODULES = (
     "sporax.mindspore",
     "sporax.mindspore.amp",
+    "sporax.mindspore.communication",
+    "sporax.mindspore.context",
     "sporax.mindspore.dataset",
     "sporax.mindspore.dataset.audio",
     "sporax.mindspore.dataset.text",

@@ -13,32 +13,19 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._collectives import messages, primitives
 from sporax.mindspore.ops._collectives.primitives import check_int, check_tensor
-from sporax.mindspore.ops._collectives.requests import CommHandle, P2POp, check_operations
+from sporax.mindspore.ops._collectives.requests import CommHandle as CommHandle
+from sporax.mindspore.ops._collectives.requests import P2POp as P2POp
+from sporax.mindspore.ops._collectives.requests import check_operations
 from sporax.mindspore.ops._collectives.requests import exchange as _exchange
 from sporax.runtime.ranks import collectives, groups
 
 WORLD = groups.WORLD_GROUPS[0]
 
-__all__ = [
-    "CommHandle",
-    "P2POp",
-    "all_gather_into_tensor",
-    "all_reduce",
-    "all_to_all_single_with_output_shape",
-    "all_to_all_v_c",
-    "all_to_all_with_output_shape",
-    "barrier",
-    "batch_isend_irecv",
-    "broadcast",
-    "gather_into_tensor",
-    "irecv",
-    "isend",
-    "recv",
-    "reduce",
-    "reduce_scatter_tensor",
-    "scatter_tensor",
-    "send",
-]
+__all__ = """
+    CommHandle P2POp all_gather_into_tensor all_reduce all_to_all_single_with_output_shape all_to_all_v_c
+    all_to_all_with_output_shape barrier batch_isend_irecv broadcast gather_into_tensor irecv isend recv reduce
+    reduce_scatter_tensor scatter_tensor send
+""".split()
 
 
 def all_reduce(

@@ -7,6 +7,7 @@ warning when they are moved from their default, so scripts run unchanged and no 
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Sequence
@@ -30,47 +31,36 @@ _SET = "set_context"
 _TARGETS = ("CPU", "GPU", "Ascend", "TPU")
 _PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
-_text, _flag, _dict = kind(str), kind(bool), kind(dict)
+_text, _flag = kind(str), kind(bool)
 
 # Switches that have no counterpart on XLA: default, and what a value must be.
 _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
+    **dict.fromkeys(
+        """
+        enable_graph_kernel enable_dump enable_profiling enable_compile_cache precompile_only check_bprop
+        disable_format_transform support_binary grad_for_scalar enable_mem_offload enable_sparse
+        """.split(),
+        (False, _flag),
+    ),
+    **dict.fromkeys(
+        ("enable_reduce_precision", "jit_enable_inplace_ops", "reserve_class_name_in_scope"), (True, _flag)
+    ),
+    **dict.fromkeys(
+        "graph_kernel_flags profiling_options env_config_path aoe_tune_mode exec_order print_file_path".split(),
+        ("", _text),
+    ),
+    **dict.fromkeys(("save_graphs_path", "save_dump_path", "compile_cache_path"), (".", _text)),
+    **{key: ({}, kind(dict)) for key in ("ascend_config", "gpu_config", "jit_config", "aoe_config")},
     "save_graphs": (False, number(0, 3, types=(bool, int))),
-    "save_graphs_path": (".", _text),
-    "enable_graph_kernel": (False, _flag),
-    "graph_kernel_flags": ("", _text),
-    "enable_reduce_precision": (True, _flag),
-    "enable_dump": (False, _flag),
-    "save_dump_path": (".", _text),
-    "enable_profiling": (False, _flag),
-    "profiling_options": ("", _text),
-    "enable_compile_cache": (False, _flag),
-    "compile_cache_path": (".", _text),
     "max_call_depth": (1000, number(1)),
     "mempool_block_size": ("1GB", gigabytes),
     "memory_optimize_level": ("O0", one_of("O0", "O1")),
     "variable_memory_max_size": ("30GB", gigabytes),
     "runtime_num_threads": (30, number(0)),
     "inter_op_parallel_num": (0, number(0)),
-    "ascend_config": ({}, _dict),
-    "gpu_config": ({}, _dict),
-    "jit_config": ({}, _dict),
     "jit_level": ("", one_of("", "O0", "O1", "O2")),
-    "jit_enable_inplace_ops": (True, _flag),
-    "precompile_only": (False, _flag),
-    "reserve_class_name_in_scope": (True, _flag),
-    "check_bprop": (False, _flag),
     "debug_level": (0, one_of(0, 1, type_error=False)),
-    "env_config_path": ("", _text),
-    "aoe_tune_mode": ("", _text),
-    "aoe_config": ({}, _dict),
     "op_timeout": (900, number(0)),
-    "exec_order": ("", _text),
-    "disable_format_transform": (False, _flag),
-    "support_binary": (False, _flag),
-    "print_file_path": ("", _text),
-    "grad_for_scalar": (False, _flag),
-    "enable_mem_offload": (False, _flag),
-    "enable_sparse": (False, _flag),
     "auto_tune_mode": ("NO_TUNE", _text),
 }
 
@@ -147,9 +137,6 @@ def memory_offload() -> bool:
     return bool(_settings.current["memory_offload"] == "ON")
 
 
-# -------------------------------------------------------------------------------------------------------- devices
-
-
 def _present_target() -> str:
     import jax
 
@@ -205,9 +192,6 @@ def _use_device() -> None:
     # "cpu" by name needs no device object, and None is JAX's own choice.
     default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
     jax.config.update("jax_default_device", default)
-
-
-# -------------------------------------------------------------------------------------------------------- switches
 
 
 def _warn_once(name: str, text: str) -> None:
@@ -269,25 +253,22 @@ _DEFAULTS: dict[str, Any] = {
     "jit_syntax_level": LAX,
     **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
 }
+_SWITCHES: dict[str, Check] = {
+    "mode": number(GRAPH_MODE, PYNATIVE_MODE),
+    "memory_offload": one_of("ON", "OFF"),
+    "jit_syntax_level": one_of(STRICT, COMPATIBLE, LAX, type_error=False),
+}
 _SETTERS: dict[str, Setter] = {
-    "mode": _switch("mode", number(GRAPH_MODE, PYNATIVE_MODE)),
+    **{key: _switch(key, check) for key, check in _SWITCHES.items()},
     "device_target": _set_target,
     "device_id": _set_device_id,
     "deterministic": _set_deterministic,
-    "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
     "pynative_synchronize": _set_synchronize,
     "max_device_memory": _set_max_memory,
-    "jit_syntax_level": _switch("jit_syntax_level", one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
     **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
 }
-
-
-def _reader(key: str) -> Reader:
-    return lambda values: values[key]
-
-
 _READERS: dict[str, Reader] = {
-    **{key: _reader(key) for key in _DEFAULTS},
+    **{key: operator.itemgetter(key) for key in _DEFAULTS},
     "device_target": lambda values: values["device_target"] or _present_target(),
     "pynative_synchronize": lambda values: _streams.is_on(),
     "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),

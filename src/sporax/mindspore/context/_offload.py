@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
+from operator import attrgetter
 from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.config.placement_config import OffloadConfig
-from sporax.mindspore.context._settings import Check, Settings, kind, number, one_of, read, stored
+from sporax.mindspore.context._settings import Check, Settings, kind, number, one_of, stored
 
 _SET = "set_offload_context"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)GB")
@@ -94,5 +95,5 @@ _settings: Settings[OffloadConfig] = Settings(
     "offload_context",
     OffloadConfig(),
     {key: stored(_SET, key, check) for key, check in _CHECKS.items()},
-    {key: read(key) for key in _CHECKS},
+    {key: attrgetter(key) for key in _CHECKS},
 )

@@ -38,6 +38,7 @@ from sporax.mindspore.context._nested import (
     set_strategy_files,
 )
 from sporax.mindspore.context._settings import (
+    Check,
     ParallelSettings,
     Reader,
     Setter,
@@ -45,7 +46,6 @@ from sporax.mindspore.context._settings import (
     kind,
     number,
     one_of,
-    read,
     search_name,
     stored,
 )
@@ -207,9 +207,6 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
     return _settings.changed(_Context(config), settings).config
 
 
-# ----------------------------------------------------------------------------------------------------------- setting
-
-
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = SESSION.job
     config = context.config
@@ -316,69 +313,68 @@ def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
     return dataclasses.replace(config, auto_parallel_new_interface=value)
 
 
-def _plain(key: str, check: Any) -> Setter:
-    return _on_config(stored(_SET, key, check))
-
-
-_FLAGS = (
-    "gradients_mean",
-    "gradient_fp32_sync",
-    "loss_repeated_mean",
-    "force_fp32_communication",
-    "enable_alltoall",
-    "enable_parallel_optimizer",
-    "optimizer_weight_shard_aggregated_save",
-    "pipeline_result_broadcast",
-    "auto_pipeline",
-    "init_param_in_compile",
-    "dump_local_norm",
-    "dump_device_local_norm",
-)
-_PATHS = (
-    "strategy_ckpt_load_file",
-    "strategy_ckpt_save_file",
-    "group_ckpt_save_file",
-    "op_strategy_load_file",
-    "op_strategy_save_file",
-    "dump_local_norm_path",
-)
+_FLAGS = """
+    gradients_mean gradient_fp32_sync loss_repeated_mean force_fp32_communication enable_alltoall enable_parallel_optimizer
+    optimizer_weight_shard_aggregated_save pipeline_result_broadcast auto_pipeline init_param_in_compile dump_local_norm
+    dump_device_local_norm
+""".split()
+_PATHS = """
+    strategy_ckpt_load_file strategy_ckpt_save_file group_ckpt_save_file op_strategy_load_file op_strategy_save_file
+    dump_local_norm_path
+""".split()
 _NOTED: dict[str, Setter] = {
     "device_num": _gives_way(stored(_SET, "device_num", number(1))),
     "global_rank": stored(_SET, "global_rank", number(0, MAX_RANKS - 1)),
     "parameter_broadcast": stored(_SET, "parameter_broadcast", kind(bool)),
 }
 """Settings of which programs ask whether they were set."""
+_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(_FLAGS, kind(bool)),
+    **dict.fromkeys(_PATHS, kind(str)),
+    "recompute": one_of("", "auto"),
+    "search_mode": search_name,
+    "pipeline_stages": number(1),
+    "pipeline_segments": number(1),
+    "pipeline_schedule": kind(PipelineSchedule, type(None)),
+    "all_reduce_fusion_config": check_positions,
+    "all_reduce_fusion_sizes": check_sizes,
+}
+"""Settings that are fields of the config as they are."""
+_ON_CONFIG: dict[str, Setter] = {
+    **{key: stored(_SET, key, check) for key, check in _CHECKS.items()},
+    "parallel_mode": _set_mode,
+    "auto_parallel_search_mode": stored(_SET, "auto_parallel_search_mode", search_name, "search_mode"),
+    "sharding_propagation": _set_sharding_propagation,
+    "optimizer_weight_shard_size": set_shard_size,
+    "parallel_optimizer_config": set_optimizer_config,
+    "pipeline_config": set_pipeline_config,
+    "comm_fusion": set_comm_fusion,
+    "communi_parallel_mode": _set_communi_mode,
+    "auto_parallel_new_interface": _set_new_interface,
+    "strategy_ckpt_config": set_strategy_files,
+    "grad_accumulation_step": _set_accumulation,
+}
 _SETTERS: dict[str, Setter] = {
     **{key: _user_set(key, setter) for key, setter in _NOTED.items()},
-    "parallel_mode": _on_config(_set_mode),
-    **{key: _plain(key, kind(bool)) for key in _FLAGS},
-    **{key: _plain(key, kind(str)) for key in _PATHS},
-    "recompute": _plain("recompute", one_of("", "auto")),
+    **{key: _on_config(setter) for key, setter in _ON_CONFIG.items()},
     "full_batch": _set_full_batch,
     "dataset_strategy": _set_dataset_strategy,
-    "search_mode": _plain("search_mode", search_name),
-    "auto_parallel_search_mode": _on_config(stored(_SET, "auto_parallel_search_mode", search_name, "search_mode")),
-    "sharding_propagation": _on_config(_set_sharding_propagation),
-    "optimizer_weight_shard_size": _on_config(set_shard_size),
-    "parallel_optimizer_config": _on_config(set_optimizer_config),
-    "pipeline_stages": _plain("pipeline_stages", number(1)),
-    "pipeline_segments": _plain("pipeline_segments", number(1)),
-    "pipeline_config": _on_config(set_pipeline_config),
-    "pipeline_schedule": _plain("pipeline_schedule", kind(PipelineSchedule, type(None))),
-    "comm_fusion": _on_config(set_comm_fusion),
-    "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
-    "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
-    "communi_parallel_mode": _on_config(_set_communi_mode),
-    "auto_parallel_new_interface": _on_config(_set_new_interface),
-    "strategy_ckpt_config": _on_config(set_strategy_files),
-    "grad_accumulation_step": _on_config(_set_accumulation),
 }
 
 _ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
+_FIELDS = {key: key for key in _SETTERS if key in ParallelConfig.__dataclass_fields__ and key not in _ONLY_SET} | {
+    "full_batch": "full_batch",
+    "full_batch_is_set": "full_batch",
+    "auto_parallel_search_mode": "search_mode",
+    "sharding_propagation": "sharding_propagation",
+    "pipeline_interleave": "pipeline_interleave",
+    "pipeline_scheduler": "pipeline_scheduler",
+}
+"""Attributes of the config by the keys that read them as they are."""
 
 
-def _from_config(reader: Reader) -> Reader:
-    return lambda context: reader(_resolved(context))
+def _reader(field: str) -> Reader:
+    return lambda context: getattr(_resolved(context), field)
 
 
 def _is_specified(key: str, context: _Context) -> bool:
@@ -386,15 +382,9 @@ def _is_specified(key: str, context: _Context) -> bool:
 
 
 _READERS: dict[str, Reader] = {
-    **{key: _from_config(read(key)) for key in _SETTERS if key in ParallelConfig.__dataclass_fields__},
-    "full_batch": _from_config(read("full_batch")),
-    "full_batch_is_set": _from_config(read("full_batch")),
+    **{key: _reader(field) for key, field in _FIELDS.items()},
     **{f"{key}_is_set": functools.partial(_is_specified, key) for key in _NOTED},
     "dataset_strategy": lambda context: context.layouts or context.config.dataset_strategy,
-    "auto_parallel_search_mode": _from_config(read("search_mode")),
-    "sharding_propagation": _from_config(read("sharding_propagation")),
-    "pipeline_interleave": _from_config(read("pipeline_interleave")),
-    "pipeline_scheduler": _from_config(read("pipeline_scheduler")),
     "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
     "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
     "all_reduce_fusion_sizes": lambda context: list(context.config.all_reduce_fusion_sizes),
@@ -404,8 +394,5 @@ _READERS: dict[str, Reader] = {
     },
     "grad_accumulation_step": lambda context: 1,
 }
-for _key in _ONLY_SET:
-    # They are fields of the config, which has entered them above.
-    _READERS.pop(_key, None)
 
 _settings: Settings[_Context] = Settings("auto_parallel_context", _Context(), _SETTERS, _READERS)

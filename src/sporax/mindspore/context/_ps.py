@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import attrgetter
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.config.placement_config import DURABILITIES, PsConfig
-from sporax.mindspore.context._settings import Settings, kind, read, stored
+from sporax.mindspore.context._settings import Settings, kind, stored
 from sporax.runtime.session import SESSION
 
 _SET = "set_ps_context"
@@ -119,5 +120,5 @@ _settings: Settings[PsConfig] = Settings(
     "ps_context",
     PsConfig(),
     {key: stored(_SET, key, check) for key, check in _CHECKS.items()},
-    {field.name: read(field.name) for field in dataclasses.fields(PsConfig) if field.name not in _PASSWORDS},
+    {field.name: attrgetter(field.name) for field in dataclasses.fields(PsConfig) if field.name not in _PASSWORDS},
 )

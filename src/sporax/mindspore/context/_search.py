@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import attrgetter
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.search_config import CostModelConfig, SearchConfig
-from sporax.mindspore.context._settings import Check, Setter, Settings, kind, number, read, stored
+from sporax.mindspore.context._settings import Check, Setter, Settings, kind, number, stored
 
 _SET_ALGO = "set_algo_parameters"
 _SET_COST = "set_cost_model_context"
@@ -91,7 +92,7 @@ _algo: Settings[SearchConfig] = Settings(
         "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),
         "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _real(1, above=True)),
     },
-    {field.name: read(field.name) for field in dataclasses.fields(SearchConfig)},
+    {field.name: attrgetter(field.name) for field in dataclasses.fields(SearchConfig)},
 )
 
 # The kind of a number follows from its default; those with other bounds come after.
@@ -111,5 +112,5 @@ _COST_CHECKS: dict[str, Check] = {
 _COST_SETTERS: dict[str, Setter] = {key: stored(_SET_COST, key, check) for key, check in _COST_CHECKS.items()}
 
 _cost_model: Settings[CostModelConfig] = Settings(
-    "cost_model_context", CostModelConfig(), _COST_SETTERS, {key: read(key) for key in _COST_SETTERS}
+    "cost_model_context", CostModelConfig(), _COST_SETTERS, {key: attrgetter(key) for key in _COST_SETTERS}
 )

@@ -99,14 +99,6 @@ def stored(function: str, key: str, check: Check, field: str | None = None) -> S
     return setter
 
 
-def read(field: str) -> Reader:
-    """A reader that gives a field as it is."""
-    return lambda config: getattr(config, field)
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
 def kind(*types: type) -> Check:
     """The value must be of one of these types; a bool is no int."""
     expected = " or ".join(type_.__name__ for type_ in types)
@@ -129,17 +121,13 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
             kind(str)(function, key, value)
         # True is 1 in Python, but no level.
         if not any(value == option and isinstance(value, bool) == isinstance(option, bool) for option in allowed):
+            meant = did_you_mean(value, [option for option in allowed if isinstance(option, str)])
             raise SporaxValueError(
-                f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}."
-                f"{did_you_mean(value, filter(_is_text, allowed))}"
+                f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.{meant}"
             )
         return value
 
     return check
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def search_name(function: str, key: str, value: Any) -> str:

@@ -67,52 +67,39 @@ _STAGES: Condition = (_piped, "'pipeline_stages' above 1")
 _STATE: Condition = (_sharded_state, f"enable_parallel_optimizer=True and {_VIEW}")
 _NORMS: Condition = (_norms, f"dump_local_norm=True and {_VIEW}")
 
-PARALLEL: Mapping[str, Condition] = {
-    "device_num": (lambda config: _ranked(config) or config.device_num == SESSION.job[0], _MODE[1]),
-    "global_rank": (lambda config: _ranked(config) or config.global_rank == SESSION.job[1], _MODE[1]),
-    "has_reduce_scatter": _ALWAYS,  # a fact about the devices, which users do not set
-    "parallel_mode": _ALWAYS,
-    "gradients_mean": _MODE,
-    "gradient_fp32_sync": (_GLOBAL[0], f"{_VIEW}; between ranks gradients are always summed in float32"),
-    "loss_repeated_mean": _GLOBAL,
-    "parameter_broadcast": (_by_rank, "the parallel mode 'data_parallel' or 'hybrid_parallel'"),
-    "force_fp32_communication": _GLOBAL,
-    "dataset_strategy": _GLOBAL,
-    "search_mode": (_searched, "the parallel mode 'auto_parallel'"),
-    "enable_alltoall": _GLOBAL,
-    "enable_parallel_optimizer": _MODE,
-    "gradient_accumulation_shard": _STATE,
-    "parallel_optimizer_threshold": _STATE,
-    "optimizer_weight_shard_size": _STATE,
-    "optimizer_level": _STATE,
-    "optimizer_weight_shard_aggregated_save": (
-        lambda config: False,
-        "nothing: checkpoints of one file are always whole",
-    ),
-    "pipeline_stages": _ALWAYS,  # refused outside of the global view
-    "pipeline_segments": _STAGES,
-    "pipeline_interleave": _STAGES,
-    "pipeline_scheduler": _STAGES,
-    "pipeline_result_broadcast": _STAGES,
-    "auto_pipeline": _STAGES,
-    "pipeline_schedule": _STAGES,
-    "recompute": _ALWAYS,
-    "comm_fusion": _MODE,
-    "all_reduce_fusion_config": _MODE,
-    "all_reduce_fusion_sizes": _MODE,
-    "communi_parallel_mode": _ALWAYS,  # warns when it is set
-    "strategy_ckpt_load_file": _GLOBAL,
-    "strategy_ckpt_save_file": _GLOBAL,
-    "strategy_ckpt_only_trainable_params": _GLOBAL,
-    "group_ckpt_save_file": _GLOBAL,
-    "op_strategy_load_file": _GLOBAL,
-    "op_strategy_save_file": _GLOBAL,
-    "init_param_in_compile": (lambda config: False, "nothing: lazy Parameters get values when the first step runs"),
-    "auto_parallel_new_interface": _ALWAYS,  # warns when it is set
-    "dump_local_norm": _GLOBAL,
-    "dump_local_norm_path": _NORMS,
-    "dump_device_local_norm": _NORMS,
-}
+
+def _nothing(reason: str) -> Condition:
+    return (lambda config: False, f"nothing: {reason}")
+
+
+def _by_field(conditions: Mapping[Condition, str]) -> Mapping[str, Condition]:
+    """Conditions by the names of the fields that each holds for."""
+    return {name: condition for condition, names in conditions.items() for name in names.split()}
+
+
+PARALLEL = _by_field(
+    {
+        (lambda config: _ranked(config) or config.device_num == SESSION.job[0], _MODE[1]): "device_num",
+        (lambda config: _ranked(config) or config.global_rank == SESSION.job[1], _MODE[1]): "global_rank",
+        # The first is a fact about the devices, pipeline stages are refused outside of the global view, the last two warn when
+        # they are set.
+        _ALWAYS: """has_reduce_scatter parallel_mode pipeline_stages recompute communi_parallel_mode
+            auto_parallel_new_interface""",
+        _MODE: """gradients_mean enable_parallel_optimizer comm_fusion all_reduce_fusion_config all_reduce_fusion_sizes""",
+        (_GLOBAL[0], f"{_VIEW}; between ranks gradients are always summed in float32"): "gradient_fp32_sync",
+        _GLOBAL: """loss_repeated_mean force_fp32_communication dataset_strategy enable_alltoall strategy_ckpt_load_file
+            strategy_ckpt_save_file strategy_ckpt_only_trainable_params group_ckpt_save_file op_strategy_load_file
+            op_strategy_save_file dump_local_norm""",
+        (_by_rank, "the parallel mode 'data_parallel' or 'hybrid_parallel'"): "parameter_broadcast",
+        (_searched, "the parallel mode 'auto_parallel'"): "search_mode",
+        _STATE: """gradient_accumulation_shard parallel_optimizer_threshold optimizer_weight_shard_size optimizer_level""",
+        _nothing("checkpoints of one file are always whole"): "optimizer_weight_shard_aggregated_save",
+        _STAGES: """pipeline_segments pipeline_interleave pipeline_scheduler pipeline_result_broadcast auto_pipeline
+            pipeline_schedule""",
+        _nothing("lazy Parameters get values when the first step runs"): "init_param_in_compile",
+        _NORMS: "dump_local_norm_path dump_device_local_norm",
+    }
+)
 """By field of `ParallelConfig`."""
 
 _Searched = tuple[SearchConfig, ParallelConfig]
@@ -125,24 +112,24 @@ def _in_search(*modes: str) -> Callable[[_Searched], bool]:
 _SEARCH: Condition = (_in_search(), "the parallel mode 'auto_parallel'")
 _DYNAMIC = f"{_SEARCH[1]} with search_mode='dynamic_programming'"
 
-SEARCH: Mapping[str, Condition] = {
-    "fully_use_devices": _SEARCH,
-    "elementwise_op_strategy_follow": _SEARCH,
-    "tensor_slice_align_enable": _SEARCH,
-    "tensor_slice_align_size": (
-        lambda state: _searched(state[1]) and state[0].tensor_slice_align_enable,
-        f"tensor_slice_align_enable=True and {_SEARCH[1]}",
-    ),
-    "enable_algo_approxi": (_in_search("dynamic_programming"), _DYNAMIC),
-    "algo_approxi_epsilon": (
-        lambda state: _in_search("dynamic_programming")(state) and state[0].enable_algo_approxi,
-        f"enable_algo_approxi=True and {_DYNAMIC}",
-    ),
-    "recursive_keeps_strategies": (
-        _in_search("recursive_programming"),
-        f"{_SEARCH[1]} with search_mode='recursive_programming'",
-    ),
-}
+SEARCH = _by_field(
+    {
+        _SEARCH: "fully_use_devices elementwise_op_strategy_follow tensor_slice_align_enable",
+        (
+            lambda state: _searched(state[1]) and state[0].tensor_slice_align_enable,
+            f"tensor_slice_align_enable=True and {_SEARCH[1]}",
+        ): "tensor_slice_align_size",
+        (_in_search("dynamic_programming"), _DYNAMIC): "enable_algo_approxi",
+        (
+            lambda state: _in_search("dynamic_programming")(state) and state[0].enable_algo_approxi,
+            f"enable_algo_approxi=True and {_DYNAMIC}",
+        ): "algo_approxi_epsilon",
+        (
+            _in_search("recursive_programming"),
+            f"{_SEARCH[1]} with search_mode='recursive_programming'",
+        ): "recursive_keeps_strategies",
+    }
+)
 """By field of `SearchConfig`."""
 
 
@@ -157,27 +144,22 @@ def _on_disk(config: OffloadConfig) -> bool:
 _OFFLOAD: Condition = (_on, "set_context(memory_offload='ON')")
 _DISK: Condition = (_on_disk, f"{_OFFLOAD[1]} and 'disk' as a place")
 
-OFFLOAD: Mapping[str, Condition] = {
-    "offload_param": _OFFLOAD,
-    "offload_checkpoint": _OFFLOAD,
-    "offload_path": _DISK,
-    "offload_cpu_size": (
-        lambda config: _on(config) and config.offload_param != "disk",
-        f"{_OFFLOAD[1]}, and Parameters that are not on disk",
-    ),
-    "offload_disk_size": _DISK,
-    "host_mem_block_size": _ALWAYS,  # told when it is set, as the next but three
-    "enable_aio": _DISK,
-    "aio_block_size": _DISK,
-    "aio_queue_depth": _DISK,
-    "enable_pinned_mem": _ALWAYS,
-    "auto_offload": _OFFLOAD,
-    "cpu_ratio": (
-        lambda config: _on(config) and bool(config.offload_cpu_size),
-        f"'offload_cpu_size' and {_OFFLOAD[1]}",
-    ),
-    "hbm_ratio": (lambda config: _on(config) and config.auto_offload, f"auto_offload=True and {_OFFLOAD[1]}"),
-}
+OFFLOAD = _by_field(
+    {
+        _OFFLOAD: "offload_param offload_checkpoint auto_offload",
+        _DISK: "offload_path offload_disk_size enable_aio aio_block_size aio_queue_depth",
+        (
+            lambda config: _on(config) and config.offload_param != "disk",
+            f"{_OFFLOAD[1]}, and Parameters that are not on disk",
+        ): "offload_cpu_size",
+        _ALWAYS: "host_mem_block_size enable_pinned_mem",  # told when they are set
+        (
+            lambda config: _on(config) and bool(config.offload_cpu_size),
+            f"'offload_cpu_size' and {_OFFLOAD[1]}",
+        ): "cpu_ratio",
+        (lambda config: _on(config) and config.auto_offload, f"auto_offload=True and {_OFFLOAD[1]}"): "hbm_ratio",
+    }
+)
 """By field of `OffloadConfig`."""
 
 
@@ -186,26 +168,15 @@ def _joined(config: PsConfig) -> bool:
 
 
 _SERVERS: Condition = (_joined, "enable_ps=True before init(), in a job with parameter servers")
-_KEYS: Condition = (lambda config: False, "nothing: connections are encrypted by the keys that `sporax ps keys` makes")
+_KEYS = _nothing("connections are encrypted by the keys that `sporax ps keys` makes")
 
-PS: Mapping[str, Condition] = {
-    **dict.fromkeys(
-        (
-            "enable_ps",
-            "server_mode",
-            "ms_role",
-            "worker_num",
-            "server_num",
-            "scheduler_ip",
-            "scheduler_port",
-            "enable_ssl",
-            "staleness",
-            "durability",
-        ),
-        _SERVERS,
-    ),
-    **dict.fromkeys(("client_password", "server_password", "config_file_path"), _KEYS),
-}
+PS = _by_field(
+    {
+        _SERVERS: """enable_ps server_mode ms_role worker_num server_num scheduler_ip scheduler_port enable_ssl staleness
+            durability""",
+        _KEYS: "client_password server_password config_file_path",
+    }
+)
 """By field of `PsConfig`."""
 
 _told: set[tuple[str, str, str]] = set()

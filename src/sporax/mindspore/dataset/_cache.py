@@ -21,14 +21,8 @@ from typing import IO, Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    check_bool,
-    check_independent,
-    check_instance,
-    check_int,
-    check_str,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import INT32_MAX
 from sporax.mindspore.dataset._rows import Block, Row, block_of, row_of
 from sporax.mindspore.dataset._streams import Indices, Table
 
@@ -77,15 +71,15 @@ class DatasetCache:
         port: int | None = None, num_connections: int | None = None, prefetch_size: int | None = None,
     ) -> None:  # fmt: skip
         where = "DatasetCache"
-        self.session_id = check_int(where, "session_id", session_id, 1, UINT32_MAX)
-        self.size = check_int(where, "size", size, 0, UINT64_MAX)
-        self.spilling = check_bool(where, "spilling", spilling)
-        self.hostname = None if hostname is None else check_str(where, "hostname", hostname)
-        self.port = None if port is None else check_int(where, "port", port, 1025, 65535)
+        self.session_id = check.integer(where, "session_id", session_id, 1, UINT32_MAX)
+        self.size = check.integer(where, "size", size, 0, UINT64_MAX)
+        self.spilling = check.boolean(where, "spilling", spilling)
+        self.hostname = None if hostname is None else check.text(where, "hostname", hostname)
+        self.port = None if port is None else check.integer(where, "port", port, 1025, 65535)
         counts = {"num_connections": num_connections, "prefetch_size": prefetch_size}
         for name, count in counts.items():
             if count is not None:
-                check_int(where, name, count, 1, INT32_MAX)
+                check.integer(where, name, count, 1, INT32_MAX)
         self.num_connections, self.prefetch_size = num_connections, prefetch_size
         if self.hostname not in (None, *_LOCAL):
             raise SporaxRuntimeError(f"For '{where}', 'hostname' must be this machine, but got {hostname!r}.")
@@ -158,8 +152,7 @@ class DatasetCache:
         if place is None or self._file is None:
             return None
         offset, size = place
-        found: Row = pickle.loads(os.pread(self._file.fileno(), size, offset))
-        return found
+        return pickle.loads(os.pread(self._file.fileno(), size, offset))
 
     def put(self, index: int, row: Row) -> None:
         """Keep a row, if there is room for it.
@@ -266,8 +259,8 @@ def check_cache(where: str, cache: Any) -> DatasetCache | None:
     """The argument `cache`."""
     if cache is None:
         return None
-    check_instance(where, "cache", cache, DatasetCache)
-    check_independent(where, "Dataset Cache")
+    check.instance(where, "cache", cache, DatasetCache)
+    check.independent(where, "Dataset Cache")
     return cache
 
 

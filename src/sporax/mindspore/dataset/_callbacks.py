@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
 from sporax.mindspore._names.missing import homes, missing_names
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset import config
-from sporax.mindspore.dataset._checks import INT32_MAX, check_independent, check_instance, check_int
+from sporax.mindspore.dataset._checks import INT32_MAX
 from sporax.mindspore.dataset._rows import Row
 
 __all__ = ["DSCallback"]
@@ -61,7 +62,7 @@ class DSCallback:
     """
 
     def __init__(self, step_size: int = 1) -> None:
-        self.step_size = check_int(type(self).__name__, "step_size", step_size, 1, INT32_MAX)
+        self.step_size = check.integer(type(self).__name__, "step_size", step_size, 1, INT32_MAX)
 
     def ds_begin(self, ds_run_context: DSRunContext) -> None:
         """Called before the first row of an iterator."""
@@ -103,9 +104,9 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
     )
     if items:
-        check_independent(where, "Dataset Callbacks")
+        check.independent(where, "Dataset Callbacks")
     for i, item in enumerate(items):
-        check_instance(where, "callbacks" if item is callbacks else f"callbacks[{i}]", item, DSCallback)
+        check.instance(where, "callbacks" if item is callbacks else f"callbacks[{i}]", item, DSCallback)
         if not item.overridden():
             raise SporaxAttributeError(
                 f"For '{where}', a callback must override at least one event, but {type(item).__name__} overrides none."

@@ -65,7 +65,7 @@ def type_error(where: str, name: str, expected: str | tuple[type, ...], value: o
     return in_words(SporaxTypeError, where, words)
 
 
-def check_instance(where: str, name: str, value: object, *types: type[Any]) -> None:
+def instance(where: str, name: str, value: object, *types: type[Any]) -> None:
     """An object of these types; a bool is an int only where bool is one of them."""
     no_bool = isinstance(value, bool) and int in types and bool not in types
     if no_bool or not isinstance(value, types):
@@ -78,65 +78,65 @@ def range_error(where: str, name: str, interval: str, value: object) -> SporaxVa
     return in_words(SporaxValueError, where, words, value)
 
 
-def check_int(
+def integer(
     where: str, name: str, value: Any, low: int = -INT32_MAX - 1, high: int = INT32_MAX, *, ranged: str | None = None
 ) -> int:
     """An int (numpy's too, bool not) within [low, high]; errors about the range say `ranged` for the name, which may be empty."""
     if not isinstance(value, np.integer):
-        check_instance(where, name, value, int)
+        instance(where, name, value, int)
     if not low <= value <= high:
         raise range_error(where, name if ranged is None else ranged, f"[{low}, {high}]", value)
     return int(value)
 
 
-def check_bool(where: str, name: str, value: object) -> bool:
+def boolean(where: str, name: str, value: object) -> bool:
     """A bool."""
     if not isinstance(value, np.bool_):
-        check_instance(where, name, value, bool)
+        instance(where, name, value, bool)
     return bool(value)
 
 
-def check_number(
+def number(
     where: str, name: str, value: Any, low: float = -FLOAT32_MAX, high: float = FLOAT32_MAX, *,
     open_low: bool = False, open_high: bool = False, types: tuple[type, ...] = (float, int), ranged: str | None = None,
 ) -> float:  # fmt: skip
-    """A real number within [low, high], without an end that is open; errors name `types`, and see `check_int`."""
+    """A real number within [low, high], without an end that is open; errors name `types`, and see `integer`."""
     # `numbers.Real` includes numpy's floats; bool is a Real as well.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        check_instance(where, name, value, *types)
+        instance(where, name, value, *types)
     if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
         interval = f"{'[('[open_low]}{low}, {high}{'])'[open_high]}"
         raise range_error(where, name if ranged is None else ranged, interval, value)
     return float(value)
 
 
-def check_positive(where: str, name: str, value: Any, types: tuple[type, ...] = (int, float)) -> float:
+def positive(where: str, name: str, value: Any, types: tuple[type, ...] = (int, float)) -> float:
     """A number > 0."""
-    if check_number(where, name, value, -math.inf, math.inf, types=types) <= 0:
+    if number(where, name, value, -math.inf, math.inf, types=types) <= 0:
         raise in_words(SporaxValueError, where, f"Input {name} must be greater than 0.", value)
     return float(value)
 
 
-def check_probability(where: str, name: str, value: object) -> float:
+def probability(where: str, name: str, value: object) -> float:
     """A probability."""
-    return check_number(where, name, value, 0.0, 1.0)
+    return number(where, name, value, 0.0, 1.0)
 
 
-def check_str(where: str, name: str, value: Any) -> str:
+def text(where: str, name: str, value: Any) -> str:
     """A string."""
-    check_instance(where, name, value, str)
+    instance(where, name, value, str)
     return value
 
 
-def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -> str:
+def choice(where: str, name: str, value: object, choices: Sequence[str]) -> str:
     """One of a few strings."""
-    text = check_str(where, name, value)
-    if text not in choices:
-        raise in_words(SporaxValueError, where, f"Input {name} is not within the valid set of {[*choices]}.", text)
-    return text
+    chosen = text(where, name, value)
+    if chosen not in choices:
+        raise in_words(SporaxValueError, where, f"Input {name} is not within the valid set of {[*choices]}.", chosen)
+    return chosen
 
 
-def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
+def names(where: str, name: str, value: object) -> tuple[str, ...]:
     """One column name or a list of different ones, as a tuple."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)):
@@ -146,7 +146,7 @@ def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
         words = f"{name} should not be an empty str." if value == "" else empty or f"{name} should not be empty."
         raise in_words(SporaxValueError, where, words)
     for i, item in enumerate(names):
-        check_str(where, f"{name}[{i}]", item)
+        text(where, f"{name}[{i}]", item)
     if len(set(names)) != len(names):
         words = "Every column name should not be same with others in column_names."
         raise in_words(SporaxValueError, where, words, names)
@@ -165,7 +165,7 @@ _ABSENT = {
 """MindSpore's words about a column that is not there, where they are not the usual ones."""
 
 
-def check_columns_exist(where: str, columns: Sequence[str], have: Sequence[str]) -> None:
+def columns_exist(where: str, columns: Sequence[str], have: Sequence[str]) -> None:
     """Refuse names that are not columns of the dataset."""
     missing = next((column for column in columns if column not in have), None)
     if missing is not None:
@@ -189,12 +189,12 @@ def in_user_code(where: str, error: Exception, what: str, end: str = "") -> Spor
     )
 
 
-def check_workers(where: str, value: object) -> int | None:
+def workers(where: str, value: object) -> int | None:
     """A number of parallel workers, or None. MindSpore refuses more than there are cores; here a large machine's are accepted."""
     return None if value is None else _bounded(where, "num_parallel_workers", value, 1, max(192, os.cpu_count() or 1))
 
 
-def check_num_samples(where: str, value: object) -> int | None:
+def num_samples(where: str, value: object) -> int | None:
     """A cap on the number of rows; None and 0 mean no cap."""
     # 0 means all rows in MindSpore.
     return None if value is None else _bounded(where, "num_samples", value, 0, INT64_MAX) or None
@@ -202,7 +202,7 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 def _bounded(where: str, name: str, value: Any, low: int, high: int) -> int:
     if not isinstance(value, np.integer):
-        check_instance(where, name, value, int)
+        instance(where, name, value, int)
     if not low <= value <= high:
         bound = f"{high}(INT64_MAX)" if high == INT64_MAX else high
         raise in_words(SporaxValueError, where, f"{name} exceeds the boundary between {low} and {bound}!", value)
@@ -228,7 +228,7 @@ def parallel_context() -> Any:
     return context
 
 
-def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
+def shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
     """(num_shards, shard_id), or None when the dataset is not sharded.
 
     Where there are as many shards as `get_group_size()` says, a process that counts for several ranks reads the rows of all of
@@ -245,8 +245,8 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
             words = "num_shards and shard_id need to be passed in together."
         raise in_words(ConflictingArgumentsError, where, words)
     context = parallel_context()
-    count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
-    shard = check_int(where, "shard_id", shard_id, 0, INT32_MAX if in_memory else count - 1)
+    count = integer(where, "num_shards", num_shards, 1, INT32_MAX)
+    shard = integer(where, "shard_id", shard_id, 0, INT32_MAX if in_memory else count - 1)
     if shard >= count:
         raise in_words(SporaxValueError, where, "shard_id should be less than num_shards.", shard)
     own = context.ranks_of_process()
@@ -257,7 +257,7 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     return (count // own, shard // own) if shared else (count, shard)
 
 
-def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
+def batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
     """Refuse a batch sampler together with other ways to choose rows, and `collate_fn` without one."""
     if collate_fn is not None and not callable(collate_fn):
         raise in_words(SporaxTypeError, where, "collate_fn should be callable.", collate_fn)
@@ -274,7 +274,7 @@ def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, o
         raise in_words(SporaxValueError, where, f"batch_sampler is mutually exclusive with {excluded}.")
 
 
-def check_independent(where: str, feature: str) -> None:
+def independent(where: str, feature: str) -> None:
     """Refuse what MindSpore refuses in the mode in which a process of its own reads the data.
 
     Raises:
@@ -284,7 +284,7 @@ def check_independent(where: str, feature: str) -> None:
         raise in_words(SporaxRuntimeError, where, f"{feature} is not supported in Dataset Independent mode.")
 
 
-def check_options(where: str, options: dict[str, Any]) -> None:
+def options(where: str, options: dict[str, Any]) -> None:
     """Take note of arguments that MindSpore has and Sporax does not.
 
     Raises:
@@ -293,17 +293,17 @@ def check_options(where: str, options: dict[str, Any]) -> None:
     """
     for name, value in options.items():
         if name == "offload" and value is True:
-            check_independent(where, "Dataset Offload")
+            independent(where, "Dataset Offload")
             warnings.warn(f"For '{where}', 'offload' has no effect: the operations run here, with equal results.")
         elif name == "max_rowsize":
             # MindSpore limits rows in shared memory by it; a setting without effect must say so.
             if value is not None:
-                check_instance(where, name, value, int, list)
+                instance(where, name, value, int, list)
                 if isinstance(value, list) and len(value) != 2:
                     words = f"{name} should be a single integer or a list[in_rowsize, out_rowsize] of length 2."
                     raise in_words(SporaxTypeError, where, words, value)
                 for i, size in enumerate(value if isinstance(value, list) else [value]):
-                    check_int(where, f"{name}[{i}]" if isinstance(value, list) else name, size, -1)
+                    integer(where, f"{name}[{i}]" if isinstance(value, list) else name, size, -1)
                 warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
         elif name == "column_order":
             words = f"The parameter '{name}' had been deleted in {where} operation."
@@ -315,17 +315,17 @@ def check_options(where: str, options: dict[str, Any]) -> None:
             raise SporaxNotImplementedError(f"For '{where}', the argument '{name}' is not offered, but got {value!r}.")
 
 
-def check_directory(where: str, value: object) -> Path:
+def directory(where: str, value: object) -> Path:
     """An existing directory."""
-    text = check_str(where, "dataset_dir", value)
+    path = text(where, "dataset_dir", value)
     # The text itself: `Path("")` is the present folder.
-    if not os.path.isdir(text):
-        words = f"The folder {text} does not exist or is not a directory or permission denied!"
+    if not os.path.isdir(path):
+        words = f"The folder {path} does not exist or is not a directory or permission denied!"
         raise in_words(SporaxValueError, where, words)
-    return Path(text)
+    return Path(path)
 
 
-def check_file(where: str, name: str, value: object) -> Path:
+def file(where: str, name: str, value: object) -> Path:
     """An existing file."""
     if not isinstance(value, str):
         raise in_words(SporaxTypeError, where, f"path: {value} is not string", name)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._all_ranks import for_all_ranks
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import DSCallback
@@ -180,12 +180,12 @@ class Dataset(Described):
 
     def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
         """This dataset and others side by side, as long as the shortest; columns must differ."""
-        _checks.check_instance("zip", "datasets", datasets, tuple, Dataset)
+        check.instance("zip", "datasets", datasets, tuple, Dataset)
         return steps["ZipDataset"]((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
 
     def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
         """This dataset followed by others with the same columns."""
-        _checks.check_instance("concat", "datasets", datasets, list, Dataset)
+        check.instance("concat", "datasets", datasets, list, Dataset)
         return steps["ConcatDataset"]([self, *([datasets] if isinstance(datasets, Dataset) else datasets)])
 
     def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
@@ -232,13 +232,13 @@ class Dataset(Described):
         Raises:
             SporaxRuntimeError: there is no such condition, or `num_batch` is not a positive int. No row waits any more then.
         """
-        _checks.check_independent("sync_update", "Dataset sync update")
+        check.independent("sync_update", "Dataset sync update")
         if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
             # Waiting rows are let through before an error: the reading thread would block for ever.
             self.disable_sync()
             words = f"Sync_update batch size can only be positive integer, got: {num_batch}."
             raise in_words(SporaxRuntimeError, "sync_update", words)
-        name = _checks.check_str("sync_update", "condition_name", condition_name)
+        name = check.text("sync_update", "condition_name", condition_name)
         gates = {gate.name: (gate, rows) for gate, rows in self._gates()}
         if name not in gates:
             self.disable_sync()
@@ -294,7 +294,7 @@ class Dataset(Described):
             SporaxRuntimeError: the sizes do not add up to the dataset's size, a part would be empty, or the dataset is
                 sharded.
         """
-        _checks.check_bool("split", "randomize", randomize)
+        check.boolean("split", "randomize", randomize)
         # The parts of a shard would not be parts of the data set.
         if self.is_sharded():
             raise in_words(SporaxRuntimeError, "split", "Dataset should not be sharded before split.")
@@ -361,7 +361,7 @@ class Dataset(Described):
         """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
         document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json_values").document(self)
         if filename:
-            Path(_checks.check_str("serialize", "json_filepath", filename)).write_text(json.dumps(document))
+            Path(check.text("serialize", "json_filepath", filename)).write_text(json.dumps(document))
         return document
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -371,12 +371,12 @@ class Dataset(Described):
     def _iterator_arguments(
         self, where: str, columns: Sequence[str], num_epochs: object, output_numpy: object, do_copy: object
     ) -> tuple[Dataset, Pass, Sequence[str], int, bool]:
-        epochs = _checks.check_int(where, "num_epochs", num_epochs, -1, _checks.INT32_MAX)
+        epochs = check.integer(where, "num_epochs", num_epochs, -1, check.INT32_MAX)
         if epochs == 0:
             raise in_words(
                 SporaxRuntimeError, where, "num_epochs should be either -1 or positive integer, num_epochs: 0"
             )
-        _checks.check_bool(where, "do_copy", do_copy)
+        check.boolean(where, "do_copy", do_copy)
         # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
         first = first_pass(self._iterators_made)
         self._iterators_made += 1
@@ -385,7 +385,7 @@ class Dataset(Described):
             first,
             visible_columns(columns),
             epochs,
-            _checks.check_bool(where, "output_numpy", output_numpy),
+            check.boolean(where, "output_numpy", output_numpy),
         )
 
     # -- what belongs to it ------------------------------------------------------------------------------------------
@@ -421,8 +421,8 @@ class Dataset(Described):
         """Checked names of columns of this dataset, `default` for None."""
         if value is None and default:
             return tuple(default)
-        names = _checks.check_names(where, argument, value)
-        _checks.check_columns_exist(where, names, self._column_names)
+        names = check.names(where, argument, value)
+        check.columns_exist(where, names, self._column_names)
         return names
 
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks, config
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import Events, Gate
 from sporax.mindspore.dataset._checks import in_words
@@ -47,7 +48,7 @@ def first_pass(iterators_before: int) -> Pass:
 
 def split_counts(sizes: Any, total: int) -> list[int]:
     """Rows of each part; a rounding difference goes to the first part that can take it."""
-    _checks.check_instance("split", "sizes", sizes, list)
+    check.instance("split", "sizes", sizes, list)
     if not sizes:
         raise in_words(SporaxValueError, "split", "sizes cannot be empty.")
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
@@ -78,8 +79,7 @@ def _counts_of_fractions(sizes: list[Any], total: int) -> list[int]:
     counts = [round(size * total) for size in sizes]
     # MindSpore refuses an empty part rather than giving a dataset without rows.
     if 0 in counts:
-        words = f"Split percentage {sizes[counts.index(0)]} is too small."
-        raise in_words(SporaxRuntimeError, "split", words)
+        raise in_words(SporaxRuntimeError, "split", f"Split percentage {sizes[counts.index(0)]} is too small.")
     # `round` may miss the total by a few rows in either direction.
     excess = sum(counts) - total
     # The first part that keeps at least one row, as MindSpore corrects it.
@@ -262,7 +262,7 @@ class Described(Recorded, abc.ABC):
     def get_dataset_size(self) -> int:
         """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
         if num_ranks := self._num_shares():
-            _checks.parallel_context().note_size_of_all_ranks(num_ranks)
+            check.parallel_context().note_size_of_all_ranks(num_ranks)
         self.dataset_size = self._num_rows()
         return self.dataset_size
 
@@ -284,7 +284,7 @@ class Described(Recorded, abc.ABC):
 
         With `estimate` the whole pipeline is read once.
         """
-        once = _checks.check_bool("output_shapes", "estimate", estimate)
+        once = check.boolean("output_shapes", "estimate", estimate)
         rows = self._rows_once() if once else iter([self._first_row()])
         shapes = ([_shape(row[name]) for name in self._column_names] for row in rows)
         return functools.reduce(common_shapes, shapes, next(shapes, []))
@@ -317,7 +317,7 @@ class Described(Recorded, abc.ABC):
 
     def set_init_step(self, init_step: int) -> None:
         """Let iterators made from now on begin behind so many rows, counted over epochs, as if these had been read."""
-        self._init_step = _checks.check_int("set_init_step", "init_step", init_step, 0)
+        self._init_step = check.integer("set_init_step", "init_step", init_step, 0)
 
     def get_init_step(self) -> int:
         """What `set_init_step` said, here or of the only dataset before; 0 without."""

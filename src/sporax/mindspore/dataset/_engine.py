@@ -323,5 +323,4 @@ def _without_name(value: np.ndarray) -> np.ndarray:
     # Otherwise the array would remove the name a second time.
     value._unlink_on_del = False
     # A plain view keeps the memory alive through its base.
-    array: np.ndarray = value.view(np.ndarray)
-    return array
+    return value.view(np.ndarray)

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._described import Described
 from sporax.mindspore.dataset._random import Pass
@@ -295,7 +295,7 @@ _ROWS_AT_ONCE = 1000
 
 def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_files: int, file_type: str) -> None:
     """Write rows to MindRecord files. Arguments and errors: see `Dataset.save`."""
-    _checks.check_instance("save", "num_files", num_files, int)
+    check.instance("save", "num_files", num_files, int)
     if not 0 < num_files <= _MOST_FILES:
         raise in_words(SporaxValueError, "save", "num_files should between 0 and 1000.", num_files)
     if file_type != "mindrecord":

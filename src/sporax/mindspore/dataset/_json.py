@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset import _checks, config
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._dataset import Dataset, steps
 from sporax.mindspore.dataset._json_values import PYTHON, Document, decoded, decoded_argument, decoded_sampler
 
@@ -43,7 +44,7 @@ def serialize(dataset: Dataset, json_filepath: str = "") -> Document:
         OSError: the file cannot be written.
     """
     if not isinstance(dataset, Dataset):
-        raise _checks.type_error("serialize", "dataset", "a Dataset", dataset)
+        raise check.type_error("serialize", "dataset", "a Dataset", dataset)
     return dataset.to_json(json_filepath)
 
 
@@ -63,14 +64,14 @@ def deserialize(input_dict: Document | None = None, json_filepath: str | None = 
     """
     document = input_dict
     if json_filepath:
-        path = Path(_checks.check_str("deserialize", "json_filepath", json_filepath))
+        path = Path(check.text("deserialize", "json_filepath", json_filepath))
         try:
             document = json.loads(path.read_text())
         except ValueError as error:
             raise SporaxRuntimeError(f"For 'deserialize', {json_filepath!r} is no JSON: {error}") from error
     if not document:
         return None
-    _checks.check_instance("deserialize", "input_dict", document, dict)
+    check.instance("deserialize", "input_dict", document, dict)
     return _decoded(document)
 
 
@@ -120,8 +121,7 @@ def _decoded_step(step: Callable[..., Dataset], document: Document, children: li
     # MindSpore writes a sequential sampler where none was set.
     if sampler is not None and sampler["sampler_name"] != "SequentialSampler":
         made.use_sampler(decoded_sampler(sampler))
-    result: Dataset = made
-    return result
+    return made
 
 
 def _decoded_source(name: str, document: Document) -> Dataset:

@@ -173,9 +173,6 @@ def decoded_argument(kind: Any, name: str, value: Any) -> Any:
         raise SporaxRuntimeError(f"For 'deserialize', '{name}' has no member number {value}.") from None
 
 
-# ----------------------------------------------------------------------------------------------------------- operations
-
-
 def encoded_operation(operation: Any) -> dict[str, Any]:
     """A transform with its arguments, or the name of a function."""
     function = operation.function if isinstance(operation, PythonFunction) else operation
@@ -241,9 +238,6 @@ def _argument(kind: Any, name: str, value: Any) -> Any:
 
 _TUPLES = frozenset({"degrees", "translate", "scale", "ratio", "threshold", "fill_value", "center", "bits", "ignore"})
 """Arguments of transforms that are tuples, not lists."""
-
-
-# ------------------------------------------------------------------------------------------------------------- samplers
 
 
 _SAMPLERS: dict[type[BuiltinSampler], tuple[str, ...]] = {

@@ -144,6 +144,10 @@ class Transform(Recorded, Operation):
         """The name used in messages."""
         return type(self).__name__
 
+    def fault(self, words: str) -> SporaxRuntimeError:
+        """The error for a value that it cannot be applied to."""
+        return SporaxRuntimeError(f"For '{self.name}', {words}")
+
     def only(self, values: Values) -> Array:
         """The value of the one column that the transform takes.
 
@@ -151,9 +155,9 @@ class Transform(Recorded, Operation):
             SporaxRuntimeError: there are several.
         """
         if len(values) != 1:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as "
-                f"input. Got {len(values)}; map each column by itself."
+            raise self.fault(
+                f"map operation: [{self.name}] failed. The op is OneToOne, can only accept one tensor as input. Got "
+                f"{len(values)}; map each column by itself."
             )
         return values[0]
 

@@ -126,8 +126,7 @@ def _apply(path: str, item: Any) -> Any:
 # Two: a step may be read by two iterators in turn.
 @functools.lru_cache(maxsize=2)
 def _function(path: str) -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = pickle.loads(Path(path).read_bytes())
-    return function
+    return pickle.loads(Path(path).read_bytes())
 
 
 class StepWorkers:

@@ -18,63 +18,21 @@ from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    UINT32_MAX,
-    check_bool,
-    check_choice,
-    check_independent,
-    check_instance,
-    check_str,
-    in_words,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import INT32_MAX, UINT32_MAX, in_words
 from sporax.mindspore.dataset.debug import DebugHook
 
-__all__ = [
-    "set_seed",
-    "get_seed",
-    "set_num_parallel_workers",
-    "get_num_parallel_workers",
-    "set_prefetch_size",
-    "get_prefetch_size",
-    "set_callback_timeout",
-    "get_callback_timeout",
-    "load",
-    "set_enable_autotune",
-    "get_enable_autotune",
-    "set_autotune_interval",
-    "get_autotune_interval",
-    "set_auto_num_workers",
-    "get_auto_num_workers",
-    "set_numa_enable",
-    "get_numa_enable",
-    "set_enable_shared_mem",
-    "get_enable_shared_mem",
-    "set_enable_watchdog",
-    "get_enable_watchdog",
-    "set_monitor_sampling_interval",
-    "get_monitor_sampling_interval",
-    "set_multiprocessing_timeout_interval",
-    "get_multiprocessing_timeout_interval",
-    "set_multiprocessing_start_method",
-    "get_multiprocessing_start_method",
-    "set_auto_offload",
-    "get_auto_offload",
-    "set_dynamic_shape",
-    "get_dynamic_shape",
-    "set_fast_recovery",
-    "get_fast_recovery",
-    "set_iterator_mode",
-    "get_iterator_mode",
-    "set_sending_batches",
-    "set_debug_mode",
-    "get_debug_mode",
-    "ErrorSamplesMode",
-    "set_error_samples_mode",
-    "get_error_samples_mode",
-    "set_video_backend",
-    "get_video_backend",
-]
+__all__ = """
+    set_seed get_seed set_num_parallel_workers get_num_parallel_workers set_prefetch_size get_prefetch_size
+    set_callback_timeout get_callback_timeout load set_enable_autotune get_enable_autotune set_autotune_interval
+    get_autotune_interval set_auto_num_workers get_auto_num_workers set_numa_enable get_numa_enable
+    set_enable_shared_mem get_enable_shared_mem set_enable_watchdog get_enable_watchdog set_monitor_sampling_interval
+    get_monitor_sampling_interval set_multiprocessing_timeout_interval get_multiprocessing_timeout_interval
+    set_multiprocessing_start_method get_multiprocessing_start_method set_auto_offload get_auto_offload
+    set_dynamic_shape get_dynamic_shape set_fast_recovery get_fast_recovery set_iterator_mode get_iterator_mode
+    set_sending_batches set_debug_mode get_debug_mode ErrorSamplesMode set_error_samples_mode get_error_samples_mode
+    set_video_backend get_video_backend
+""".split()
 
 answer_missing_names(__name__)
 
@@ -209,7 +167,7 @@ def load(file: str) -> None:
     Raises:
         SporaxRuntimeError: the file cannot be read, or is no JSON object.
     """
-    path = Path(check_str("load", "file", file))
+    path = Path(check.text("load", "file", file))
     try:
         # MindSpore's JSON of settings.
         settings = json.loads(path.read_text())
@@ -224,9 +182,6 @@ def load(file: str) -> None:
         else:
             # MindSpore's files list all settings, so unknown ones are no error.
             warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
-
-
-# --------------------------------------------------------------------------------------------- settings without effect
 
 
 def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
@@ -247,9 +202,9 @@ _NO_TUNING = "the number of workers and what is read ahead are as set"
 def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> None:
     """Ask for tuning of workers and queues, which has no effect here."""
     if enable is True:
-        check_independent("set_enable_autotune", "Dataset AutoTune")
+        check.independent("set_enable_autotune", "Dataset AutoTune")
     _keep("set_enable_autotune", "autotune", _flag("set_enable_autotune", "enable", enable), False, _NO_TUNING)
-    if filepath_prefix is None or not (check_str("set_enable_autotune", "filepath_prefix", filepath_prefix) or enable):
+    if filepath_prefix is None or not (check.text("set_enable_autotune", "filepath_prefix", filepath_prefix) or enable):
         return
     folder = Path(filepath_prefix).absolute().parent
     fault = "" if filepath_prefix else "The value json_filepath cannot be the empty string."
@@ -350,7 +305,7 @@ def get_multiprocessing_timeout_interval() -> int:
 def set_multiprocessing_start_method(start_method: str = "fork") -> None:
     """How worker processes start: 'spawn' always, since a fork copies locks that threads hold."""
     where = "set_multiprocessing_start_method"
-    check_choice(where, "start_method", start_method, ("fork", "spawn"))
+    check.choice(where, "start_method", start_method, ("fork", "spawn"))
     _keep(where, "start_method", start_method, "spawn", "worker processes are spawned")
 
 
@@ -395,8 +350,8 @@ def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> 
     """How MindSpore's iterators make Tensors; here they are always copies, made in the user's thread."""
     where = "set_iterator_mode"
     mode = {
-        "do_copy": check_bool(where, "do_copy", do_copy),
-        "parallel_convert": check_bool(where, "parallel_convert", parallel_convert),
+        "do_copy": check.boolean(where, "do_copy", do_copy),
+        "parallel_convert": check.boolean(where, "parallel_convert", parallel_convert),
     }
     _settings.without_effect["iterator_mode"] = mode
     if parallel_convert:
@@ -414,16 +369,13 @@ def set_video_backend(backend: str) -> None:
     Raises:
         SporaxNotImplementedError: "Ascend".
     """
-    if check_choice("set_video_backend", "backend", backend, ("CPU", "Ascend")) == "Ascend":
+    if check.choice("set_video_backend", "backend", backend, ("CPU", "Ascend")) == "Ascend":
         raise SporaxNotImplementedError("For 'set_video_backend', 'backend' must be 'CPU', but got 'Ascend'.")
 
 
 def get_video_backend() -> str:
     """What decodes videos."""
     return "CPU"
-
-
-# ------------------------------------------------------------------------------------- settings that change the rows
 
 
 def set_sending_batches(batch_num: int) -> None:
@@ -485,7 +437,7 @@ def set_error_samples_mode(error_samples_mode: ErrorSamplesMode) -> None:
     Raises:
         SporaxTypeError: not an ErrorSamplesMode.
     """
-    check_instance("set_error_samples_mode", "error_samples_mode", error_samples_mode, ErrorSamplesMode)
+    check.instance("set_error_samples_mode", "error_samples_mode", error_samples_mode, ErrorSamplesMode)
     _settings.error_samples_mode = error_samples_mode
 
 

@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import (
     IN_MEMORY,
     INT64_MAX,
     ConflictingArgumentsError,
     SharesOfAll,
-    check_bool,
-    check_num_samples,
-    check_shards,
     in_words,
     parallel_context,
     type_error,
@@ -75,7 +73,7 @@ class BuiltinSampler:
         where = type(self).__name__
         if num_samples is not None:
             _check(where, "num_samples", num_samples, numbers.Integral, called="integer")
-        self.num_samples = check_num_samples(where, num_samples)
+        self.num_samples = check.num_samples(where, num_samples)
         self.child_sampler: BuiltinSampler | None = None
 
     def add_child(self, sampler: BuiltinSampler) -> None:
@@ -233,7 +231,7 @@ class DistributedSampler(BuiltinSampler):
         _check(where, "shuffle", shuffle, bool, Shuffle, called="a boolean value or valid shuffle mode")
         super().__init__(num_samples)
         self.offset: int = _check(where, "offset", offset, numbers.Integral, called="integer")
-        shards = check_shards(where, num_shards, shard_id)
+        shards = check.shards(where, num_shards, shard_id)
         assert shards is not None
         self.num_shards, self.shard_id = self.shards = shards
         self.shuffle = self._draws = shuffle is True or shuffle in _GLOBAL
@@ -382,8 +380,7 @@ class PKSampler(BuiltinSampler):
         where = "PKSampler"
         self.num_val: int = _check(where, "num_val", num_val, numbers.Integral, called="integer")
         if num_class is not None:
-            words = "Not supported to specify num_class for PKSampler."
-            raise in_words(SporaxNotImplementedError, where, words)
+            raise in_words(SporaxNotImplementedError, where, "Not supported to specify num_class for PKSampler.")
         self.shuffle = self._draws = bool(_check(where, "shuffle", shuffle, bool, called="a boolean value"))
         self.class_column: str = _check(where, "class_column", class_column, str, called="a str value")
         super().__init__(num_samples)
@@ -606,10 +603,10 @@ def select_sampler(
     Raises:
         ConflictingArgumentsError: `sampler` together with any of the others.
     """
-    shards = check_shards(where, num_shards, shard_id)
-    count = check_num_samples(where, num_samples)
+    shards = check.shards(where, num_shards, shard_id)
+    count = check.num_samples(where, num_samples)
     # None stands for MindSpore's default, which is to shuffle.
-    shuffled = True if shuffle is None else check_bool(where, "shuffle", shuffle)
+    shuffled = True if shuffle is None else check.boolean(where, "shuffle", shuffle)
     if sampler is not None:
         if shards is not None or (
             # Row numbers may be combined with `num_samples`, sampler objects may not.

@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.dataset._checks import (
-    check_instance,
-    check_int,
-    check_number,
-    in_words,
-    numpy_dtype,
-    type_error,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
@@ -37,23 +31,10 @@ from sporax.mindspore.dataset._streams import Indices
 # Lets `import mindspore.dataset.transforms.c_transforms` work, as for a package.
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
-__all__ = [
-    "Compose",
-    "Concatenate",
-    "Duplicate",
-    "Fill",
-    "Mask",
-    "OneHot",
-    "PadEnd",
-    "PyTensorOperation",
-    "RandomApply",
-    "RandomChoice",
-    "RandomOrder",
-    "Relational",
-    "Slice",
-    "TypeCast",
-    "Unique",
-]
+__all__ = """
+    Compose Concatenate Duplicate Fill Mask OneHot PadEnd PyTensorOperation RandomApply RandomChoice RandomOrder
+    Relational Slice TypeCast Unique
+""".split()
 
 answer_missing_names(__name__)
 
@@ -96,7 +77,7 @@ class TypeCast(Elementwise):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
             fault = f"TypeCast does not support cast from string to {self.dtype}"
-            raise SporaxRuntimeError(f"For 'TypeCast', TypeCast: {fault}; use text.ToNumber.")
+            raise self.fault(f"TypeCast: {fault}; use text.ToNumber.")
         if value.dtype.kind == "f" and self.dtype.kind == "u":
             # A negative float has no defined unsigned value in C; through int64 it wraps like an integer.
             return value.astype(np.int64).astype(self.dtype)
@@ -115,28 +96,26 @@ class OneHot(OneToOne):
     """
 
     def __init__(self, num_classes: int, smoothing_rate: float = 0.0) -> None:
-        check_instance("OneHot", "num_classes", num_classes, int)
+        check.instance("OneHot", "num_classes", num_classes, int)
         if num_classes < 1:
             raise in_words(SporaxValueError, "OneHot", "Input must be greater than 0.", num_classes)
         self.num_classes = num_classes
         types = (int, float)
-        self.smoothing_rate = check_number("OneHot", "smoothing_rate", smoothing_rate, 0.0, 1.0, types=types)
+        self.smoothing_rate = check.number("OneHot", "smoothing_rate", smoothing_rate, 0.0, 1.0, types=types)
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iu":
-            raise SporaxRuntimeError(f"For 'OneHot', OneHot: Only support input of int type, but got: {value.dtype}.")
+            raise self.fault(f"OneHot: Only support input of int type, but got: {value.dtype}.")
         if not value.size:
-            raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
+            raise self.fault(f"there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
-            raise SporaxRuntimeError(
-                f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
-            )
+            raise self.fault(f"labels must have the shape (), (n,) or (n, 1), but got {value.shape}.")
         # (n, 1) becomes (n,), which compares against all classes at once.
         labels = value.reshape(value.shape[:1])
         if not (labels.min() >= 0 and labels.max() < self.num_classes):
             bad = labels.max() if labels.max() >= self.num_classes else labels.min()
             fault = f"index values should not bigger than num classes: {self.num_classes}, but got: {bad}"
-            raise SporaxRuntimeError(f"For 'OneHot', OneHot: {fault}.")
+            raise self.fault(f"OneHot: {fault}.")
         # `squeeze`, as in MindSpore: a single label gives (num_classes,).
         hot = (np.arange(self.num_classes) == labels[..., None]).squeeze()
         if not self.smoothing_rate:
@@ -157,15 +136,15 @@ class Fill(Elementwise):
     """Every element becomes `fill_value`, cast to the array's dtype."""
 
     def __init__(self, fill_value: Any) -> None:
-        check_instance("Fill", "fill_value", fill_value, *_VALUES)
+        check.instance("Fill", "fill_value", fill_value, *_VALUES)
         self.fill_value = fill_value
 
     def _one(self, value: Array) -> Array:
         text = value.dtype.kind in "US"
         # numpy would turn numbers into text.
         if text != isinstance(self.fill_value, (str, bytes)):
-            raise SporaxRuntimeError(
-                "For 'Fill', fill_value and the input tensor must be of the same data type (strings or numbers), but got "
+            raise self.fault(
+                "fill_value and the input tensor must be of the same data type (strings or numbers), but got "
                 f"{self.fill_value!r} and {value.dtype}."
             )
         # Strings find their own length; numbers are cast like MindSpore's.
@@ -198,20 +177,17 @@ class Mask(Elementwise):
     """
 
     def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
-        check_instance("Mask", "operator", operator, Relational)
-        check_instance("Mask", "constant", constant, *_VALUES)
+        check.instance("Mask", "operator", operator, Relational)
+        check.instance("Mask", "constant", constant, *_VALUES)
         self.operator = operator
         self.constant = constant
         self.dtype = None if str(dtype).lower() == "string" else numpy_dtype("Mask", "dtype", dtype)
 
     def _one(self, value: Array) -> Array:
         if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
-            raise SporaxRuntimeError(
-                f"For 'Mask', input datatype does not match the value datatype: {value.dtype} and {self.constant!r}."
-            )
+            raise self.fault(f"input datatype does not match the value datatype: {value.dtype} and {self.constant!r}.")
         if self.dtype is None:
-            words = "Only supports bool or numeric datatype for generated mask type, but got:string"
-            raise SporaxRuntimeError(f"For 'Mask', Mask: {words}")
+            raise self.fault("Mask: Only supports bool or numeric datatype for generated mask type, but got:string")
         # A fraction is compared with whole numbers as one, as in MindSpore.
         as_integer = value.dtype.kind in "iub" and isinstance(self.constant, float)
         # numpy compares with promotion, so a large constant does not wrap.
@@ -228,7 +204,7 @@ class PadEnd(OneToOne):
     """
 
     def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
-        check_instance("PadEnd", "pad_shape", pad_shape, list)
+        check.instance("PadEnd", "pad_shape", pad_shape, list)
         for size in pad_shape:
             if size is not None and not isinstance(size, int):
                 raise in_words(SporaxTypeError, "PadEnd", "a value in the list is not an integer.", pad_shape)
@@ -236,20 +212,19 @@ class PadEnd(OneToOne):
                 raise in_words(SporaxValueError, "PadEnd", "Input pad_shape must be greater than 0.", pad_shape)
         self.pad_shape = pad_shape
         if pad_value is not None:
-            check_instance("PadEnd", "pad_value", pad_value, *_VALUES)
+            check.instance("PadEnd", "pad_value", pad_value, *_VALUES)
         self.pad_value = pad_value
 
     def _one(self, value: Array) -> Array:
         if value.ndim != len(self.pad_shape):
-            raise SporaxRuntimeError(
-                f"For 'PadEnd', PadEnd: invalid pad shape, as rank of input is: {value.ndim}, and rank of pad value: "
-                f"{len(self.pad_shape)}."
+            raise self.fault(
+                f"PadEnd: invalid pad shape, as rank of input is: {value.ndim}, and rank of pad value: {len(self.pad_shape)}."
             )
         text = value.dtype.kind in "US"
         blank = ("" if text else 0) if self.pad_value is None else self.pad_value
         if text != isinstance(blank, (str, bytes)):
-            raise SporaxRuntimeError(
-                f"For 'PadEnd', PadEnd: can not pad numeric and string tensors together, but got {blank!r} for {value.dtype}."
+            raise self.fault(
+                f"PadEnd: can not pad numeric and string tensors together, but got {blank!r} for {value.dtype}."
             )
         shape = [have if want is None else want for have, want in zip(value.shape, self.pad_shape, strict=True)]
         # Strings of the padding may be longer.
@@ -280,14 +255,14 @@ class Slice(OneToOne):
             # As many dimensions as the other picks leave.
             picks[place : place + 1] = [None] * (value.ndim - len(picks) + 1)
         if len(picks) > value.ndim:
-            raise SporaxRuntimeError(f"For 'Slice', {len(picks)} slices are too many for the shape {value.shape}.")
+            raise self.fault(f"{len(picks)} slices are too many for the shape {value.shape}.")
         for dim, pick in enumerate(picks):
             try:
                 # One dimension at a time: numpy would combine several lists element by element.
                 value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
                 bad = next(i for i in np.atleast_1d(pick) if not -value.shape[dim] <= i < value.shape[dim])
-                raise SporaxRuntimeError(f"For 'Slice', Index {bad} is out of bounds. Shape: {value.shape}.") from error
+                raise self.fault(f"Index {bad} is out of bounds. Shape: {value.shape}.") from error
         return value
 
     @staticmethod
@@ -306,7 +281,7 @@ class Concatenate(Transform):
     """
 
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
-        if check_int("Concatenate", "axis", axis) not in (0, -1):
+        if check.integer("Concatenate", "axis", axis) not in (0, -1):
             raise in_words(SporaxValueError, "Concatenate", "only 1D concatenation supported.", axis)
         self.prepend = None if prepend is None else as_value(prepend)
         self.append = None if append is None else as_value(append)
@@ -321,9 +296,7 @@ class Concatenate(Transform):
         mixed = any(part.dtype.kind != parts[0].dtype.kind for part in parts)
         if mixed or any(part.ndim != 1 for part in parts):
             fault = "input datatype does not match" if mixed else "only 1D input supported"
-            raise SporaxRuntimeError(
-                f"For 'Concatenate', Concatenate: {fault}, but got {[(part.shape, str(part.dtype)) for part in parts]}."
-            )
+            raise self.fault(f"Concatenate: {fault}, but got {[(part.shape, str(part.dtype)) for part in parts]}.")
         return (np.concatenate(parts),)
 
 
@@ -406,7 +379,7 @@ class RandomApply(Transform):
 
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
         self.operations = _operation_list("RandomApply", transforms)
-        self.prob = check_number("RandomApply", "prob", prob, 0, 1)
+        self.prob = check.number("RandomApply", "prob", prob, 0, 1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -456,7 +429,7 @@ class RandomOrder(Transform):
 
 
 def _operation_list(where: str, transforms: Any) -> tuple[Operation, ...]:
-    check_instance(where, "transforms list", transforms, list)
+    check.instance(where, "transforms list", transforms, list)
     if not transforms:
         raise in_words(SporaxValueError, where, "transforms list can not be empty.")
     return tuple(as_transform(where, f"transforms[{i}]", transform) for i, transform in enumerate(transforms))

@@ -138,8 +138,6 @@ class AutoParallel(Cell):
         # A change of the settings must make a new program.
         return {**super().fingerprint(), **self._settings.by_key()}
 
-    # ----------------------------------------------------------------------------------------------------------- data
-
     def dataset_strategy(self, config: Any) -> None:
         """Say how input data arrives: ``"data_parallel"``, ``"full_batch"``, or the shardings of each input.
 
@@ -152,8 +150,6 @@ class AutoParallel(Cell):
         self._set(dataset_strategy=config)
         # Data sets ask the last wrapped network how its inputs arrive.
         auto_parallel.remember(self)
-
-    # ------------------------------------------------------------------------------------------------ ways to parallelise
 
     def hsdp(self, shard_size: int = -1, threshold: int = 64, optimizer_level: str = "level1") -> None:
         """Shard weights and optimizer state over the ranks that repeat them.
@@ -210,8 +206,6 @@ class AutoParallel(Cell):
         """Number of pipeline stages."""
         return self._settings.pipeline_stages
 
-    # -------------------------------------------------------------------------------------------------- communication
-
     def comm_fusion(self, config: dict[str, Any] | None) -> None:
         """Say how collectives are put together; None changes nothing. ``docs/parallel_context.md`` has the rules.
 
@@ -236,8 +230,6 @@ class AutoParallel(Cell):
     def disable_loss_repeated_mean(self) -> None:
         """Do not divide the gradient of a loss that several ranks compute by their number."""
         self._set(loss_repeated_mean=False)
-
-    # ----------------------------------------------------------------------------------------------------------- files
 
     def load_param_strategy_file(self, file_path: str) -> None:
         """Take the shardings of Parameters from a strategy file.
@@ -286,8 +278,6 @@ class AutoParallel(Cell):
             SporaxTypeError: not a string.
         """
         self._set(group_ckpt_save_file=file_path)
-
-    # ------------------------------------------------------------------------------------------- parameters, debugging
 
     def no_init_parameters_in_compile(self) -> None:
         """Leave lazily initialised Parameters without values when the step is compiled."""

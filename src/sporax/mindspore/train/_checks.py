@@ -39,8 +39,7 @@ def check_number(where: str, what: str, value: Any) -> float:
 def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ()) -> str:
     """`value`, a string (else SporaxTypeError), and one of `choices` where there are any (else SporaxValueError)."""
     check_type(where, what, value, "a string", str)
-    if choices and value not in choices:
-        raise SporaxValueError(f"For '{where}', '{what}' must be one of {list(choices)}, but got '{value}'.")
+    SporaxValueError.raise_if(choices and value not in choices, where, what, f"be one of {list(choices)}", f"'{value}'")
     return value
 
 

@@ -112,9 +112,6 @@ def text_in(file: TensorFile, name: str) -> str:
     return _ckpt_format.text_of(_ckpt_format.StoredTensor(name, (), None, (content,)))
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
-
-
 def write_stream(
     path: str | Path,
     specs: Sequence[StoredTensor],
@@ -280,9 +277,6 @@ def check_can_be_read(values: StoredValues, sharding: jax.sharding.Sharding | No
         source.check_values(name, region)
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
-
-
 def write_rank_file(
     path: Path, slices: list[Slice], place: RankPlace, mark: str = "", further: list[CheckpointEntry] | None = None
 ) -> None:
@@ -319,9 +313,6 @@ def write_rank_file(
         return {LAYOUT: json.dumps(document)}
 
     write_stream(path, specs, lambda spec: by_key[spec.name], layout)
-
-
-# -------------------------------------------------------------------------------------------------------------- reading
 
 
 class LayoutDocument(Struct, frozen=True):

@@ -27,7 +27,7 @@ from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
 from sporax.mindspore.train import _ckpt_format
 from sporax.mindspore.train._apply import _update_param as _update_param  # programs load single Parameters with it
-from sporax.mindspore.train._apply import load_param_into_net
+from sporax.mindspore.train._apply import load_param_into_net as load_param_into_net
 from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._entries import (
     Choice,
@@ -56,15 +56,10 @@ from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointErr
 from sporax.runtime.storage.slices import SliceSource, held_slices, this_rank
 from sporax.runtime.storage.tensor_files import StoredTensor
 
-__all__ = [
-    "async_ckpt_thread_status",
-    "ckpt_to_safetensors",
-    "load_checkpoint",
-    "load_checkpoint_async",
-    "load_param_into_net",
-    "safetensors_to_ckpt",
-    "save_checkpoint",
-]
+__all__ = """
+    async_ckpt_thread_status ckpt_to_safetensors load_checkpoint load_checkpoint_async load_param_into_net
+    safetensors_to_ckpt save_checkpoint
+""".split()
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     # MindSpore has some functions of distributed checkpoints here; those modules are built on this one.
     __getattr__ = missing_names(
@@ -230,10 +225,9 @@ def _options(options: dict[str, Any]) -> tuple[bool, str]:
     """``remove_redundancy``, and the mark that `ModelCheckpoint` gives all files of one save."""
     # Options that no code reads would hide a spelling mistake.
     once, mark = options.pop("remove_redundancy", None), options.pop("_mark", "")
-    if options:
-        raise SporaxValueError(
-            f"For 'save_checkpoint', further options must be among ['remove_redundancy'], but got {sorted(options)}."
-        )
+    SporaxValueError.raise_if(
+        options, "save_checkpoint", "further options", "be among ['remove_redundancy']", sorted(options)
+    )
     return once is not None and check_bool("save_checkpoint", "remove_redundancy", once), mark
 
 

@@ -166,9 +166,6 @@ def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int
     return plan.operators[first].operands[graph.operators[first].operands.index(tensor)]
 
 
-# ---------------------------------------------------------------------------------------------------- strategies of a plan
-
-
 def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, keeps: Callable[[OperatorMark], bool]) -> Shardings | None:
     """The strategy that shards an operator as its plan does; None where no strategy does.
 

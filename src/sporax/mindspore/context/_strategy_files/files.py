@@ -63,9 +63,6 @@ class SavedStep(PlacedStep, Protocol):
         """What it was planned under."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- saving
-
-
 def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     """Write the files that the step's settings ask for.
 
@@ -201,9 +198,6 @@ def _as_message(content: Mapping[str, Any], path: str) -> bytes:
             stacklevel=2,
         )
     return protobuf.encode(content)
-
-
-# --------------------------------------------------------------------------------------------------------------- loading
 
 
 class StrategyFile(Struct, frozen=True):

@@ -19,8 +19,6 @@ from typing import Any
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore._protobuf import fields, message, number, signed
 
-# --------------------------------------------------------------------------------------------------------------- writing
-
 
 def encode(content: Mapping[str, Any]) -> bytes:
     """The message for what a file says."""
@@ -69,9 +67,6 @@ def _dims(numbers: Iterable[int]) -> bytes:
 
 def _text(field: int, value: str) -> bytes:
     return message(field, value.encode())
-
-
-# --------------------------------------------------------------------------------------------------------------- reading
 
 
 def decode(content: bytes) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from sporax.mindspore.dataset.samplers import Shuffle
 
 def folder(doc: str) -> Argument:
     """`dataset_dir`, an existing folder."""
-    return Argument("dataset_dir", str, doc, check=lambda where, _, value: _checks.check_directory(where, value))
+    return Argument("dataset_dir", str, doc, check=lambda where, _, value: _checks.directory(where, value))
 
 
 def file(name: str, doc: str) -> Argument:
     """An existing file."""
-    return Argument(name, str, doc, check=_checks.check_file)
+    return Argument(name, str, doc, check=_checks.file)
 
 
 def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, ...]]:
@@ -30,7 +30,7 @@ def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, 
 
     def prepare(where: str, folder: Path, *values: Any) -> tuple[Any, ...]:
         for name in names(*values):
-            _checks.check_file(where, "dataset_dir", str(folder / name))
+            _checks.file(where, "dataset_dir", str(folder / name))
         return folder, *values
 
     return prepare
@@ -68,7 +68,7 @@ def choice(
             return missing
         if words and isinstance(value, str) and value not in choices:
             raise _checks.in_words(SporaxValueError, where, words.format(value))
-        return _checks.check_choice(where, name, value, choices)
+        return _checks.choice(where, name, value, choices)
 
     return Argument(name, str | None if default is None else str, doc, default, check)
 
@@ -81,17 +81,17 @@ def quoted(choices: tuple[str, ...]) -> str:
 
 def flag(name: str, default: bool, doc: str) -> Argument:
     """True or False."""
-    return Argument(name, bool, doc, default, _checks.check_bool)
+    return Argument(name, bool, doc, default, _checks.boolean)
 
 
 def text(name: str, default: str, doc: str) -> Argument:
     """Any string."""
-    return Argument(name, str, doc, default, _checks.check_str)
+    return Argument(name, str, doc, default, _checks.text)
 
 
 def integer(name: str, default: int, doc: str, low: int = -_checks.INT32_MAX) -> Argument:
     """A whole number of 32 bits, at least `low`."""
-    return Argument(name, int, doc, default, functools.partial(_checks.check_int, low=low, high=_checks.INT32_MAX))
+    return Argument(name, int, doc, default, functools.partial(_checks.integer, low=low, high=_checks.INT32_MAX))
 
 
 def optional(name: str, annotation: Any, doc: str, check: Check) -> Argument:
@@ -112,7 +112,7 @@ def _class_numbers(where: str, name: str, value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         raise _checks.type_error(where, name, "a dict of name -> int", value)
     return {
-        _checks.check_str(where, name, kind): _checks.check_int(where, f"{name}[{kind!r}]", label)
+        _checks.text(where, name, kind): _checks.integer(where, f"{name}[{kind!r}]", label)
         for kind, label in value.items()
     }
 
@@ -124,7 +124,7 @@ EXTENSIONS = optional(
     "extensions",
     list[str],
     'only files with these endings, such as [".jpg", ".png"]; all files by default.',
-    _checks.check_names,
+    _checks.names,
 )
 
 _PIXELS = "pixels (H, W, 3) uint8 instead of the bytes (n,) uint8 of the image files (needs Pillow)."
@@ -135,7 +135,7 @@ DECODE_OR_NONE = Argument(
     bool | None,
     _PIXELS,
     None,
-    lambda where, name, value: value is not None and _checks.check_bool(where, name, value),
+    lambda where, name, value: value is not None and _checks.boolean(where, name, value),
 )
 
 # How rows are sampled: no checks here, see `FormatDataset` and `FileDataset`.
@@ -156,6 +156,14 @@ DECRYPT = Argument(
 SAMPLED = (NUM_SAMPLES, WORKERS, SHUFFLE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
 SAMPLED_IMAGES = (NUM_SAMPLES, WORKERS, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
 SAMPLED_UNCACHED = (NUM_SAMPLES, ONE_WORKER, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID)
+
+
+def in_folder(doc: str, *own: Argument, sampled: tuple[Argument, ...] = SAMPLED) -> tuple[Argument, ...]:
+    """`folder`, arguments of the format's own, and how its rows are sampled."""
+    return folder(doc), *own, *sampled
+
+
+images_in = functools.partial(in_folder, sampled=SAMPLED_IMAGES)
 
 
 def text_shuffle(annotation: Any = bool | Shuffle, default: Any = Shuffle.GLOBAL) -> Argument:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable, Stored
 from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
@@ -28,12 +28,9 @@ def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class Cifar10Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds data_batch_*.bin and test_batch.bin."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds data_batch_*.bin and test_batch.bin.", arg.usage("train", "test", "all")
     ),
-    columns=("image", "label"),
     read=_cifar10,
 ):
     """CIFAR-10 from its binary files.
@@ -49,11 +46,7 @@ def _cifar100(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class Cifar100Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED,
-    ),
+    arguments=arg.in_folder("folder that holds the files.", arg.usage("train", "test", "all")),
     columns=("image", "coarse_label", "fine_label"),
     read=_cifar100,
 ):
@@ -112,14 +105,11 @@ def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class STL10Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.usage("train", "test", "unlabeled", "train+unlabeled", "all"),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds the files.", arg.usage("train", "test", "unlabeled", "train+unlabeled", "all")
     ),
-    columns=("image", "label"),
     read=_stl10,
-    prepare=arguments.with_files(_stl10_files),
+    prepare=arg.with_files(_stl10_files),
 ):
     """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
 
@@ -164,20 +154,12 @@ def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 class SVHNDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.usage("train", "test", "extra", "all"),
-        *(
-            arguments.NUM_SAMPLES,
-            arguments.ONE_WORKER,
-            arguments.SHUFFLE,
-            arguments.SAMPLER,
-            arguments.NUM_SHARDS,
-            arguments.SHARD_ID,
-        ),
+        arg.folder("folder that holds the files."),
+        arg.usage("train", "test", "extra", "all"),
+        *(arg.NUM_SAMPLES, arg.ONE_WORKER, arg.SHUFFLE, arg.SAMPLER, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
-    columns=("image", "label"),
     read=_svhn_columns,
-    prepare=arguments.with_files(_svhn_files),
+    prepare=arg.with_files(_svhn_files),
 ):
     """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
 
@@ -204,12 +186,7 @@ def _usps(where: str, folder: Path, part: str) -> Table:
 
 class USPSDataset(
     FileDataset,
-    arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED_FILES,
-    ),
-    columns=("image", "label"),
+    arguments=(arg.folder("folder that holds the files."), arg.usage("train", "test", "all"), *arg.SAMPLED_FILES),
     read=_usps,
 ):
     """USPS from its text files usps and usps.t, one image per line.
@@ -235,12 +212,7 @@ def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
     }
 
 
-class SemeionDataset(
-    FormatDataset,
-    arguments=(arguments.folder("folder that holds the file."), *arguments.SAMPLED),
-    columns=("image", "label"),
-    read=_semeion,
-):
+class SemeionDataset(FormatDataset, arguments=arg.in_folder("folder that holds the file."), read=_semeion):
     """Semeion from its text file semeion.data.
 
     Columns: `image` (16, 16) uint8 of 0 and 1; `label` () uint32.
@@ -310,11 +282,10 @@ def _photo_tour(where: str, folder: Path, place: str, part: str) -> Mapping[str,
 
 class PhotoTourDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds one folder per place."),
-        arguments.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
-        arguments.usage("train", "test"),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds one folder per place.",
+        arg.choice("name", *_MOTIFS, *(f"{place}_harris" for place in _MOTIFS), default=REQUIRED),
+        arg.usage("train", "test"),
     ),
     columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
     read=_photo_tour,
@@ -338,19 +309,18 @@ def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: 
 def _image_size(where: str, name: str, value: object) -> list[int]:
     if not isinstance(value, (list, tuple)) or len(value) != 3:
         raise SporaxValueError(f"For '{where}', '{name}' must be (height, width, channels), but got {value!r}.")
-    return [_checks.check_int(where, name, size, 1, _checks.INT32_MAX) for size in value]
+    return [check.integer(where, name, size, 1, check.INT32_MAX) for size in value]
 
 
 class FakeImageDataset(
     FormatDataset,
     arguments=(
-        arguments.integer("num_images", 1000, "how many.", low=1),
+        arg.integer("num_images", 1000, "how many.", low=1),
         Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
-        arguments.integer("num_classes", 10, "labels are below this number.", low=1),
-        arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
-        *arguments.SAMPLED,
+        arg.integer("num_classes", 10, "labels are below this number.", low=1),
+        arg.integer("base_seed", 0, "another seed gives other images.", low=0),
+        *arg.SAMPLED,
     ),
-    columns=("image", "label"),
     read=_fake_columns,
 ):
     """Random images, for trying out a pipeline. The numbers are not MindSpore's.

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
 from sporax.mindspore.dataset._sources.format import REQUIRED, FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_bytes, reading
@@ -83,7 +83,7 @@ def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
 
 class YesNoDataset(
     FormatDataset,
-    arguments=(arguments.folder("folder that holds the files."), *arguments.SAMPLED),
+    arguments=arg.in_folder("folder that holds the files."),
     columns=("waveform", "sample_rate", "label"),
     read=_yes_no,
 ):
@@ -104,7 +104,7 @@ def _lj_speech(where: str, folder: Path) -> Mapping[str, Stored]:
 
 class LJSpeechDataset(
     FormatDataset,
-    arguments=(arguments.folder("folder that holds wavs and metadata.csv."), *arguments.SAMPLED),
+    arguments=arg.in_folder("folder that holds wavs and metadata.csv."),
     columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
     read=_lj_speech,
 ):
@@ -132,14 +132,13 @@ def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class GTZANDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the genres' folders."),
-        arguments.usage(
+    arguments=arg.in_folder(
+        "folder that holds the genres' folders.",
+        arg.usage(
             *("train", "valid", "test", "all"),
             doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
             "Split the whole.",
         ),
-        *arguments.SAMPLED,
     ),
     columns=("waveform", "sample_rate", "label"),
     read=_gtzan,
@@ -178,10 +177,8 @@ def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored
 
 class SpeechCommandsDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the words' folders and the lists."),
-        arguments.usage("train", "test", "valid", "all"),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds the words' folders and the lists.", arg.usage("train", "test", "valid", "all")
     ),
     columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
     read=_speech_commands,
@@ -218,12 +215,9 @@ def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class LibriTTSDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the parts."),
-        arguments.usage(
-            *_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'
-        ),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds the parts.",
+        arg.usage(*_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'),
     ),
     columns=(
         *("waveform", "sample_rate", "original_text", "normalized_text"),
@@ -271,15 +265,14 @@ def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Mapping[st
 
 class CMUArcticDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the speakers' folders."),
-        arguments.optional(
+    arguments=arg.in_folder(
+        "folder that holds the speakers' folders.",
+        arg.optional(
             "name",
             str,
             'the speaker, as "aew" (the default) or "slt".',
-            functools.partial(_checks.check_choice, choices=_SPEAKERS),
+            functools.partial(check.choice, choices=_SPEAKERS),
         ),
-        *arguments.SAMPLED,
     ),
     columns=("waveform", "sample_rate", "transcript", "utterance_id"),
     read=_arctic_columns,
@@ -293,7 +286,7 @@ class CMUArcticDataset(
 def _ted_folders(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
     """The folders of the parts."""
     if release == "release3":
-        _checks.check_choice(where, "usage", part, ("all",))
+        check.choice(where, "usage", part, ("all",))
         return ([folder / "data"],)
     return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
 
@@ -358,22 +351,21 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
 
 
 def _ending(where: str, name: str, value: object) -> str:
-    if _checks.check_str(where, name, value) != ".sph":
-        raise _checks.in_words(SporaxRuntimeError, where, f"Invalid extensions, {value} is not supported.")
+    if check.text(where, name, value) != ".sph":
+        raise check.in_words(SporaxRuntimeError, where, f"Invalid extensions, {value} is not supported.")
     return ".sph"
 
 
 class TedliumDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder of the release."),
-        arguments.choice("release", "release1", "release2", "release3", default=REQUIRED),
-        arguments.usage(
+    arguments=arg.in_folder(
+        "folder of the release.",
+        arg.choice("release", "release1", "release2", "release3", default=REQUIRED),
+        arg.usage(
             *("train", "test", "dev", "all"),
             doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
         ),
-        arguments.optional("extensions", str, 'must be ".sph" or None.', _ending),
-        *arguments.SAMPLED,
+        arg.optional("extensions", str, 'must be ".sph" or None.', _ending),
     ),
     columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
     read=_ted_columns,

@@ -11,7 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
 from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
@@ -112,8 +112,7 @@ def _outline(thing: dict[str, Any]) -> list[list[float]]:
     # Crowds are stored as run lengths, other things as polygons.
     if thing["iscrowd"]:
         return [segmentation["counts"]]
-    polygons: list[list[float]] = segmentation
-    return polygons
+    return segmentation
 
 
 _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
@@ -131,11 +130,11 @@ _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
 class CocoDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder of the images."),
-        arguments.file("annotation_file", "the JSON file."),
-        arguments.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
-        *arguments.SAMPLED_IMAGES,
-        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+        arg.folder("folder of the images."),
+        arg.file("annotation_file", "the JSON file."),
+        arg.choice("task", *_COCO_COLUMNS, default="Detection", words="Invalid task type: {}."),
+        *arg.SAMPLED_IMAGES,
+        *(arg.EXTRA_METADATA, arg.DECRYPT),
     ),
     columns=_coco_names,
     read=_coco_columns,
@@ -279,17 +278,15 @@ def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], 
 class VOCDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds all this."),
-        arguments.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
-        arguments.text(
-            "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
-        ),
-        arguments.classes(
+        arg.folder("folder that holds all this."),
+        arg.choice("task", "Segmentation", "Detection", default="Segmentation", words="Invalid task : {}."),
+        arg.text("usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'),
+        arg.classes(
             'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
             "alphabetical order."
         ),
-        *arguments.SAMPLED_IMAGES,
-        *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+        *arg.SAMPLED_IMAGES,
+        *(arg.EXTRA_METADATA, arg.DECRYPT),
     ),
     columns=_voc_columns,
     read=_voc,
@@ -356,11 +353,7 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, S
 
 class KITTIDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds both folders."),
-        arguments.usage("train", "test"),
-        *arguments.SAMPLED_IMAGES,
-    ),
+    arguments=arg.images_in("folder that holds both folders.", arg.usage("train", "test")),
     columns=_kitti_names,
     read=_kitti,
 ):
@@ -420,13 +413,12 @@ def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[s
 
 class WIDERFaceDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds all this."),
-        arguments.usage(
+    arguments=arg.images_in(
+        "folder that holds all this.",
+        arg.usage(
             *("train", "test", "valid", "all"),
             doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
-        *arguments.SAMPLED_IMAGES,
     ),
     columns=_face_names,
     read=_wider_face,

@@ -187,7 +187,7 @@ class SpecifiedDataset(abc.ABC):
 
     def __init_subclass__(
         cls, *, format: Format | None = None, arguments: tuple[Argument, ...] = (),
-        columns: Sequence[str] | Callable[..., Sequence[str]] = (), read: Callable[..., Rows] | None = None,
+        columns: Sequence[str] | Callable[..., Sequence[str]] = ("image", "label"), read: Callable[..., Rows] | None = None,
         prepare: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:  # fmt: skip
         super().__init_subclass__()
@@ -303,7 +303,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
-        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
+        workers = _checks.workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         # Formats begin with their folder; a few make their rows.
         place = next((str(value) for value in self._values[:1] if isinstance(value, Path)), "the source")
@@ -338,9 +338,9 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         # Both save memory in MindSpore; all rows are in memory here anyway.
         if shuffle in (Shuffle.ADAPTIVE, Shuffle.PARTIAL):
             shuffle = Shuffle.GLOBAL
-        shards = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
-        num_samples = _checks.check_num_samples(where, sampling["num_samples"])
-        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
+        shards = _checks.shards(where, sampling["num_shards"], sampling["shard_id"])
+        num_samples = _checks.num_samples(where, sampling["num_samples"])
+        workers = _checks.workers(where, sampling["num_parallel_workers"])
         sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
         table = functools.partial(opened, where, tuple(columns), read)
         SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
@@ -356,5 +356,4 @@ class FileDataset(SpecifiedDataset, SourceDataset):
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:
     # Every table of a text data set has this attribute; the type of the base has not.
-    files: NDArray[np.int64] = vars(table)["files"]
-    return files
+    return vars(table)["files"]

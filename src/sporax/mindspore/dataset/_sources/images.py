@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images, images_by_folder, labelled_images
 from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
@@ -60,13 +60,12 @@ def _class_folders(
 class ImageFolderDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds the class folders."),
-        *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
-        arguments.EXTENSIONS,
-        arguments.classes("class folder -> label; other folders are left out."),
-        *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+        arg.folder("folder that holds the class folders."),
+        *(arg.NUM_SAMPLES, arg.WORKERS, arg.SHUFFLE, arg.SAMPLER),
+        arg.EXTENSIONS,
+        arg.classes("class folder -> label; other folders are left out."),
+        *(arg.DECODE, arg.NUM_SHARDS, arg.SHARD_ID, arg.CACHE, arg.DECRYPT),
     ),
-    columns=("image", "label"),
     read=_class_folders,
 ):
     """Image files in one folder per class.
@@ -90,10 +89,7 @@ def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]
 
 
 class Caltech256Dataset(
-    FormatDataset,
-    arguments=(arguments.folder("folder that holds the class folders."), *arguments.SAMPLED_IMAGES),
-    columns=("image", "label"),
-    read=_caltech256,
+    FormatDataset, arguments=arg.images_in("folder that holds the class folders."), read=_caltech256
 ):
     """Caltech-256: one folder of images per class.
 
@@ -108,10 +104,7 @@ def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
 
 
 class SUN397Dataset(
-    FormatDataset,
-    arguments=(arguments.folder("folder that holds ClassName.txt and the class folders."), *arguments.SAMPLED_IMAGES),
-    columns=("image", "label"),
-    read=_sun397,
+    FormatDataset, arguments=arg.images_in("folder that holds ClassName.txt and the class folders."), read=_sun397
 ):
     """SUN397: ClassName.txt names the folders of images, one per class and line.
 
@@ -132,12 +125,7 @@ def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mappin
 
 class RenderedSST2Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds these folders."),
-        arguments.usage("train", "val", "test", "all"),
-        *arguments.SAMPLED_IMAGES,
-    ),
-    columns=("image", "label"),
+    arguments=arg.images_in("folder that holds these folders.", arg.usage("train", "val", "test", "all")),
     read=_rendered_sst2,
 ):
     """Rendered SST2: folders train, test and valid with a folder `negative` (0) and `positive` (1) each.
@@ -159,12 +147,7 @@ def _food101(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str,
 
 class Food101Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds meta and images."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED_IMAGES,
-    ),
-    columns=("image", "label"),
+    arguments=arg.images_in("folder that holds meta and images.", arg.usage("train", "test", "all")),
     read=_food101,
 ):
     """Food-101: meta/train.txt and meta/test.txt name the files in `images`.
@@ -193,22 +176,20 @@ def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, 
 
 
 def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
-    _checks.check_instance(where, name, value, list)
-    return _checks.check_names(where, name, value)
+    check.instance(where, name, value, list)
+    return check.names(where, name, value)
 
 
 class LSUNDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds these folders."),
-        arguments.usage(
+    arguments=arg.images_in(
+        "folder that holds these folders.",
+        arg.usage(
             *("train", "test", "valid", "all"),
             doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
-        arguments.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
-        *arguments.SAMPLED_IMAGES,
+        arg.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
     ),
-    columns=("image", "label"),
     read=_lsun,
 ):
     """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
@@ -227,17 +208,12 @@ def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded
 
 class OmniglotDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds images_background and images_evaluation."),
-        arguments.optional(
-            "background",
-            bool,
-            "read the background set (the default); False for the evaluation set.",
-            _checks.check_bool,
+    arguments=arg.images_in(
+        "folder that holds images_background and images_evaluation.",
+        arg.optional(
+            "background", bool, "read the background set (the default); False for the evaluation set.", check.boolean
         ),
-        *arguments.SAMPLED_IMAGES,
     ),
-    columns=("image", "label"),
     read=_omniglot_columns,
 ):
     """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
@@ -261,14 +237,12 @@ def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bo
 
 class Places365Dataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the lists and the folders of images."),
-        arguments.usage("train-standard", "train-challenge", "val"),
-        arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
-        arguments.DECODE,
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds the lists and the folders of images.",
+        arg.usage("train-standard", "train-challenge", "val"),
+        arg.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
+        arg.DECODE,
     ),
-    columns=("image", "label"),
     read=_scene_columns,
 ):
     """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
@@ -312,8 +286,7 @@ def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]
     pairs = [_pair(where, *pair) for pair in zip(images, labels, strict=True)]
     # Arrays of one shape can be concatenated without a copy per row.
     shapes = {image.shape[1:] for image, _ in pairs}
-    if len(shapes) > 1:
-        raise SporaxRuntimeError(f"For '{where}', all files must hold images of one size, but got {shapes}.")
+    SporaxRuntimeError.raise_if(len(shapes) > 1, where, "all files", "hold images of one size", shapes)
     image, label = (np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*pairs, strict=True))
     return {"image": image[..., None], "label": label.astype(np.uint32)}
 
@@ -353,11 +326,7 @@ def _pair(where: str, images: Path, labels: Path) -> tuple[Array, Array]:
 
 
 MNIST = Format(
-    (
-        arguments.folder("folder that holds the files; subfolders are not searched."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED,
-    ),
+    arg.in_folder("folder that holds the files; subfolders are not searched.", arg.usage("train", "test", "all")),
     columns=("image", "label"),
     read=_mnist,
 )
@@ -380,13 +349,11 @@ class KMnistDataset(MnistDataset, format=MNIST):
 
 class EMnistDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.choice("name", "byclass", "bymerge", "balanced", "letters", "digits", "mnist", default=REQUIRED),
-        arguments.usage("train", "test", "all", doc='"train", "test" or "all" (the default; test files come first).'),
-        *arguments.SAMPLED,
+    arguments=arg.in_folder(
+        "folder that holds the files.",
+        arg.choice("name", "byclass", "bymerge", "balanced", "letters", "digits", "mnist", default=REQUIRED),
+        arg.usage("train", "test", "all", doc='"train", "test" or "all" (the default; test files come first).'),
     ),
-    columns=("image", "label"),
     read=_emnist,
 ):
     """EMNIST from its idx files emnist-{name}-{train, test}-….
@@ -397,16 +364,14 @@ class EMnistDataset(
 
 class QMnistDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the files."),
-        arguments.usage(
+    arguments=arg.in_folder(
+        "folder that holds the files.",
+        arg.usage(
             *("train", "test", "test10k", "test50k", "nist", "all"),
             doc='"train", "test", "test10k" (its first 10,000), "test50k" (the others), "nist" or "all" (the default).',
         ),
-        arguments.flag("compat", True, "labels are classes; False for all eight numbers."),
-        *arguments.SAMPLED,
+        arg.flag("compat", True, "labels are classes; False for all eight numbers."),
     ),
-    columns=("image", "label"),
     read=_qmnist_columns,
 ):
     """QMNIST from its idx files qmnist-train-…, qmnist-test-… and xnist-….

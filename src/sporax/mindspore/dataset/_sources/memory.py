@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
@@ -62,7 +62,7 @@ class NumpySlicesDataset(_InMemory):
         where = "NumpySlicesDataset"
         columns = _named_columns(data, column_names)
         chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
-        workers = _checks.check_workers(where, num_parallel_workers)
+        workers = check.workers(where, num_parallel_workers)
         super().__init__(tuple(columns), lambda: ArrayTable(columns), chosen, workers=workers)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
@@ -78,16 +78,16 @@ class NumpySlicesDataset(_InMemory):
 
 def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     where = "NumpySlicesDataset"
-    _checks.check_instance(where, "data", data, list, tuple, dict, np.ndarray)
+    check.instance(where, "data", data, list, tuple, dict, np.ndarray)
     if not len(data):
         raise in_words(SporaxValueError, where, "Argument data cannot be empty")
     if isinstance(data, tuple):
-        _checks.check_instance(where, "data[0]", data[0], list, np.ndarray)
+        check.instance(where, "data[0]", data[0], list, np.ndarray)
     parts = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, tuple) else [data]
     if column_names is not None:
-        names = _checks.check_names(where, "column_names", column_names)
+        names = check.names(where, "column_names", column_names)
     elif isinstance(data, dict):
-        names = _checks.check_names(where, "data", list(data))
+        names = check.names(where, "data", list(data))
     else:
         names = tuple(f"column_{i}" for i in range(len(parts)))
     if len(names) != len(parts):
@@ -154,7 +154,7 @@ class GeneratorDataset(_InMemory):
         collate_fn: Callable[..., Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         where = "GeneratorDataset"
-        _checks.check_options(where, options)
+        check.options(where, options)
         self.source = source
         described = as_schema(where, schema)
         if described is not None:
@@ -164,13 +164,13 @@ class GeneratorDataset(_InMemory):
             column_types = [column.dtype for column in described.columns]
         if column_names is None:
             raise in_words(SporaxValueError, where, "Neither columns_names nor schema are provided.")
-        names = _checks.check_names(where, "column_names", column_names)
-        workers = _checks.check_workers(where, num_parallel_workers) or 1
+        names = check.names(where, "column_names", column_names)
+        workers = check.workers(where, num_parallel_workers) or 1
         # One worker is a thread: a process would only add copies.
-        processes = _checks.check_bool(where, "python_multiprocessing", python_multiprocessing) and workers > 1
+        processes = check.boolean(where, "python_multiprocessing", python_multiprocessing) and workers > 1
         form = _RowForm(names, _checked_types(column_types, names))
         sampling = (num_samples, sampler, shuffle, num_shards, shard_id)
-        _checks.check_batch_sampler(where, batch_sampler, collate_fn, sampling)
+        check.batch_sampler(where, batch_sampler, collate_fn, sampling)
         # MindSpore decides by these two methods whether rows can be picked.
         if hasattr(source, "__getitem__"):
             if not hasattr(source, "__len__"):
@@ -192,8 +192,8 @@ class GeneratorDataset(_InMemory):
         # These would be ignored silently otherwise.
         _refuse_random_access(sampler=sampler, num_shards=num_shards, shard_id=shard_id, batch_sampler=batch_sampler)
         if shuffle is not None:
-            _checks.check_bool(where, "shuffle", shuffle)
-        self._sequence = _Sequence(source, form, _checks.check_num_samples(where, num_samples))
+            check.boolean(where, "shuffle", shuffle)
+        self._sequence = _Sequence(source, form, check.num_samples(where, num_samples))
         super().__init__(names, None, None)
 
     def _stream(self, run: Pass) -> Stream:
@@ -420,4 +420,4 @@ def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] |
         raise SporaxValueError(
             f"For 'GeneratorDataset', 'column_types' must be {len(names)} dtypes, but got {types!r}."
         )
-    return [_checks.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]
+    return [check.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.format import Argument, FormatDataset, Rows, opened, words_of_shuffle
 from sporax.mindspore.dataset._steps.ends import SourceDataset
 from sporax.mindspore.dataset._streams import Indices, Table
@@ -152,16 +152,16 @@ def _labels(table: Table, sampler: BuiltinSampler) -> NDArray[Any]:
 def _files(where: str, name: str, value: object) -> list[Path] | Path:
     """Existing files: one stands for all that were written with it."""
     if isinstance(value, list) and value:
-        return [_checks.check_file(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
-    return _checks.check_file(where, name, value)
+        return [check.file(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
+    return check.file(where, name, value)
 
 
 def _padded_count(where: str, name: str, value: object) -> int:
-    return 0 if value is None else _checks.check_int(where, name, value, 0, _checks.INT32_MAX)
+    return 0 if value is None else check.integer(where, name, value, 0, check.INT32_MAX)
 
 
 def _padded_sample(where: str, name: str, value: object) -> dict[str, Any] | None:
-    _checks.check_instance(where, name, {} if value is None else value, dict)
+    check.instance(where, name, {} if value is None else value, dict)
     return cast(dict[str, Any], value) or None
 
 
@@ -172,7 +172,7 @@ def _prepare(
     shards = open_shards([str(file) for file in files] if isinstance(files, list) else str(files))
     schema = _common_schema(where, shards)
     fields = [field.name for field in schema.fields]
-    _checks.check_columns_exist(where, columns or (), fields)
+    check.columns_exist(where, columns or (), fields)
     # Any of them without the others would be ignored.
     words = ""
     if sample is None and num_padded:
@@ -239,21 +239,21 @@ class MindDataset(
             "a MindRecord file, which stands for all files that were written together with it; or a list of files.",
             check=_files,
         ),
-        arguments.optional("columns_list", list[str], "only these columns.", _checks.check_names),
-        arguments.WORKERS,
+        arg.optional("columns_list", list[str], "only these columns.", check.names),
+        arg.WORKERS,
         Argument(
             "shuffle",
             bool | Shuffle | None,
             "True, the default, shuffles all rows; Shuffle.FILES the files, Shuffle.INFILE the rows of each file.",
             None,
         ),
-        arguments.NUM_SHARDS,
-        arguments.SHARD_ID,
-        arguments.SAMPLER,
+        arg.NUM_SHARDS,
+        arg.SHARD_ID,
+        arg.SAMPLER,
         Argument("padded_sample", dict[str, Any] | None, "a row that fills up the last shard.", None, _padded_sample),
         Argument("num_padded", int | None, "how many rows are filled up.", None, _padded_count),
-        arguments.NUM_SAMPLES,
-        arguments.CACHE,
+        arg.NUM_SAMPLES,
+        arg.CACHE,
     ),
     columns=_columns,
     read=_table,
@@ -270,7 +270,7 @@ class MindDataset(
         cache = check_cache(where, sampling["cache"])
         sampler = _sampler(where, sampling)
         shards, _, _, num_padded = self._values
-        shares = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
+        shares = check.shards(where, sampling["num_shards"], sampling["shard_id"])
         total = sum(shard.size for shard in shards) + num_padded
         # Otherwise ranks would take different numbers of steps.
         if num_padded and shares is not None and total % shares[0]:
@@ -278,7 +278,7 @@ class MindDataset(
                 f"For '{where}', the number of rows with 'num_padded' must be divisible by 'num_shards', but got {total} and "
                 f"{shares[0]}."
             )
-        workers = _checks.check_workers(where, sampling["num_parallel_workers"])
+        workers = check.workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
         SourceDataset.__init__(self, columns, table, sampler, labels, workers, cache)

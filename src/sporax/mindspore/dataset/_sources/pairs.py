@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Files, Stored, Texts, images
 from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
@@ -55,13 +55,13 @@ def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, d
 class DIV2KDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
-        arguments.choice("usage", "train", "valid", "all", default="train"),
-        arguments.choice("downgrade", *_SCALES, default="bicubic"),
-        arguments.integer(
+        arg.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
+        arg.choice("usage", "train", "valid", "all", default="train"),
+        arg.choice("downgrade", *_SCALES, default="bicubic"),
+        arg.integer(
             "scale", 2, '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".'
         ),
-        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        *arg.replaced(arg.SAMPLED_IMAGES, arg.DECODE_OR_NONE),
     ),
     columns=("hr_image", "lr_image"),
     read=_div2k_columns,
@@ -84,7 +84,7 @@ _CITY_TASKS = {
 
 def _city_values(where: str, folder: Path, part: str, quality: str, task: str, decoded: bool) -> tuple[Any, ...]:
     """(folder, the parts, the folder of annotations, the ending of their names, decode)."""
-    part = _checks.check_choice(where, "usage", part, _CITY_PARTS[quality])
+    part = check.choice(where, "usage", part, _CITY_PARTS[quality])
     # "all" is last and stands for the others.
     parts = _CITY_PARTS[quality][:-1] if part == "all" else (part,)
     return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
@@ -124,16 +124,16 @@ def _polygons(content: bytes, path: Path) -> Array:
 class CityscapesDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds all this."),
-        arguments.text(
+        arg.folder("folder that holds all this."),
+        arg.text(
             "usage",
             "train",
             '"train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" '
             'where it is "coarse".',
         ),
-        arguments.choice("quality_mode", *_CITY_PARTS, default="fine"),
-        arguments.choice("task", *_CITY_TASKS, default="instance"),
-        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        arg.choice("quality_mode", *_CITY_PARTS, default="fine"),
+        arg.choice("task", *_CITY_TASKS, default="instance"),
+        *arg.replaced(arg.SAMPLED_IMAGES, arg.DECODE_OR_NONE),
     ),
     columns=("image", "task"),
     read=_city_columns,
@@ -169,14 +169,14 @@ def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) 
 class SBDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds all this."),
-        arguments.choice("task", "Boundaries", "Segmentation", default="Boundaries"),
-        arguments.choice(
+        arg.folder("folder that holds all this."),
+        arg.choice("task", "Boundaries", "Segmentation", default="Boundaries"),
+        arg.choice(
             *("usage", "train", "val", "train_noval", "all"),
             doc='"train", "val", "train_noval" or "all" (training and validation).',
             default="all",
         ),
-        *arguments.replaced(arguments.SAMPLED_UNCACHED, arguments.DECODE_OR_NONE),
+        *arg.replaced(arg.SAMPLED_UNCACHED, arg.DECODE_OR_NONE),
     ),
     columns=("image", "task"),
     read=_sbd_columns,
@@ -212,9 +212,9 @@ def _caption(line: str) -> tuple[str, str]:
 class FlickrDataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder of the images."),
-        arguments.file("annotation_file", "the captions, one per line as ``name.jpg#0<tab>caption``."),
-        *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        arg.folder("folder of the images."),
+        arg.file("annotation_file", "the captions, one per line as ``name.jpg#0<tab>caption``."),
+        *arg.replaced(arg.SAMPLED_IMAGES, arg.DECODE_OR_NONE),
     ),
     columns=("image", "annotation"),
     read=_flickr_columns,
@@ -249,10 +249,10 @@ def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
 
 class SBUDataset(
     FormatDataset,
-    arguments=(arguments.folder("folder that holds the lists and the folder of images."), *arguments.SAMPLED_IMAGES),
+    arguments=arg.images_in("folder that holds the lists and the folder of images."),
     columns=("image", "caption"),
     read=_sbu,
-    prepare=arguments.with_files(lambda *options: _SBU_LISTS),
+    prepare=arg.with_files(lambda *options: _SBU_LISTS),
 ):
     """SBU captioned photographs: lists of addresses and of captions, and the images that were fetched.
 

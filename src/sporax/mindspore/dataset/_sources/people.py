@@ -10,7 +10,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Computed, Stored, images, labelled_images
 from sporax.mindspore.dataset._sources.format import FormatDataset
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
@@ -50,15 +50,15 @@ def _attributes(line: str) -> tuple[str, list[bool]]:
 class CelebADataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
-        *(arguments.WORKERS, arguments.SHUFFLE),
-        arguments.choice(
+        arg.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
+        *(arg.WORKERS, arg.SHUFFLE),
+        arg.choice(
             *("usage", "train", "valid", "test", "all"),
             default="all",
             words="usage should be 'all', 'train', 'valid' or 'test'.",
         ),
-        *(arguments.SAMPLER, arguments.DECODE, arguments.EXTENSIONS),
-        *(arguments.NUM_SAMPLES, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+        *(arg.SAMPLER, arg.DECODE, arg.EXTENSIONS),
+        *(arg.NUM_SAMPLES, arg.NUM_SHARDS, arg.SHARD_ID, arg.CACHE, arg.DECRYPT),
     ),
     columns=("image", "attr"),
     read=_celeba_columns,
@@ -129,15 +129,14 @@ def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded
 
 class LFWDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds the lists and the folders of images."),
-        arguments.choice("task", "people", "pairs"),
-        arguments.usage(
+    arguments=arg.images_in(
+        "folder that holds the lists and the folders of images.",
+        arg.choice("task", "people", "pairs"),
+        arg.usage(
             *("10fold", "train", "test", "all"),
             doc='"10fold", "train", "test" or "all" (the default: training and test).',
         ),
-        arguments.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
-        *arguments.SAMPLED_IMAGES,
+        arg.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
     ),
     columns=_lfw_names,
     read=_lfw,
@@ -176,14 +175,14 @@ def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: boo
 class Flowers102Dataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds all this."),
-        arguments.choice("task", "Classification", "Segmentation", default="Classification"),
-        arguments.choice("usage", *_FLOWER_PARTS, default="all"),
-        *arguments.SAMPLED_UNCACHED,
+        arg.folder("folder that holds all this."),
+        arg.choice("task", "Classification", "Segmentation", default="Classification"),
+        arg.choice("usage", *_FLOWER_PARTS, default="all"),
+        *arg.SAMPLED_UNCACHED,
     ),
     columns=_flower_names,
     read=_flower_columns,
-    prepare=arguments.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
+    prepare=arg.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
 ):
     """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
 
@@ -221,8 +220,7 @@ def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Ma
 
     # Read when requested: one file per image.
     def outline(index: int) -> Array:
-        contour: Array = read_mat(where, existing(where, outlines[index]), ("obj_contour",))[0]
-        return contour
+        return read_mat(where, existing(where, outlines[index]), ("obj_contour",))[0]
 
     return {
         "image": images(where, paths, decoded),
@@ -234,9 +232,9 @@ def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Ma
 class Caltech101Dataset(
     FormatDataset,
     arguments=(
-        arguments.folder("folder that holds both folders."),
-        arguments.choice("target_type", "category", "annotation", "all"),
-        *arguments.SAMPLED_UNCACHED,
+        arg.folder("folder that holds both folders."),
+        arg.choice("target_type", "category", "annotation", "all"),
+        *arg.SAMPLED_UNCACHED,
     ),
     columns=_caltech_names,
     read=_caltech_columns,
@@ -291,15 +289,14 @@ def _manifest_columns(
 class ManifestDataset(
     FormatDataset,
     arguments=(
-        arguments.file("dataset_file", "the manifest."),
-        arguments.choice("usage", "train", "eval", "inference", default="train"),
-        *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
-        arguments.classes(
+        arg.file("dataset_file", "the manifest."),
+        arg.choice("usage", "train", "eval", "inference", default="train"),
+        *(arg.NUM_SAMPLES, arg.WORKERS, arg.SHUFFLE, arg.SAMPLER),
+        arg.classes(
             "class -> label; images of other classes are left out. By default the classes in alphabetical order."
         ),
-        *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE),
+        *(arg.DECODE, arg.NUM_SHARDS, arg.SHARD_ID, arg.CACHE),
     ),
-    columns=("image", "label"),
     read=_manifest_columns,
 ):
     """Images and classes that a manifest lists: one JSON object per line with source, usage and annotation.

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
 
 # 0x803: bytes in 3 dims.
@@ -221,17 +221,17 @@ def find_files(where: str, dataset_files: object) -> list[Path]:
     """
     patterns = [dataset_files] if isinstance(dataset_files, str) else dataset_files
     if not isinstance(patterns, (list, tuple)):
-        raise _checks.type_error(where, "dataset files", (str, list), dataset_files)
+        raise check.type_error(where, "dataset files", (str, list), dataset_files)
     if not dataset_files:
         words = f"Input dataset_files can not be empty, but got '{dataset_files}'."
-        raise _checks.in_words(SporaxValueError, where, words)
+        raise check.in_words(SporaxValueError, where, words)
     # A set: patterns may name a file twice.
     paths: set[str] = set()
     for pattern in patterns:
-        names = [name for name in glob.glob(_checks.check_str(where, "dataset_files", pattern)) if Path(name).is_file()]
+        names = [name for name in glob.glob(check.text(where, "dataset_files", pattern)) if Path(name).is_file()]
         if not names:
             words = f"The following patterns did not match any files: {[pattern]}."
-            raise _checks.in_words(SporaxValueError, where, words)
+            raise check.in_words(SporaxValueError, where, words)
         paths.update(names)
     # Alphabetical over all patterns, as in MindSpore.
     return [Path(name) for name in sorted(paths)]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Computed, Stored
 from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
@@ -22,8 +22,6 @@ from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_sc
 from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset.samplers import Shuffle
-
-# -------------------------------------------------------------------------------------------------------------- TFRecord
 
 
 class TFRecordDataset(FileDataset):
@@ -60,13 +58,13 @@ class TFRecordDataset(FileDataset):
         where = "TFRecordDataset"
         paths = find_files(where, dataset_files)
         described = as_schema(where, schema)
-        chosen = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
-        shards = _checks.check_shards(where, num_shards, shard_id)
-        equal = _checks.check_bool(where, "shard_equal_rows", shard_equal_rows)
-        packed = _checks.check_choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
+        chosen = None if columns_list is None else check.names(where, "columns_list", columns_list)
+        shards = check.shards(where, num_shards, shard_id)
+        equal = check.boolean(where, "shard_equal_rows", shard_equal_rows)
+        packed = check.choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
         # MindSpore deals out whole files unless equal rows are asked for.
         # One process that reads for all ranks has all files.
-        own_files = shards is not None and not equal and not isinstance(shards, _checks.SharesOfAll)
+        own_files = shards is not None and not equal and not isinstance(shards, check.SharesOfAll)
         if shards is not None and own_files:
             paths, shards = _own_files(paths, *shards), None
         columns = _columns_of(where, paths, described, chosen, packed)
@@ -192,8 +190,6 @@ def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
     return np.frombuffer(joined, np.uint8 if column is None else column.dtype).copy()
 
 
-# ------------------------------------------------------------------------------------------------- random rows, fillers
-
 _RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
 
@@ -233,7 +229,7 @@ def _random_values(
     rng = np.random.default_rng(0)
     columns = _random_columns(names, rng) if schema is None else schema.columns
     if schema is not None and names is not None:
-        _checks.check_columns_exist(where, names, [column.name for column in columns])
+        check.columns_exist(where, names, [column.name for column in columns])
         columns = [column for column in columns if column.name in names]
     text = next((column.name for column in columns if column.kind == "string"), None)
     if text is not None or not columns:
@@ -249,29 +245,20 @@ def _random_names(where: str, columns: Sequence[SchemaColumn], count: int) -> li
 class RandomDataset(
     FormatDataset,
     arguments=(
-        arguments.optional(
-            "total_rows", int, "how many; random by default.", functools.partial(_checks.check_int, low=1)
-        ),
-        arguments.optional(
+        arg.optional("total_rows", int, "how many; random by default.", functools.partial(check.integer, low=1)),
+        arg.optional(
             "schema",
             Schema | str,
             "a Schema or the name of its file; random columns by default.",
             lambda where, _, value: as_schema(where, value),
         ),
-        arguments.optional(
+        arg.optional(
             "columns_list",
             list[str],
             "names of the columns (of a schema: only these); c0, c1, … by default.",
-            _checks.check_names,
+            check.names,
         ),
-        *(
-            arguments.NUM_SAMPLES,
-            arguments.WORKERS,
-            arguments.CACHE,
-            arguments.SHUFFLE,
-            arguments.NUM_SHARDS,
-            arguments.SHARD_ID,
-        ),
+        *(arg.NUM_SAMPLES, arg.WORKERS, arg.CACHE, arg.SHUFFLE, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
     columns=_random_names,
     read=_random_rows,
@@ -294,10 +281,10 @@ class PaddedDataset(GeneratorDataset):
     def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
         where = "PaddedDataset"
         if not padded_samples:
-            raise _checks.in_words(SporaxValueError, where, "padded_samples cannot be empty.")
-        _checks.check_instance(where, "padded_samples", padded_samples, list)
+            raise check.in_words(SporaxValueError, where, "padded_samples cannot be empty.")
+        check.instance(where, "padded_samples", padded_samples, list)
         for row in padded_samples:
-            _checks.check_instance(where, "padded_element", row, dict)
+            check.instance(where, "padded_element", row, dict)
         # Rows of several forms could not be batched.
         if any(row.keys() != padded_samples[0].keys() for row in padded_samples):
             raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")

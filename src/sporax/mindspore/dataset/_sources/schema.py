@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 
 _INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TYPES = (*_INTS, "float16", "float32", "float64", "bool", "string")
@@ -58,7 +58,7 @@ class Schema:
         self.dataset_type = ""
         if schema_file is None:
             return
-        path = _checks.check_file("Schema", "schema_file", schema_file)
+        path = check.file("Schema", "schema_file", schema_file)
         try:
             self.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, AttributeError, KeyError) as error:
@@ -76,8 +76,8 @@ class Schema:
             shape: of a value, -1 for a size that is not known; None for any number of values.
         """
         where = "Schema.add_column"
-        if not _checks.check_str(where, "name", name):
-            raise _checks.in_words(SporaxTypeError, where, "Expected non-empty string for column name.")
+        if not check.text(where, "name", name):
+            raise check.in_words(SporaxTypeError, where, "Expected non-empty string for column name.")
         if any(column.name == name for column in self.columns):
             raise SporaxValueError(f"For 'Schema.add_column', 'name' must be new, but {name!r} is there already.")
         self.columns.append(SchemaColumn(name, _kind(de_type), _shape(shape)))
@@ -90,14 +90,14 @@ class Schema:
             items = columns
         else:
             words = "columns must be dict or list, columns contain name, type, shape(optional)."
-            raise _checks.in_words(SporaxRuntimeError, "Schema.parse_columns", words, columns)
+            raise check.in_words(SporaxRuntimeError, "Schema.parse_columns", words, columns)
         if not items:
-            raise _checks.in_words(SporaxRuntimeError, "Schema.parse_columns", "Columns are missing.")
+            raise check.in_words(SporaxRuntimeError, "Schema.parse_columns", "Columns are missing.")
         for item in items:
             # Before `add_column`, whose message would not show the entry.
             missing = next((key for key in ("name", "type") if key not in item), None)
             if missing is not None:
-                raise _checks.in_words(SporaxRuntimeError, "Schema", f"Column's {missing} is missing", item)
+                raise check.in_words(SporaxRuntimeError, "Schema", f"Column's {missing} is missing", item)
             # A file says a scalar by its rank, since it has no shape to give.
             rank_0 = item.get("rank") == 0
             self.add_column(item["name"], item["type"], [] if rank_0 else item.get("shape"))
@@ -108,7 +108,7 @@ class Schema:
         Raises:
             SporaxRuntimeError: there are no columns, or `numRows` is not positive.
         """
-        _checks.check_instance("Schema.from_json", "json_obj", json_obj, dict)
+        check.instance("Schema.from_json", "json_obj", json_obj, dict)
         unknown = sorted(set(json_obj) - {"datasetType", "numRows", "columns"})
         if unknown:
             raise SporaxRuntimeError(f"For 'Schema', there is no field {unknown[0]!r}.")
@@ -117,7 +117,7 @@ class Schema:
         if self.num_rows is not None and (not isinstance(self.num_rows, int) or self.num_rows <= 0):
             raise SporaxRuntimeError(f"For 'Schema', 'numRows' must be a positive int, but got {self.num_rows!r}.")
         if "columns" not in json_obj:
-            raise _checks.in_words(SporaxRuntimeError, "Schema", '"columns" node is required in the schema json JSON.')
+            raise check.in_words(SporaxRuntimeError, "Schema", '"columns" node is required in the schema json JSON.')
         self.parse_columns(json_obj["columns"])
 
     def to_json(self) -> str:
@@ -140,17 +140,17 @@ def _kind(value: Any) -> str:
     # "<u0" is how numpy prints str.
     name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
     if value is None:
-        raise _checks.in_words(SporaxTypeError, "Schema.add_column", "Expected non-empty string for de_type.")
+        raise check.in_words(SporaxTypeError, "Schema.add_column", "Expected non-empty string for de_type.")
     if name not in _TYPES:
-        raise _checks.in_words(SporaxTypeError, "Schema.add_column", "Unknown column type.", value)
+        raise check.in_words(SporaxTypeError, "Schema.add_column", "Unknown column type.", value)
     return name
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
-    _checks.check_instance("Schema.add_column", "shape", value, list)
-    return tuple(_checks.check_int("Schema.add_column", f"shape[{i}]", size, -1) for i, size in enumerate(value))
+    check.instance("Schema.add_column", "shape", value, list)
+    return tuple(check.integer("Schema.add_column", f"shape[{i}]", size, -1) for i, size in enumerate(value))
 
 
 def as_schema(where: str, schema: Any) -> Schema | None:
@@ -163,5 +163,4 @@ def as_schema(where: str, schema: Any) -> Schema | None:
         if isinstance(json.loads(Path(schema).read_text(encoding="utf-8"))["columns"], dict):
             found.columns.sort(key=lambda column: column.name)
         return found
-    words = "schema should be a path to schema file or a schema object."
-    raise _checks.in_words(SporaxValueError, where, words, schema)
+    raise check.in_words(SporaxValueError, where, "schema should be a path to schema file or a schema object.", schema)

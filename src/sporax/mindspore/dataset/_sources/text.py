@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable, LineTable
 from sporax.mindspore.dataset._sources.format import Argument, FileDataset
 from sporax.mindspore.dataset._sources.reading import parse_lines
@@ -83,16 +83,16 @@ def _header(path: Path, delimiter: str) -> tuple[str, ...]:
         first = next(csv.reader(file, delimiter=delimiter), None)
     if not first:
         raise SporaxRuntimeError(f"For 'CSVDataset', {path} must begin with a line of column names, but is empty.")
-    return _checks.check_names("CSVDataset", "column_names", first)
+    return check.names("CSVDataset", "column_names", first)
 
 
 def _column_kinds(where: str, name: str, value: object) -> list[type]:
     if not isinstance(value, list):
-        raise _checks.in_words(SporaxTypeError, where, f"{name} should be type of list.", value)
+        raise check.in_words(SporaxTypeError, where, f"{name} should be type of list.", value)
     for item in value:
         # `type` and not `isinstance`, as bool is an int.
         if type(item) not in (int, float, str):
-            raise _checks.in_words(SporaxTypeError, where, f"column type in {name} is invalid.", item)
+            raise check.in_words(SporaxTypeError, where, f"column type in {name} is invalid.", item)
     return [type(item) for item in value]
 
 
@@ -101,10 +101,7 @@ def _line_table(where: str, paths: Sequence[Path]) -> Table:
 
 
 class TextFileDataset(
-    FileDataset,
-    arguments=(arguments.dataset_files("*.txt"), *arguments.SAMPLED_FILES),
-    columns=("text",),
-    read=_line_table,
+    FileDataset, arguments=(arg.dataset_files("*.txt"), *arg.SAMPLED_FILES), columns=("text",), read=_line_table
 ):
     """The lines of text files (UTF-8), without empty ones.
 
@@ -113,10 +110,10 @@ class TextFileDataset(
 
 
 def _delimiter(where: str, name: str, value: object) -> str:
-    delimiter = _checks.check_str(where, name, value)
+    delimiter = check.text(where, name, value)
     # csv treats these as quotation and line ends.
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise _checks.in_words(SporaxValueError, where, "field_delim is invalid.", delimiter)
+        raise check.in_words(SporaxValueError, where, "field_delim is invalid.", delimiter)
     return delimiter
 
 
@@ -149,22 +146,22 @@ def _csv(
 class CSVDataset(
     FileDataset,
     arguments=(
-        arguments.dataset_files("*.csv"),
+        arg.dataset_files("*.csv"),
         Argument("field_delim", str, "the character between fields.", ",", _delimiter),
-        arguments.optional(
+        arg.optional(
             "column_defaults",
             list[Any],
             "one value per column, of which the type counts: int (int32), float (float32) or str; all columns are str "
             "by default.",
             _column_kinds,
         ),
-        arguments.optional(
+        arg.optional(
             "column_names",
             list[str],
             "names; by default the first line of every file is a header that names them.",
-            _checks.check_names,
+            check.names,
         ),
-        *arguments.SAMPLED_FILES,
+        *arg.SAMPLED_FILES,
     ),
     columns=_csv_names,
     read=_csv,
@@ -231,17 +228,17 @@ def _clue(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
 class CLUEDataset(
     FileDataset,
     arguments=(
-        arguments.dataset_files("*.json"),
-        arguments.choice(
+        arg.dataset_files("*.json"),
+        arg.choice(
             "task",
             *_CLUE,
             default="AFQMC",
             words="task should be 'AFQMC', 'TNEWS', 'IFLYTEK', 'CMNLI', 'WSC' or 'CSL'.",
         ),
-        arguments.choice(
+        arg.choice(
             *("usage", "train", "test", "eval"), default="train", words="usage should be 'train', 'test' or 'eval'."
         ),
-        *arguments.SAMPLED_FILES,
+        *arg.SAMPLED_FILES,
     ),
     columns=_columns,
     read=_clue,
@@ -276,7 +273,7 @@ class LineReader:
 
     def readline(self, line: int) -> str:
         """A line without its end; the first is number 1."""
-        number = _checks.check_int("LineReader", "line", line, 1, len(self.offsets))
+        number = check.integer("LineReader", "line", line, 1, len(self.offsets))
         self._file = self._file or open(self.filename, "rb")  # noqa: SIM115 (`close` closes it)
         self._file.seek(self.offsets[number - 1])
         return self._file.readline().decode().rstrip("\r\n")

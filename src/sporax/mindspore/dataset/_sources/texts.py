@@ -14,7 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable, Stored
 from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset
 from sporax.mindspore.dataset._sources.reading import (
@@ -35,12 +35,12 @@ def _files_of(where: str, folder: Path, part: str, names: Mapping[str, str]) -> 
     return files_named(where, folder, list(names.values()) if part == "all" else [names[part]])
 
 
-_FOLDER = arguments.folder("folder that holds the files.")
+_FOLDER = arg.folder("folder that holds the files.")
 _CSV = {"test": "test.csv", "train": "train.csv"}
 
 
 def _csv_format(
-    *columns: str, sampling: tuple[Argument, ...] = arguments.SAMPLED_FILES, files: Mapping[str, str] = _CSV
+    *columns: str, sampling: tuple[Argument, ...] = arg.SAMPLED_FILES, files: Mapping[str, str] = _CSV
 ) -> Format:
     """The format of data sets in train.csv and test.csv, with fields that are strings."""
 
@@ -51,7 +51,7 @@ def _csv_format(
 
         return FileTable(where, _files_of(where, folder, part, files), parse)
 
-    return Format((_FOLDER, arguments.usage("train", "test", "all"), *sampling), columns, read)
+    return Format((_FOLDER, arg.usage("train", "test", "all"), *sampling), columns, read)
 
 
 def _line_format(pattern: str) -> Format:
@@ -61,16 +61,14 @@ def _line_format(pattern: str) -> Format:
     def read(where: str, folder: Path, part: str) -> Table:
         return LineTable(where, _files_of(where, folder, part, names))
 
-    return Format((_FOLDER, arguments.usage(*names, "all"), *arguments.SAMPLED_FILES), ("text",), read)
+    return Format((_FOLDER, arg.usage(*names, "all"), *arg.SAMPLED_FILES), ("text",), read)
 
 
 class AGNewsDataset(FileDataset, format=_csv_format("index", "title", "description")):
     """AG News: train.csv and test.csv. Columns: `index`, `title`, `description` () str."""
 
 
-class AmazonReviewDataset(
-    FileDataset, format=_csv_format("label", "title", "content", sampling=arguments.SAMPLED_FILES)
-):
+class AmazonReviewDataset(FileDataset, format=_csv_format("label", "title", "content", sampling=arg.SAMPLED_FILES)):
     """Amazon reviews: train.csv and test.csv. Columns: `label`, `title`, `content` () str."""
 
 
@@ -79,7 +77,7 @@ class DBpediaDataset(FileDataset, format=_csv_format("class", "title", "content"
 
 
 class YahooAnswersDataset(
-    FileDataset, format=_csv_format("class", "title", "content", "answer", sampling=arguments.SAMPLED_FILES)
+    FileDataset, format=_csv_format("class", "title", "content", "answer", sampling=arg.SAMPLED_FILES)
 ):
     """Yahoo! Answers: train.csv, test.csv. Columns: `class`, `title`, `content`, `answer` () str."""
 
@@ -87,13 +85,13 @@ class YahooAnswersDataset(
 class SogouNewsDataset(
     FileDataset,
     format=_csv_format(
-        "index", "title", "content", sampling=arguments.SAMPLED_FILES_LATER, files=dict(reversed(_CSV.items()))
+        "index", "title", "content", sampling=arg.SAMPLED_FILES_LATER, files=dict(reversed(_CSV.items()))
     ),
 ):
     """Sogou News: train.csv and test.csv. Columns: `index`, `title`, `content` () str."""
 
 
-class YelpReviewDataset(FileDataset, format=_csv_format("label", "text", sampling=arguments.SAMPLED_FILES_LATER)):
+class YelpReviewDataset(FileDataset, format=_csv_format("label", "text", sampling=arg.SAMPLED_FILES_LATER)):
     """Yelp reviews: train.csv and test.csv. Columns: `label`, `text` () str."""
 
 
@@ -112,8 +110,8 @@ def _enwik9(where: str, folder: Path) -> Table:
 class EnWik9Dataset(
     FileDataset,
     arguments=(
-        arguments.folder("folder that holds the file enwik9."),
-        *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(default=True)),
+        arg.folder("folder that holds the file enwik9."),
+        *arg.replaced(arg.SAMPLED_FILES, arg.text_shuffle(default=True)),
     ),
     columns=("text",),
     read=_enwik9,
@@ -142,7 +140,7 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 
 class SST2Dataset(
     FileDataset,
-    arguments=(_FOLDER, arguments.usage("train", "test", "dev"), *arguments.SAMPLED_FILES),
+    arguments=(_FOLDER, arg.usage("train", "test", "dev"), *arg.SAMPLED_FILES),
     columns=_sst2_names,
     read=_sst2,
 ):
@@ -179,7 +177,7 @@ def _squad(where: str, folder: Path, part: str) -> Table:
 
 class SQuADDataset(
     FileDataset,
-    arguments=(_FOLDER, arguments.usage("train", "dev", "all"), *arguments.SAMPLED_FILES),
+    arguments=(_FOLDER, arg.usage("train", "dev", "all"), *arg.SAMPLED_FILES),
     columns=_SQUAD_COLUMNS,
     read=_squad,
 ):
@@ -219,7 +217,7 @@ def _tagged_format(names: Mapping[str, str], columns: tuple[str, ...], separator
         paths = _files_of(where, folder, part, names)
         return FileTable(where, paths, lambda path: _sentences(where, path, columns, separator))
 
-    return Format((_FOLDER, arguments.usage(*names, "all"), *arguments.SAMPLED_FILES_LATER), columns, read)
+    return Format((_FOLDER, arg.usage(*names, "all"), *arg.SAMPLED_FILES_LATER), columns, read)
 
 
 _UDPOS = {"valid": "en-ud-tag.v2.dev.txt", "test": "en-ud-tag.v2.test.txt", "train": "en-ud-tag.v2.train.txt"}
@@ -261,11 +259,7 @@ def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
 
 class IMDBDataset(
     FormatDataset,
-    arguments=(
-        arguments.folder("folder that holds both folders."),
-        arguments.usage("train", "test", "all"),
-        *arguments.SAMPLED,
-    ),
+    arguments=arg.in_folder("folder that holds both folders.", arg.usage("train", "test", "all")),
     columns=("text", "label"),
     read=_imdb,
 ):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._sources import arguments
+from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Columns, FileTable
 from sporax.mindspore.dataset._sources.format import Argument, FileDataset
 from sporax.mindspore.dataset._sources.reading import existing, lines, read_text
@@ -65,10 +65,10 @@ def _multi30k(where: str, folder: Path, part: str, languages: tuple[str, str]) -
 class Multi30kDataset(
     FileDataset,
     arguments=(
-        arguments.folder("folder that holds training, validation and mmt16_task1_test."),
-        arguments.usage("train", "test", "valid", "all"),
+        arg.folder("folder that holds training, validation and mmt16_task1_test."),
+        arg.usage("train", "test", "valid", "all"),
         _language_pair('["en", "de"] (the default) or ["de", "en"].', (("en", "de"), ("de", "en")), ("en", "de")),
-        *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(bool | Shuffle | None, None)),
+        *arg.replaced(arg.SAMPLED_FILES, arg.text_shuffle(bool | Shuffle | None, None)),
     ),
     columns=("text", "translation"),
     read=_multi30k,
@@ -122,14 +122,14 @@ def _iwslt2016(
 
 
 def _talk_set(name: str, doc: str) -> Argument:
-    return arguments.optional(name, str, doc, functools.partial(_checks.check_choice, choices=_SETS))
+    return arg.optional(name, str, doc, functools.partial(_checks.choice, choices=_SETS))
 
 
 class IWSLT2016Dataset(
     FileDataset,
     arguments=(
-        arguments.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
-        arguments.usage("train", "test", "valid", "all"),
+        arg.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
+        arg.usage("train", "test", "valid", "all"),
         _language_pair(
             'English with Arabic, Czech, German or French, either way; ("de", "en") by default.',
             _PAIRS_2016,
@@ -137,7 +137,7 @@ class IWSLT2016Dataset(
         ),
         _talk_set("valid_set", 'what is read for "valid", as "tst2013" (the default).'),
         _talk_set("test_set", 'what is read for "test", as "tst2014" (the default).'),
-        *arguments.SAMPLED_FILES_LATER,
+        *arg.SAMPLED_FILES_LATER,
     ),
     columns=("text", "translation"),
     read=_iwslt2016,
@@ -162,10 +162,10 @@ def _iwslt2017(where: str, folder: Path, part: str, languages: tuple[str, str]) 
 class IWSLT2017Dataset(
     FileDataset,
     arguments=(
-        arguments.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
-        arguments.usage("train", "test", "valid", "all"),
+        arg.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
+        arg.usage("train", "test", "valid", "all"),
         _language_pair('two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.', _PAIRS_2017, ("de", "en")),
-        *arguments.SAMPLED_FILES_LATER,
+        *arg.SAMPLED_FILES_LATER,
     ),
     columns=("text", "translation"),
     read=_iwslt2017,

@@ -15,19 +15,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    check_bool,
-    check_columns_exist,
-    check_instance,
-    check_int,
-    check_names,
-    check_options,
-    check_workers,
-    in_user_code,
-    in_words,
-    type_error,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import INT32_MAX, in_user_code, in_words, type_error
 from sporax.mindspore.dataset._dataset import BatchInfo, Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
@@ -56,7 +45,7 @@ def check_size(where: str, batch_size: object) -> int | None:
         return None
     if not isinstance(batch_size, (int, np.integer)):
         raise in_words(SporaxTypeError, where, "batch_size should either be an int or a callable.", batch_size)
-    return check_int(where, "batch_size", int(batch_size), 1, INT32_MAX)
+    return check.integer(where, "batch_size", int(batch_size), 1, INT32_MAX)
 
 
 def _alone(value: Array) -> Column:
@@ -165,21 +154,21 @@ def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict
     if not pad_info:
         # MindSpore: an empty dict means all columns, None means no padding at all.
         return dict.fromkeys(columns, (None, None))
-    check_columns_exist(where, list(pad_info), columns)
+    check.columns_exist(where, list(pad_info), columns)
     checked: dict[str, Any] = {}
     for name, item in pad_info.items():
         if item is None:
             checked[name] = (None, None)
             continue
-        check_instance(where, "value in pad_info", item, tuple)
+        check.instance(where, "value in pad_info", item, tuple)
         if len(item) != 2:
             raise in_words(SporaxValueError, where, "value of pad_info should be a tuple of size 2.", item)
         sizes = item[0]
         if sizes is not None:
-            check_instance(where, "shape in pad_info", sizes, list, tuple)
-            sizes = tuple(None if n is None else check_int(where, "dim of shape in pad_info", n, 1) for n in sizes)
+            check.instance(where, "shape in pad_info", sizes, list, tuple)
+            sizes = tuple(None if n is None else check.integer(where, "dim of shape in pad_info", n, 1) for n in sizes)
         if item[1] is not None:
-            check_instance(where, "pad_value", item[1], int, float, str, bytes, np.generic)
+            check.instance(where, "pad_value", item[1], int, float, str, bytes, np.generic)
         checked[name] = (sizes, item[1])
     return checked
 
@@ -193,7 +182,7 @@ def check_buckets(where: str, boundaries: Any, sizes: Any) -> tuple[tuple[int, .
     """
     lists = {"bucket_boundaries": boundaries, "bucket_batch_sizes": sizes}
     for name, value in lists.items():
-        check_instance(where, name, value, list)
+        check.instance(where, name, value, list)
         if not all(isinstance(item, int) for item in value):
             raise in_words(SporaxTypeError, where, f"{name} should be a list of int.", value)
     words = ""
@@ -221,7 +210,7 @@ class _Batches(StepDataset):
     def _take_sizes(self, where: str, batch_size: int | Callable[[BatchInfo], int], drop_remainder: bool) -> None:
         self._fixed_size = check_size(where, batch_size)
         self._ask = batch_size
-        self.drop_remainder = check_bool(where, "drop_remainder", drop_remainder)
+        self.drop_remainder = check.boolean(where, "drop_remainder", drop_remainder)
 
     @property
     def batch_size(self) -> int:
@@ -231,7 +220,7 @@ class _Batches(StepDataset):
     def _size_of(self, number: int, epoch: int) -> int:
         if not callable(self._ask):
             return self.batch_size
-        return check_int("batch", "batch_size", self._ask(BatchInfo(number, epoch)), 1, INT32_MAX)
+        return check.integer("batch", "batch_size", self._ask(BatchInfo(number, epoch)), 1, INT32_MAX)
 
     def _stream(self, run: Pass) -> Stream:
         stream = self._child._stream(run)
@@ -264,15 +253,14 @@ class BatchDataset(_Batches):
         python_multiprocessing: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         where = "batch"
-        check_options(where, options)
+        check.options(where, options)
         # Checked in MindSpore's order, so that two mistakes give the same first error.
         self._take_sizes(where, batch_size, drop_remainder)
         if per_batch_map is None and input_columns is not None:
-            words = "input_columns can be specified only when per_batch_map is set."
-            raise in_words(SporaxValueError, where, words)
+            raise in_words(SporaxValueError, where, "input_columns can be specified only when per_batch_map is set.")
         columns = input_dataset._column_names
         inputs = input_dataset._chosen(where, input_columns, columns)
-        outputs = inputs if output_columns is None else check_names(where, "output_columns", output_columns)
+        outputs = inputs if output_columns is None else check.names(where, "output_columns", output_columns)
         if per_batch_map is None:  # as in MindSpore, names of results have no effect without it
             inputs = outputs = ()
         elif not callable(per_batch_map):
@@ -282,8 +270,8 @@ class BatchDataset(_Batches):
         self._collate = collate_all
         if per_batch_map is not None:
             self._collate = functools.partial(_collate_mapped, per_batch_map, inputs, outputs, columns)
-        self.num_parallel_workers = check_workers(where, num_parallel_workers)
-        self.python_multiprocessing = check_bool(where, "python_multiprocessing", python_multiprocessing)
+        self.num_parallel_workers = check.workers(where, num_parallel_workers)
+        self.python_multiprocessing = check.boolean(where, "python_multiprocessing", python_multiprocessing)
         super().__init__(columns, [input_dataset])
         self._runs_python = per_batch_map is not None
         self._workers = self._flow_workers()
@@ -309,7 +297,7 @@ class PaddedBatchDataset(_Batches):
         self._collate = collate_all
         if self.pad_info is not None:
             self._collate = functools.partial(_collate_padded, self.pad_info)
-        self.num_parallel_workers = check_workers(where, num_parallel_workers)
+        self.num_parallel_workers = check.workers(where, num_parallel_workers)
         super().__init__(columns, [input_dataset])
         self._workers = self._flow_workers()
 
@@ -335,8 +323,8 @@ class BucketBatchByLengthDataset(StepDataset):
         self.element_length_function = element_length_function
         self.bucket_boundaries, self.bucket_batch_sizes = check_buckets(where, bucket_boundaries, bucket_batch_sizes)
         self.pad_info = None if pad_info is None else check_pad_info(where, pad_info, columns)
-        self.pad_to_bucket_boundary = check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary)
-        self.drop_remainder = check_bool(where, "drop_remainder", drop_remainder)
+        self.pad_to_bucket_boundary = check.boolean(where, "pad_to_bucket_boundary", pad_to_bucket_boundary)
+        self.drop_remainder = check.boolean(where, "drop_remainder", drop_remainder)
         super().__init__(columns, [input_dataset])
         self._below = self._table_workers()
 

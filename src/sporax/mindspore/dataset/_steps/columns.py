@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments
@@ -55,7 +55,7 @@ class RenameDataset(StepDataset):
     def __init__(self, input_dataset: Dataset, input_columns: str | list[str], output_columns: str | list[str]) -> None:
         columns = input_dataset._column_names
         self.input_columns = input_dataset._chosen("rename", input_columns, ())
-        self.output_columns = _checks.check_names("rename", "output_columns", output_columns)
+        self.output_columns = check.names("rename", "output_columns", output_columns)
         if len(self.input_columns) != len(self.output_columns):
             words = "Number of column in input_columns and output_columns is not equal."
             raise in_words(SporaxValueError, "rename", words, (self.input_columns, self.output_columns))
@@ -95,7 +95,7 @@ class ZipDataset(StepDataset):
     """What `zip` makes."""
 
     def __init__(self, datasets: tuple[Dataset, ...]) -> None:
-        _checks.check_instance("zip", "datasets", datasets, tuple)
+        check.instance("zip", "datasets", datasets, tuple)
         if len(datasets) < 2:
             raise in_words(SporaxValueError, "zip", "Can't zip empty or just one dataset!")
         for item in datasets:
@@ -136,7 +136,7 @@ class ConcatDataset(StepDataset):
 
     def __init__(self, datasets: list[Dataset]) -> None:
         for i, item in enumerate(datasets[1:]):
-            _checks.check_instance("concat", f"dataset[{i}]", item, Dataset)
+            check.instance("concat", f"dataset[{i}]", item, Dataset)
             if item._column_names != datasets[0]._column_names:
                 raise SporaxRuntimeError(
                     "For 'concat', Invalid columns, 'column name' or 'column order' of concat datasets should be the same. They "

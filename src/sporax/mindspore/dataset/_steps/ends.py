@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset import _checks, config
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments, first_pass
@@ -89,7 +90,7 @@ class SourceDataset(Dataset):
 def _check_sampler(where: str, value: object) -> None:
     if not isinstance(value, BuiltinSampler):
         words = "Input sampler can not be None." if value is None else "Input sampler is not an instance of a sampler."
-        raise _checks.in_words(SporaxTypeError, where, words, value)
+        raise check.in_words(SporaxTypeError, where, words, value)
 
 
 class MappableDataset(SourceDataset):
@@ -122,9 +123,8 @@ class MappableDataset(SourceDataset):
         """The row of the source that stands at `index` in the first epoch."""
         # Pass 0 without iterators, so that an index means the same row each time.
         order = self._order(first_pass(0))
-        number = _checks.check_int("[]", "index", index)
-        if not 0 <= number < len(order):
-            raise SporaxRuntimeError(f"For '[]', the index must be in [0, {len(order)}), but got {number}.")
+        number = check.integer("[]", "index", index)
+        SporaxRuntimeError.raise_if(not 0 <= number < len(order), "[]", "the index", f"be in [0, {len(order)})", number)
         return int(order[number])
 
     def _row(self, index: int) -> Row:
@@ -164,10 +164,10 @@ class TransferDataset(StepDataset):
         queue_name: str = "",
     ) -> None:  # fmt: skip
         where = "device_que"
-        _checks.check_bool(where, "send_epoch_end", send_epoch_end)
-        _checks.check_bool(where, "create_data_info_queue", create_data_info_queue)
+        check.boolean(where, "send_epoch_end", send_epoch_end)
+        check.boolean(where, "create_data_info_queue", create_data_info_queue)
         super().__init__(input_dataset._column_names, [input_dataset])
-        self.queue_name = _checks.check_str(where, "queue_name", queue_name) or str(uuid.uuid1())
+        self.queue_name = check.text(where, "queue_name", queue_name) or str(uuid.uuid1())
         self._runs = threading.Event()
         self._sender: threading.Thread | None = None
         self._batch: list[Any] = []
@@ -177,7 +177,7 @@ class TransferDataset(StepDataset):
         return self._child._stream(run)
 
     def _iterator_arguments(self, *arguments: Any) -> Any:
-        raise _checks.in_words(SporaxRuntimeError, "device_que", "TransferDataset is not iterable.")
+        raise check.in_words(SporaxRuntimeError, "device_que", "TransferDataset is not iterable.")
 
     def send(self, num_epochs: int = -1) -> None:
         """Begin to read `num_epochs` epochs in a thread of its own; -1 reads until `stop_send`."""
@@ -218,7 +218,7 @@ class TransferDataset(StepDataset):
             SporaxRuntimeError: nothing was read.
         """
         if not self._batch:
-            raise _checks.in_words(SporaxRuntimeError, "get_data_info", "Calling get_data_info with bad state.")
+            raise check.in_words(SporaxRuntimeError, "get_data_info", "Calling get_data_info with bad state.")
         return [value.dtype for value in self._batch], [list(value.shape) for value in self._batch]
 
     def get_send_info(self) -> list[Any]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset import _checks, config
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, check_cache, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events, check_callbacks
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
@@ -154,14 +155,14 @@ class MapDataset(StepDataset):
         python_multiprocessing: bool = False, cache: DatasetCache | None = None,
         callbacks: DSCallback | list[DSCallback] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        _checks.check_options("map", options)
+        check.options("map", options)
         columns = input_dataset._column_names
         self.operations = as_operations("map", operations)
         self.input_columns = inputs = input_dataset._chosen("map", input_columns, columns[:1])
         named = output_columns is not None
-        self.output_columns = _checks.check_names("map", "output_columns", output_columns) if named else inputs
-        self.num_parallel_workers = _checks.check_workers("map", num_parallel_workers)
-        self.python_multiprocessing = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
+        self.output_columns = check.names("map", "output_columns", output_columns) if named else inputs
+        self.num_parallel_workers = check.workers("map", num_parallel_workers)
+        self.python_multiprocessing = check.boolean("map", "python_multiprocessing", python_multiprocessing)
         self.callbacks = check_callbacks("map", callbacks)
         self.cache = check_cache("map", cache)
         super().__init__(replaced_columns("map", columns, inputs, self.output_columns), [input_dataset])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._callbacks import Gate
 from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
@@ -42,7 +42,7 @@ class ShuffleDataset(StepDataset):
     _one_for_one = _shuffles = True
 
     def __init__(self, input_dataset: Dataset, buffer_size: int) -> None:
-        self.buffer_size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
+        self.buffer_size = check.integer("shuffle", "buffer_size", buffer_size, 2, check.INT32_MAX)
         if input_dataset.is_sync():
             # A shuffle buffer would wait for rows that are only released by its own output.
             raise in_words(SporaxRuntimeError, "shuffle", "No shuffle after sync operators.")
@@ -63,9 +63,9 @@ class RepeatDataset(StepDataset):
     """
 
     def __init__(self, input_dataset: Dataset, count: int | None = None) -> None:
-        _checks.check_instance("repeat", "repeat", count, int, type(None))
+        check.instance("repeat", "repeat", count, int, type(None))
         self.count = self._repeats = -1 if count is None else count
-        if self.count != -1 and not 0 < self.count <= _checks.INT32_MAX:
+        if self.count != -1 and not 0 < self.count <= check.INT32_MAX:
             words = "count should be either -1 or positive integer, range[1, INT32_MAX]."
             raise in_words(SporaxValueError, "repeat", words, count)
         super().__init__(input_dataset._column_names, [input_dataset])
@@ -104,7 +104,7 @@ class SkipDataset(_Window):
     """What `skip` makes."""
 
     def __init__(self, input_dataset: Dataset, count: int) -> None:
-        self.count = self._skipped = _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX)
+        self.count = self._skipped = check.integer("skip", "count", count, 0, check.INT32_MAX)
         super().__init__(input_dataset._column_names, [input_dataset])
 
 
@@ -112,11 +112,9 @@ class TakeDataset(_Window):
     """What `take` and `split` make."""
 
     def __init__(self, input_dataset: Dataset, count: int = -1) -> None:
-        _checks.check_instance("take", "count", count, int)
-        if count != -1 and not 0 < count <= _checks.INT32_MAX:
-            words = (
-                f"count should be either -1 or within the required interval of (0, {_checks.INT32_MAX}], got {count}."
-            )
+        check.instance("take", "count", count, int)
+        if count != -1 and not 0 < count <= check.INT32_MAX:
+            words = f"count should be either -1 or within the required interval of (0, {check.INT32_MAX}], got {count}."
             raise in_words(SporaxValueError, "take", words)
         self.count = count
         self._taken = ENDLESS if count == -1 else count
@@ -167,7 +165,7 @@ class FilterDataset(StepDataset):
         columns = input_dataset._column_names
         self.predicate = predicate
         self.input_columns = input_dataset._chosen("filter", input_columns, columns)
-        workers = _checks.check_workers("filter", num_parallel_workers) or 1
+        workers = check.workers("filter", num_parallel_workers) or 1
         # Rows at a gate must be asked for one by one.
         self.num_parallel_workers = 1 if input_dataset.is_sync() else workers
         super().__init__(columns, [input_dataset])
@@ -197,13 +195,13 @@ class SyncWaitDataset(StepDataset):
         callback: Callable[[Any], Any] | None = None,
     ) -> None:
         where = "sync_wait"
-        _checks.check_independent(where, "Dataset sync wait")
-        self.condition_name = _checks.check_str(where, "condition_name", condition_name)
-        self.num_batch = _checks.check_int(where, "num_batch", num_batch)
+        check.independent(where, "Dataset sync wait")
+        self.condition_name = check.text(where, "condition_name", condition_name)
+        self.num_batch = check.integer(where, "num_batch", num_batch)
         if self.num_batch < 1:
             raise in_words(SporaxValueError, where, "num_batch need to be greater than 0.", num_batch)
         if callback is not None and not callable(callback):
-            raise _checks.type_error(where, "callback", "callable", callback)
+            raise check.type_error(where, "callback", "callable", callback)
         # `sync_update` addresses conditions by name, also across `zip` and `concat`.
         if any(gate.name == condition_name for gate, _ in input_dataset._gates()):
             raise in_words(SporaxRuntimeError, where, "Condition name is already in use.", condition_name)

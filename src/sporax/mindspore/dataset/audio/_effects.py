@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import INT32_MAX, check_bool, check_instance, check_int, check_number, range_error
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import INT32_MAX, range_error
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import RandomWave, WaveTransform, filtered
 from sporax.mindspore.dataset.audio.enums import DensityFunction, Interpolation, Modulation
@@ -17,8 +17,8 @@ class DCShift(WaveTransform):
     """Adds `shift` in [-2, 2], limited to [-1, 1]; peaks are squeezed by `limiter_gain` in place of being clipped, if given."""
 
     def __init__(self, shift: float, limiter_gain: float | None = None) -> None:
-        self._shift = check_number("DCShift", "shift", shift, -2.0, 2.0)
-        gain = None if limiter_gain is None else check_number("DCShift", "limiter_gain", limiter_gain)
+        self._shift = check.number("DCShift", "shift", shift, -2.0, 2.0)
+        gain = None if limiter_gain is None else check.number("DCShift", "limiter_gain", limiter_gain)
         self._gain = gain or self._shift
 
     def _of_wave(self, wave: Array) -> Array:
@@ -36,8 +36,8 @@ class Overdrive(WaveTransform):
     """Distortion by `gain` decibels in [0, 100]; `color` in [0, 100] is the share of even harmonics."""
 
     def __init__(self, gain: float = 20.0, color: float = 20.0) -> None:
-        self._ratio = 10 ** (check_number("Overdrive", "gain", gain, 0, 100) / 20)
-        self._color = check_number("Overdrive", "color", color, 0, 100) / 200
+        self._ratio = 10 ** (check.number("Overdrive", "gain", gain, 0, 100) / 20)
+        self._color = check.number("Overdrive", "color", color, 0, 100) / 200
 
     def _of_wave(self, wave: Array) -> Array:
         driven = np.clip(wave * self._ratio + self._color, -1, 1)
@@ -54,9 +54,9 @@ class Dither(RandomWave):
     """
 
     def __init__(self, density_function: DensityFunction = DensityFunction.TPDF, noise_shaping: bool = False) -> None:
-        check_instance("Dither", "density_function", density_function, DensityFunction)
+        check.instance("Dither", "density_function", density_function, DensityFunction)
         self._density = density_function
-        self._shaping = check_bool("Dither", "noise_shaping", noise_shaping)
+        self._shaping = check.boolean("Dither", "noise_shaping", noise_shaping)
 
     def _of_random(self, wave: Array, rng: np.random.Generator) -> Array:
         noise: Any = np.bartlett(wave.shape[-1] + 1)[:-1]
@@ -91,19 +91,19 @@ class Phaser(WaveTransform):
         self, sample_rate: int, gain_in: float = 0.4, gain_out: float = 0.74, delay_ms: float = 3.0,
         decay: float = 0.4, mod_speed: float = 0.5, sinusoidal: bool = True,
     ) -> None:  # fmt: skip
-        self._rate = check_int("Phaser", "sample_rate", sample_rate)
-        self._gain_in = check_number("Phaser", "gain_in", gain_in, 0, 1)
-        self._gain_out = check_number("Phaser", "gain_out", gain_out, 0, 1e9)
-        self._delay = int(check_number("Phaser", "delay_ms", delay_ms, 0, 5.0) * 0.001 * self._rate + 0.5)
-        self._decay = check_number("Phaser", "decay", decay, 0, 0.99)
-        self._period = int(self._rate / check_number("Phaser", "mod_speed", mod_speed, 0.1, 2) + 0.5)
-        is_sine = check_bool("Phaser", "sinusoidal", sinusoidal)
+        self._rate = check.integer("Phaser", "sample_rate", sample_rate)
+        self._gain_in = check.number("Phaser", "gain_in", gain_in, 0, 1)
+        self._gain_out = check.number("Phaser", "gain_out", gain_out, 0, 1e9)
+        self._delay = int(check.number("Phaser", "delay_ms", delay_ms, 0, 5.0) * 0.001 * self._rate + 0.5)
+        self._decay = check.number("Phaser", "decay", decay, 0, 0.99)
+        self._period = int(self._rate / check.number("Phaser", "mod_speed", mod_speed, 0.1, 2) + 0.5)
+        is_sine = check.boolean("Phaser", "sinusoidal", sinusoidal)
         self._modulation = Modulation.SINUSOIDAL if is_sine else Modulation.TRIANGULAR
 
     def _of_wave(self, wave: Array) -> Array:
         if self._delay < 1:
-            raise SporaxRuntimeError(
-                f"For 'Phaser', 'delay_ms' must be at least a sample long, but has {self._delay} at {self._rate} samples/s."
+            raise self.fault(
+                f"'delay_ms' must be at least a sample long, but has {self._delay} at {self._rate} samples/s."
             )
         table = _oscillation(self._modulation, self._period, 1, self._delay, 0.25)
         times = np.arange(wave.shape[-1])
@@ -130,14 +130,14 @@ class Flanger(WaveTransform):
     ) -> None:  # fmt: skip
         where = "Flanger"
         rate = nonzero_int(where, "sample_rate", sample_rate)
-        shortest = check_number(where, "delay", delay, 0, 30) / 1000
-        longest = shortest + check_number(where, "depth", depth, 0, 10) / 1000
-        self._feedback = check_number(where, "regen", regen, -95, 95) / 100
-        share = check_number(where, "width", width, 0, 100) / 100
-        period = int(rate / check_number(where, "speed", speed, 0.1, 10))
-        self._phase = check_number(where, "phase", phase, 0, 100) / 100
-        check_instance(where, "modulation", modulation, Modulation)
-        check_instance(where, "interpolation", interpolation, Interpolation)
+        shortest = check.number(where, "delay", delay, 0, 30) / 1000
+        longest = shortest + check.number(where, "depth", depth, 0, 10) / 1000
+        self._feedback = check.number(where, "regen", regen, -95, 95) / 100
+        share = check.number(where, "width", width, 0, 100) / 100
+        period = int(rate / check.number(where, "speed", speed, 0.1, 10))
+        self._phase = check.number(where, "phase", phase, 0, 100) / 100
+        check.instance(where, "modulation", modulation, Modulation)
+        check.instance(where, "interpolation", interpolation, Interpolation)
         self._is_linear = interpolation is Interpolation.LINEAR
         self._gain, self._echo = 1 / (1 + share), share / (1 + share) * (1 - abs(self._feedback))
         ends = np.floor(shortest * rate + 0.5), int(longest * rate + 0.5)
@@ -149,7 +149,7 @@ class Flanger(WaveTransform):
     def _of_wave(self, wave: Array) -> Array:
         (channels, length), period = wave.shape[-2:], len(self._delays)
         if not period:
-            raise SporaxRuntimeError("For 'Flanger', the sample rate must be positive and above 'speed'.")
+            raise self.fault("the sample rate must be positive and above 'speed'.")
         rows = np.arange(channels)[:, None]
         turns = np.arange(length) + (rows * period * self._phase + 0.5).astype(int)
         delays = self._delays[turns % period]
@@ -175,7 +175,7 @@ class Flanger(WaveTransform):
 def nonzero_int(where: str, name: str, value: Any) -> int:
     """An int that is not 0."""
     # A name in MindSpore has a space behind it.
-    check_instance(where, name, value, int)
+    check.instance(where, name, value, int)
     if not value or not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise range_error(where, name.strip(), f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", value)
     return int(value)

@@ -16,16 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    INT32_MAX,
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    in_words,
-    range_error,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio.enums import ResampleMethod
@@ -90,7 +82,7 @@ class LFilter(WaveTransform):
     def __init__(self, a_coeffs: Sequence[float], b_coeffs: Sequence[float], clamp: bool = True) -> None:
         self._a = _coefficients(self.name, "a_coeffs", a_coeffs)
         self._b = _coefficients(self.name, "b_coeffs", b_coeffs)
-        self._clamp = check_bool(self.name, "clamp", clamp)
+        self._clamp = check.boolean(self.name, "clamp", clamp)
         if len(self._a) != len(self._b):
             words = "The size of a_coeffs should be the same as that of b_coeffs."
             raise in_words(SporaxValueError, self.name, words, (a_coeffs, b_coeffs))
@@ -110,8 +102,8 @@ def filtered(wave: Array, b: Sequence[float], a: Sequence[float], *, clamp: bool
 
 
 def _coefficients(where: str, name: str, value: Any) -> list[float]:
-    check_instance(where, name, value, list, tuple)
-    return [check_number(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
+    check.instance(where, name, value, list, tuple)
+    return [check.number(where, f"{name}[{i}]", item) for i, item in enumerate(value)]
 
 
 class _Biquad(WaveTransform):
@@ -125,12 +117,12 @@ class _Biquad(WaveTransform):
 
     def _angle(self, sample_rate: Any, name: str, frequency: Any, quality: Any) -> tuple[float, float]:
         """The angle of a frequency, and alpha = sin / (2 Q), of checked arguments; `_a` becomes that of most filters."""
-        check_instance(self.name, "sample_rate", sample_rate, int)
+        check.instance(self.name, "sample_rate", sample_rate, int)
         rate = int(sample_rate)
         if not rate or not -INT32_MAX - 1 <= rate <= INT32_MAX:
             raise range_error(self.name, "sample_rate", f"[{-INT32_MAX - 1}, 0) and (0, {INT32_MAX}]", rate)
-        place = check_number(self.name, name, frequency)
-        width = check_number(self.name, "Q", quality, 0, 1, open_low=True)
+        place = check.number(self.name, name, frequency)
+        width = check.number(self.name, "Q", quality, 0, 1, open_low=True)
         angle = 2 * math.pi * place / rate
         alpha = math.sin(angle) / (2 * width)
         self._a = (1 + alpha, -2 * math.cos(angle), 1 - alpha)
@@ -142,8 +134,8 @@ class Biquad(_Biquad):
 
     def __init__(self, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float) -> None:
         values = {"b0": b0, "b1": b1, "b2": b2, "a0": a0, "a1": a1, "a2": a2}
-        numbers = [check_number("Biquad", name, value) for name, value in values.items() if name != "a0"]
-        check_instance("Biquad", "a0", a0, float, int)
+        numbers = [check.number("Biquad", name, value) for name, value in values.items() if name != "a0"]
+        check.instance("Biquad", "a0", a0, float, int)
         if not a0 or abs(a0) > FLOAT32_MAX:
             raise range_error("Biquad", "a0", f"[-{FLOAT32_MAX}, 0) and (0, {FLOAT32_MAX}]", a0)
         self._b = (numbers[0], numbers[1], numbers[2])
@@ -171,7 +163,7 @@ class BandpassBiquad(_Biquad):
 
     def __init__(self, sample_rate: int, central_freq: float, Q: float = 0.707, const_skirt_gain: bool = False) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", central_freq, Q)
-        skirt = check_bool(self.name, "const_skirt_gain", const_skirt_gain)
+        skirt = check.boolean(self.name, "const_skirt_gain", const_skirt_gain)
         peak = math.sin(angle) / 2 if skirt else alpha
         self._b = (peak, 0, -peak)
 
@@ -199,7 +191,7 @@ class EqualizerBiquad(_Biquad):
 
     def __init__(self, sample_rate: int, center_freq: float, gain: float, Q: float = 0.707) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", center_freq, Q)
-        level = 10 ** (check_number(self.name, "gain", gain) / 40)
+        level = 10 ** (check.number(self.name, "gain", gain) / 40)
         self._b = (1 + alpha * level, -2 * math.cos(angle), 1 - alpha * level)
         self._a = (1 + alpha / level, -2 * math.cos(angle), 1 - alpha / level)
 
@@ -211,7 +203,7 @@ class _Shelf(_Biquad):
 
     def _shelve(self, sample_rate: int, gain: float, central_freq: float, quality: float) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", central_freq, quality)
-        self._set(angle, alpha, check_number(self.name, "gain", gain))
+        self._set(angle, alpha, check.number(self.name, "gain", gain))
 
     def _set(self, angle: float, alpha: float, gain: float) -> None:
         level = 10 ** (gain / 40)
@@ -251,7 +243,7 @@ class DeemphBiquad(_Shelf):
     """Central frequency, slope and gain in decibels of the shelf that comes near it: SoX's."""
 
     def __init__(self, sample_rate: int) -> None:
-        check_instance(self.name, "sample_rate", sample_rate, int)
+        check.instance(self.name, "sample_rate", sample_rate, int)
         if sample_rate not in self._CURVES:
             words = f"Argument sample_rate should be 44100 or 48000, but got {sample_rate}."
             raise in_words(SporaxValueError, self.name, words)
@@ -272,7 +264,7 @@ class RiaaBiquad(_Biquad):
     """Zeros and poles: SoX's."""
 
     def __init__(self, sample_rate: int) -> None:
-        check_instance(self.name, "sample_rate", sample_rate, int)
+        check.instance(self.name, "sample_rate", sample_rate, int)
         if sample_rate not in self._ROOTS:
             words = f"sample_rate should be one of {[*self._ROOTS]}, but got {sample_rate}."
             raise in_words(SporaxValueError, self.name, words)
@@ -292,13 +284,10 @@ class BandBiquad(_Biquad):
         a2 = math.exp(-width)
         a1 = -4 * a2 / (1 + a2) * math.cos(angle)
         b0 = math.sqrt(1 - a1 * a1 / (4 * a2)) * (1 - a2)
-        if check_bool(self.name, "noise", noise):
+        if check.boolean(self.name, "noise", noise):
             b0 *= math.sqrt(((1 + a2) ** 2 - a1 * a1) * (1 - a2) / (1 + a2)) / b0
         self._b = (b0, 0, 0)
         self._a = (1, a1, a2)
-
-
-# ------------------------------------------------------------------------------------------------------- sample rates
 
 
 class Resample(WaveTransform):
@@ -318,11 +307,11 @@ class Resample(WaveTransform):
         rolloff: float = 0.99, beta: float | None = None,
     ) -> None:  # fmt: skip
         settings = {"orig_freq": orig_freq, "new_freq": new_freq}
-        rates = [int(check_number("Resample", name, rate, 0, open_low=True)) for name, rate in settings.items()]
-        check_instance("Resample", "resample_method", resample_method, ResampleMethod)
-        zeros = check_int("Resample", "lowpass_filter_width", lowpass_filter_width, 1)
-        share = check_number("Resample", "rolloff", rolloff, 0, 1.0, open_low=True)
-        shape = 14.769656459379492 if beta is None else check_number("Resample", "beta", beta)
+        rates = [int(check.number("Resample", name, rate, 0, open_low=True)) for name, rate in settings.items()]
+        check.instance("Resample", "resample_method", resample_method, ResampleMethod)
+        zeros = check.integer("Resample", "lowpass_filter_width", lowpass_filter_width, 1)
+        share = check.number("Resample", "rolloff", rolloff, 0, 1.0, open_low=True)
+        shape = 14.769656459379492 if beta is None else check.number("Resample", "beta", beta)
         if not min(rates):
             raise SporaxValueError(f"For 'Resample', sample rates must be >= 1, but got {orig_freq} and {new_freq}.")
         self._old, self._new = (rate // math.gcd(*rates) for rate in rates)
@@ -346,8 +335,7 @@ def resampled(wave: Array, old: int, new: int, cutoff: float, zeros: int, beta: 
     else:
         window = np.i0(beta * np.sqrt(1 - (times / zeros) ** 2)) / np.i0(beta)
     padded = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(width, width + 1)])
-    result: Array = (padded[..., taps + width] * (np.sinc(times) * window * cutoff / old)).sum(-1)
-    return result
+    return (padded[..., taps + width] * (np.sinc(times) * window * cutoff / old)).sum(-1)
 
 
 class Filtfilt(LFilter):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_number, type_error
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import type_error
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._effects import nonzero_int
 from sporax.mindspore.dataset.audio._filters import RandomWave, WaveTransform, resampled
@@ -58,13 +59,11 @@ def stretched(spectrum: Array, rate: float, advance: Array) -> Array:
     turn += advance - 2 * np.pi * np.round(turn / (2 * np.pi))
     phase = np.concatenate([np.angle(spectrum[..., :1]), turn[..., :-1]], -1).cumsum(-1)
     size = (steps - at) * np.abs(then) + (1 - (steps - at)) * np.abs(now)
-    result: Array = size * np.exp(1j * phase)
-    return result
+    return size * np.exp(1j * phase)
 
 
 def _as_complex(pairs: Array) -> Array:
-    result: Array = pairs[..., 0] + 1j * pairs[..., 1]
-    return result
+    return pairs[..., 0] + 1j * pairs[..., 1]
 
 
 def _as_pairs(numbers: Array) -> Array:
@@ -81,7 +80,7 @@ class InverseSpectrogram(WaveTransform):
         hop_length: int | None = None, pad: int = 0, window: WindowType = WindowType.HANN, normalized: bool = False,
         center: bool = True, pad_mode: BorderType = BorderType.REFLECT, onesided: bool = True,
     ) -> None:  # fmt: skip
-        self._length = 0 if length is None else check_int("InverseSpectrogram", "length", length, 0)
+        self._length = 0 if length is None else check.integer("InverseSpectrogram", "length", length, 0)
         shape = (n_fft, win_length, hop_length, pad, window, 0, normalized, center, pad_mode, onesided)
         self._frames, self._pad, self._normalized = Spectrogram(*shape), pad, normalized
 
@@ -113,16 +112,16 @@ class GriffinLim(RandomWave):
         length: int | None = None, rand_init: bool = True,
     ) -> None:  # fmt: skip
         where = "GriffinLim"
-        check_int(where, "n_fft", n_fft, 1)
-        self._count = check_int(where, "n_iter", n_iter, 1)
+        check.integer(where, "n_fft", n_fft, 1)
+        self._count = check.integer(where, "n_iter", n_iter, 1)
         sizes = {"win_length": win_length, "hop_length": hop_length, "length": length}
         width, hop, self._length = (
-            0 if size is None else check_int(where, name, size, 0) for name, size in sizes.items()
+            0 if size is None else check.integer(where, name, size, 0) for name, size in sizes.items()
         )
-        check_instance(where, "window_type", window_type, WindowType)
-        self._power = check_number(where, "power", power, 0, open_low=True, types=_NUMBER)
-        self._momentum = check_number(where, "momentum", momentum, 0, types=_NUMBER)
-        self._random = check_bool(where, "rand_init", rand_init)
+        check.instance(where, "window_type", window_type, WindowType)
+        self._power = check.number(where, "power", power, 0, open_low=True, types=_NUMBER)
+        self._momentum = check.number(where, "momentum", momentum, 0, types=_NUMBER)
+        self._random = check.boolean(where, "rand_init", rand_init)
         self._frames = Spectrogram(n_fft, width or None, hop or None, window=window_type, power=0)
         if self._momentum >= 1:
             raise SporaxRuntimeError(
@@ -138,9 +137,7 @@ class GriffinLim(RandomWave):
         for _ in range(self._count):
             found = self._frames.transform(wave_of(self.name, self._frames, sizes * phases, self._length))
             if found.shape != wave.shape:
-                raise SporaxRuntimeError(
-                    f"For '{self.name}', 'length' must be that of {wave.shape[-1]} frames, but has {found.shape[-1]}."
-                )
+                raise self.fault(f"'length' must be that of {wave.shape[-1]} frames, but has {found.shape[-1]}.")
             phases = found - last * (self._momentum / (1 + 2 * self._momentum))
             phases = phases / (np.abs(phases) + 1e-16)
             last = found
@@ -159,8 +156,8 @@ class PhaseVocoder(WaveTransform):
     layout = "<..., freq, num_frame, complex=2>"
 
     def __init__(self, rate: float, phase_advance: Array) -> None:
-        self._rate = check_number("PhaseVocoder", "rate", rate, 0, open_low=True, types=_NUMBER)
-        check_instance("PhaseVocoder", "phase_advance", phase_advance, np.ndarray)
+        self._rate = check.number("PhaseVocoder", "rate", rate, 0, open_low=True, types=_NUMBER)
+        check.instance("PhaseVocoder", "phase_advance", phase_advance, np.ndarray)
         self._advance = phase_advance
 
     def _one(self, value: Array) -> Array:
@@ -173,9 +170,7 @@ class PhaseVocoder(WaveTransform):
             faults += "data type of phase_advance should be equal to data type of input tensor."
         else:
             return super()._one(value)
-        raise SporaxRuntimeError(
-            f"For 'PhaseVocoder', {faults} It is {self._advance.dtype} {shape}, the input {value.dtype} {value.shape}."
-        )
+        raise self.fault(f"{faults} It is {self._advance.dtype} {shape}, the input {value.dtype} {value.shape}.")
 
     def _of_wave(self, wave: Array) -> Array:
         return _as_pairs(stretched(_as_complex(wave), self._rate, self._advance))
@@ -190,19 +185,17 @@ class TimeStretch(WaveTransform):
     layout = "<..., freq, num_frame, complex=2>"
 
     def __init__(self, hop_length: int | None = None, n_freq: int = 201, fixed_rate: float | None = None) -> None:
-        hop = None if hop_length is None else check_int("TimeStretch", "hop_length", hop_length, 1)
-        count = check_int("TimeStretch", "n_freq", n_freq, 1)
+        hop = None if hop_length is None else check.integer("TimeStretch", "hop_length", hop_length, 1)
+        count = check.integer("TimeStretch", "n_freq", n_freq, 1)
         rate = 1 if fixed_rate is None else fixed_rate
-        self._rate = check_number("TimeStretch", "fixed_rate", rate, 0, open_low=True, types=_NUMBER)
+        self._rate = check.number("TimeStretch", "fixed_rate", rate, 0, open_low=True, types=_NUMBER)
         self._advance = np.linspace(0, np.pi * (count - 1 if hop is None else hop), count)[:, None]
 
     def _of_wave(self, wave: Array) -> Array:
         if self._rate == 1:
             return wave
         if wave.shape[-3] != len(self._advance):
-            raise SporaxRuntimeError(
-                f"For 'TimeStretch', there must be n_freq = {len(self._advance)} frequencies, but got {wave.shape[-3]}."
-            )
+            raise self.fault(f"there must be n_freq = {len(self._advance)} frequencies, but got {wave.shape[-3]}.")
         return _as_pairs(stretched(_as_complex(wave), self._rate, self._advance))
 
 
@@ -216,8 +209,8 @@ class PitchShift(WaveTransform):
         self, sample_rate: int, n_steps: int, bins_per_octave: int = 12, n_fft: int = 512,
         win_length: int | None = None, hop_length: int | None = None, window: WindowType = WindowType.HANN,
     ) -> None:  # fmt: skip
-        self._sample_rate = check_int("PitchShift", "sample_rate", sample_rate, 0)
-        steps = check_int("PitchShift", "n_steps", n_steps)
+        self._sample_rate = check.integer("PitchShift", "sample_rate", sample_rate, 0)
+        steps = check.integer("PitchShift", "n_steps", n_steps)
         octave = nonzero_int("PitchShift", "bins_per_octave ", bins_per_octave)
         self._rate = float(np.float32(2 ** (-steps / octave)))
         self._frames = Spectrogram(n_fft, win_length, hop_length, window=window, power=0)
@@ -232,7 +225,7 @@ class PitchShift(WaveTransform):
         result = wave_of(self.name, self._frames, slow, math.floor(length / self._rate + 0.5))
         old, new = int(self._sample_rate / self._rate), self._sample_rate
         if not min(old, new):
-            raise SporaxRuntimeError(f"For 'PitchShift', 'sample_rate' must be positive, but got {self._sample_rate}.")
+            raise self.fault(f"'sample_rate' must be positive, but got {self._sample_rate}.")
         common = math.gcd(old, new)
         old, new = old // common, new // common
         result = resampled(result, old, new, min(old, new) * 0.99, 6, None)[..., :length]
@@ -257,20 +250,20 @@ class InverseMelScale(RandomWave):
     ) -> None:  # fmt: skip
         where = "InverseMelScale"
         self._triangles = MelScale(n_mels, sample_rate, f_min, f_max, n_stft, norm, mel_type).triangles
-        self._count = check_int(where, "max_iter", max_iter, 1)
-        self._least = check_number(where, "tolerance_loss", tolerance_loss, 0, open_low=True, types=_NUMBER)
-        self._change = check_number(where, "tolerance_change", tolerance_change, 0, open_low=True, types=_NUMBER)
+        self._count = check.integer(where, "max_iter", max_iter, 1)
+        self._least = check.number(where, "tolerance_loss", tolerance_loss, 0, open_low=True, types=_NUMBER)
+        self._change = check.number(where, "tolerance_change", tolerance_change, 0, open_low=True, types=_NUMBER)
         options = {"sgd_lr": 0.1, "sgd_momentum": 0.9} if sgdargs is None else sgdargs
         if not isinstance(options, dict) or options.keys() != {"sgd_lr", "sgd_momentum"}:
             raise type_error(where, "sgdargs", "a dict of 'sgd_lr' and 'sgd_momentum'", sgdargs)
         self._lr, self._momentum = (
-            check_number(where, name, options[name], 0, types=_NUMBER) for name in ("sgd_lr", "sgd_momentum")
+            check.number(where, name, options[name], 0, types=_NUMBER) for name in ("sgd_lr", "sgd_momentum")
         )
 
     def _of_random(self, wave: Array, rng: np.random.Generator) -> Array:
         if wave.shape[-2] != self._triangles.shape[1]:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', {self.name}: n_mels must be equal to the penultimate dimension of input, but they are "
+            raise self.fault(
+                f"{self.name}: n_mels must be equal to the penultimate dimension of input, but they are "
                 f"{self._triangles.shape[1]} and {wave.shape[-2]}."
             )
         mels = wave.reshape(-1, *wave.shape[-2:])

@@ -7,16 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    in_words,
-    type_error,
-)
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -39,12 +32,12 @@ class AmplitudeToDB(WaveTransform):
     def __init__(
         self, stype: ScaleType = ScaleType.POWER, ref_value: float = 1.0, amin: float = 1e-10, top_db: float = 80.0
     ) -> None:
-        check_instance("AmplitudeToDB", "stype", stype, ScaleType)
+        check.instance("AmplitudeToDB", "stype", stype, ScaleType)
         self._factor = 10.0 if stype is ScaleType.POWER else 20.0
-        self._amin = check_number("AmplitudeToDB", "amin", amin, 0, open_low=True, types=(int, float))
-        reference = check_number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True, types=(int, float))
+        self._amin = check.number("AmplitudeToDB", "amin", amin, 0, open_low=True, types=(int, float))
+        reference = check.number("AmplitudeToDB", "ref_value", ref_value, 0, open_low=True, types=(int, float))
         self._offset = self._factor * math.log10(max(self._amin, reference))
-        self._top_db = check_number("AmplitudeToDB", "top_db", top_db, 0, open_low=True, types=(int, float))
+        self._top_db = check.number("AmplitudeToDB", "top_db", top_db, 0, open_low=True, types=(int, float))
 
     def _of_wave(self, wave: Array) -> Array:
         decibels = self._factor * np.log10(np.maximum(wave, self._amin)) - self._offset
@@ -52,27 +45,25 @@ class AmplitudeToDB(WaveTransform):
         channels = wave.shape[-3] if wave.ndim > 2 else 1
         groups = decibels.reshape(-1, channels, *wave.shape[-2:])
         floor = groups.max(axis=(1, 2, 3), keepdims=True) - self._top_db
-        result: Array = np.maximum(groups, floor).reshape(wave.shape)
-        return result
+        return np.maximum(groups, floor).reshape(wave.shape)
 
 
 class DBToAmplitude(WaveTransform):
     """`ref` * (10 ** (x / 10)) ** `power`: powers (`power` 1) or magnitudes (0.5) of decibels."""
 
     def __init__(self, ref: float, power: float) -> None:
-        self._ref = check_number("DBToAmplitude", "ref", ref)
-        self._power = check_number("DBToAmplitude", "power", power)
+        self._ref = check.number("DBToAmplitude", "ref", ref)
+        self._power = check.number("DBToAmplitude", "power", power)
 
     def _of_wave(self, wave: Array) -> Array:
-        result: Array = self._ref * np.power(10.0 ** (0.1 * wave), self._power)
-        return result
+        return self._ref * np.power(10.0 ** (0.1 * wave), self._power)
 
 
 class Gain(WaveTransform):
     """Louder by `gain_db` decibels."""
 
     def __init__(self, gain_db: float = 1.0) -> None:
-        self._ratio = 10 ** (check_number("Gain", "gain_db", gain_db) / 20)
+        self._ratio = 10 ** (check.number("Gain", "gain_db", gain_db) / 20)
 
     def _of_wave(self, wave: Array) -> Array:
         return wave * self._ratio
@@ -87,9 +78,9 @@ class Vol(WaveTransform):
     """
 
     def __init__(self, gain: float, gain_type: GainType = GainType.AMPLITUDE) -> None:
-        check_instance("Vol", "gain_type", gain_type, GainType)
+        check.instance("Vol", "gain_type", gain_type, GainType)
         low = -FLOAT32_MAX if gain_type is GainType.DB else 0
-        number = check_number("Vol", "gain", gain, low, open_low=gain_type is GainType.POWER, types=(int, float))
+        number = check.number("Vol", "gain", gain, low, open_low=gain_type is GainType.POWER, types=(int, float))
         decibels = number if gain_type is GainType.DB else 10 * math.log10(number) if gain_type is GainType.POWER else 0
         self._ratio = number if gain_type is GainType.AMPLITUDE else 10 ** (decibels / 20)
 
@@ -101,7 +92,7 @@ class Contrast(WaveTransform):
     """Makes quiet sounds louder, like compression; `enhancement_amount` is in [0, 100]."""
 
     def __init__(self, enhancement_amount: float = 75.0) -> None:
-        self._amount = check_number("Contrast", "enhancement_amount", enhancement_amount, 0, 100) / 750
+        self._amount = check.number("Contrast", "enhancement_amount", enhancement_amount, 0, 100) / 750
 
     def _of_wave(self, wave: Array) -> Array:
         angle = wave * (math.pi / 2)
@@ -116,17 +107,17 @@ class Fade(WaveTransform):
     """
 
     def __init__(self, fade_in_len: int = 0, fade_out_len: int = 0, fade_shape: FadeShape = FadeShape.LINEAR) -> None:
-        self._in = check_int("Fade", "fade_in_len", fade_in_len, 0)
-        self._out = check_int("Fade", "fade_out_len", fade_out_len, 0)
-        check_instance("Fade", "fade_shape", fade_shape, FadeShape)
+        self._in = check.integer("Fade", "fade_in_len", fade_in_len, 0)
+        self._out = check.integer("Fade", "fade_out_len", fade_out_len, 0)
+        check.instance("Fade", "fade_shape", fade_shape, FadeShape)
         self._shape = fade_shape
 
     def _of_wave(self, wave: Array) -> Array:
         length = wave.shape[-1]
         if max(self._in, self._out) > length:
-            raise SporaxRuntimeError(
-                f"For 'Fade', 'fade_in_len' and 'fade_out_len' must be at most {length}, the length of the wave, but got "
-                f"{self._in} and {self._out}."
+            raise self.fault(
+                f"'fade_in_len' and 'fade_out_len' must be at most {length}, the length of the wave, but got {self._in} and "
+                f"{self._out}."
             )
         rise = np.concatenate([self._curve(np.linspace(0, 1, self._in)), np.ones(length - self._in)])
         fall = np.concatenate([np.ones(length - self._out), self._curve(np.linspace(1, 0, self._out))])
@@ -149,7 +140,7 @@ class MuLawEncoding(OneToOne):
     """Samples in [-1, 1] as int32 in [0, `quantization_channels`), finer where they are small."""
 
     def __init__(self, quantization_channels: int = 256) -> None:
-        self._mu = check_int("MuLawEncoding", "quantization_channels", quantization_channels, 1) - 1
+        self._mu = check.integer("MuLawEncoding", "quantization_channels", quantization_channels, 1) - 1
 
     def _one(self, value: Array) -> Array:
         wave = value.astype(np.float64)
@@ -161,7 +152,7 @@ class MuLawDecoding(OneToOne):
     """The samples in [-1, 1] that `MuLawEncoding` made whole numbers of."""
 
     def __init__(self, quantization_channels: int = 256) -> None:
-        self._mu = check_int("MuLawDecoding", "quantization_channels", quantization_channels, 1) - 1
+        self._mu = check.integer("MuLawDecoding", "quantization_channels", quantization_channels, 1) - 1
 
     def _one(self, value: Array) -> Array:
         dtype: Any = np.float64 if value.dtype == np.float64 else np.float32
@@ -181,10 +172,10 @@ class _Cepstrum(WaveTransform):
     _log: bool
 
     def _accept(self, dct_type: int, norm: NormMode, log: tuple[str, bool], count: int, bands: int) -> None:
-        if check_int(self.name, "dct_type", dct_type) != 2:
+        if check.integer(self.name, "dct_type", dct_type) != 2:
             raise in_words(SporaxValueError, self.name, f"Input dct_type must be 2, but got : {dct_type}.")
-        self._log = check_bool(self.name, *log)
-        check_instance(self.name, "norm", norm, NormMode)
+        self._log = check.boolean(self.name, *log)
+        check.instance(self.name, "norm", norm, NormMode)
         self._cosines = create_dct(count, bands, norm).astype(np.float64)
 
     def _of_powers(self, powers: Array) -> Array:
@@ -214,7 +205,7 @@ class MFCC(_Cepstrum):
         if melkwargs is not None and not isinstance(melkwargs, dict):
             raise type_error("MFCC", "melkwargs", "a dict", melkwargs)
         options = dict(melkwargs or {})
-        count, triangles = check_int("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
+        count, triangles = check.integer("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
         self._spectrogram = MelSpectrogram(sample_rate, **options)
         if count > triangles:
             raise SporaxValueError(
@@ -242,17 +233,17 @@ class LFCC(_Cepstrum):
         f_max: float | None = None, dct_type: int = 2, norm: NormMode = NormMode.ORTHO, log_lf: bool = False,
         speckwargs: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        rate = check_int("LFCC", "sample_rate", sample_rate, 0)
-        low = check_number("LFCC", "f_min", f_min, 0, types=(int, float))
-        high = rate // 2 if f_max is None else check_number("LFCC", "f_max", f_max, 0, types=(int, float))
+        rate = check.integer("LFCC", "sample_rate", sample_rate, 0)
+        low = check.number("LFCC", "f_min", f_min, 0, types=(int, float))
+        high = rate // 2 if f_max is None else check.number("LFCC", "f_max", f_max, 0, types=(int, float))
         if low > high or (f_max is None and low == high):
             what = "Input sample_rate // 2 should be greater than f_min when f_max is set to None"
             what = what if f_max is None else "f_max should be greater than or equal to f_min"
             raise SporaxValueError(f"For 'LFCC', {what}, but got f_min: {f_min} and {high}.")
         options = {} if speckwargs is None else speckwargs
-        check_instance("LFCC", "speckwargs", options, dict)
-        count, bands = check_int("LFCC", "n_lfcc", n_lfcc, 1), check_int("LFCC", "n_filter", n_filter, 1)
-        check_instance("LFCC", "power", options.get("power", 2.0), float)
+        check.instance("LFCC", "speckwargs", options, dict)
+        count, bands = check.integer("LFCC", "n_lfcc", n_lfcc, 1), check.integer("LFCC", "n_filter", n_filter, 1)
+        check.instance("LFCC", "power", options.get("power", 2.0), float)
         size = options.get("n_fft", 400)
         if count > size:
             raise SporaxValueError(

@@ -7,12 +7,13 @@ The mel scale is HTK's (2595 log10(1 + f / 700)) or Slaney's (linear below 1000 
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, check_bool, check_instance, check_int, check_number, in_words
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -36,8 +37,8 @@ def melscale_fbanks(
     """
     where = "melscale_fbanks"
     _check_banks(where, n_freqs, f_min, f_max, "n_mels", n_mels, sample_rate)
-    _member(where, "norm", norm, NormType)
-    _member(where, "mel_type", mel_type, MelType)
+    check.instance(where, "norm", norm, NormType)
+    check.instance(where, "mel_type", mel_type, MelType)
     return _mel_triangles(n_freqs, f_min, f_max, n_mels, sample_rate, norm, mel_type).astype(np.float32)
 
 
@@ -62,8 +63,8 @@ def linear_fbanks(n_freqs: int, f_min: float, f_max: float, n_filter: int, sampl
 
 def _check_banks(where: str, n_freqs: int, f_min: float, f_max: float, name: str, count: int, sample_rate: int) -> None:
     for what, number in (("n_freqs", n_freqs), (name, count), ("sample_rate", sample_rate)):
-        check_int(where, what, number, 1)
-    if check_number(where, "f_max", f_max, 0, open_low=True) <= check_number(where, "f_min", f_min, 0):
+        check.integer(where, what, number, 1)
+    if check.number(where, "f_max", f_max, 0, open_low=True) <= check.number(where, "f_min", f_min, 0):
         raise SporaxValueError(f"For '{where}', f_max must be greater than f_min, but got {f_max} and {f_min}.")
 
 
@@ -112,10 +113,6 @@ def _to_hertz(mels: Array, kind: MelType) -> Array:
     return np.where(mels >= knee, above, mels * _LINEAR_MEL)
 
 
-def _member(where: str, name: str, value: object, kind: type) -> None:
-    check_instance(where, name, value, kind)
-
-
 _WINDOWS: dict[WindowType, Any] = {
     WindowType.BARTLETT: np.bartlett,
     WindowType.BLACKMAN: np.blackman,
@@ -127,16 +124,7 @@ _WINDOWS: dict[WindowType, Any] = {
 
 def _periodic(window: WindowType, width: int) -> Array:
     """The window without the last of n + 1 numbers, which is equal to the first."""
-    result: Array = _WINDOWS[window](width + 1)[:-1] if width > 1 else np.ones(1)
-    return result
-
-
-_PADDING = {
-    BorderType.CONSTANT: "constant",
-    BorderType.EDGE: "edge",
-    BorderType.REFLECT: "reflect",
-    BorderType.SYMMETRIC: "symmetric",
-}
+    return _WINDOWS[window](width + 1)[:-1] if width > 1 else np.ones(1)
 
 
 class Spectrogram(WaveTransform):
@@ -165,31 +153,30 @@ class Spectrogram(WaveTransform):
         pad_mode: BorderType = BorderType.REFLECT, onesided: bool = True,
     ) -> None:  # fmt: skip
         where = type(self).__name__
-        self._size = check_int(where, "n_fft", n_fft, 1)
-        width = self._size if win_length is None else check_int(where, "win_length", win_length, 1)
-        self.hop = width // 2 if hop_length is None else check_int(where, "hop_length", hop_length, 1)
+        self._size = check.integer(where, "n_fft", n_fft, 1)
+        width = self._size if win_length is None else check.integer(where, "win_length", win_length, 1)
+        self.hop = width // 2 if hop_length is None else check.integer(where, "hop_length", hop_length, 1)
         if width > self._size:
             raise SporaxValueError(
                 f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
                 f"{n_fft}."
             )
-        self._pad = check_int(where, "pad", pad, 0)
-        _member(where, "window", window, WindowType)
-        _member(where, "pad_mode", pad_mode, BorderType)
+        self._pad = check.integer(where, "pad", pad, 0)
+        check.instance(where, "window", window, WindowType)
+        check.instance(where, "pad_mode", pad_mode, BorderType)
         before = (self._size - width) // 2
         self.window = np.pad(_periodic(window, width), (before, self._size - width - before))
-        self._power = check_number(where, "power", power, 0, types=(int, float))
-        self._normalized = check_bool(where, "normalized", normalized)
-        self.center = check_bool(where, "center", center)
-        self._pad_mode = _PADDING[pad_mode]
-        self._onesided = check_bool(where, "onesided", onesided)
+        self._power = check.number(where, "power", power, 0, types=(int, float))
+        self._normalized = check.boolean(where, "normalized", normalized)
+        self.center = check.boolean(where, "center", center)
+        self._pad_mode: Any = pad_mode.value
+        self._onesided = check.boolean(where, "onesided", onesided)
 
     def _of_wave(self, wave: Array) -> Array:
         spectrum = self.transform(wave)
         if not self._power:
             return np.stack([spectrum.real, spectrum.imag], -1)
-        result: Array = np.abs(spectrum) ** self._power
-        return result
+        return np.abs(spectrum) ** self._power
 
     def transform(self, wave: Array) -> Array:
         """Complex numbers (…, freq, frames)."""
@@ -198,14 +185,11 @@ class Spectrogram(WaveTransform):
         if self.center:
             half = self._size // 2
             if self._pad_mode == "reflect" and wave.shape[-1] <= half:
-                raise SporaxRuntimeError(
-                    f"For '{self.name}', the wave must be longer than n_fft / 2 = {half}, but has {wave.shape[-1]} samples."
-                )
-            wave = np.pad(wave, [*sides, (half, half)], mode=cast(Any, self._pad_mode))
+                raise self.fault(f"the wave must be longer than n_fft / 2 = {half}, but has {wave.shape[-1]} samples.")
+            wave = np.pad(wave, [*sides, (half, half)], mode=self._pad_mode)
         if wave.shape[-1] < self._size:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', {self.name}: n_fft should be more than 0 and less than {wave.shape[-1]}, but got n_fft: "
-                f"{self._size}."
+            raise self.fault(
+                f"{self.name}: n_fft should be more than 0 and less than {wave.shape[-1]}, but got n_fft: {self._size}."
             )
         frames = np.lib.stride_tricks.sliding_window_view(wave, self._size, -1)[..., :: self.hop, :] * self.window
         spectrum = np.fft.rfft(frames) if self._onesided else np.fft.fft(frames)
@@ -227,25 +211,23 @@ class MelScale(WaveTransform):
         n_stft: int = 201, norm: NormType = NormType.NONE, mel_type: MelType = MelType.HTK,
     ) -> None:  # fmt: skip
         where = "MelScale"
-        low = check_number(where, "f_min", f_min, types=(int, float))
-        rate = check_int(where, "sample_rate", sample_rate, 1)
+        low = check.number(where, "f_min", f_min, types=(int, float))
+        rate = check.integer(where, "sample_rate", sample_rate, 1)
         high = rate // 2 if f_max is None else f_max
-        if check_number(where, "f_max", high, 0, open_low=f_max is not None, types=(int, float)) <= low:
+        if check.number(where, "f_max", high, 0, open_low=f_max is not None, types=(int, float)) <= low:
             what = "sample_rate // 2 should be greater than f_min when f_max is set to None"
             what = what if f_max is None else "f_max should be greater than f_min"
             raise SporaxValueError(f"For '{where}', {where}: {what}: {high} and {f_min}.")
-        stft, count = check_int(where, "n_stft", n_stft, 1), check_int(where, "n_mels", n_mels, 1)
-        _member(where, "norm", norm, NormType)
-        _member(where, "mel_type", mel_type, MelType)
+        stft, count = check.integer(where, "n_stft", n_stft, 1), check.integer(where, "n_mels", n_mels, 1)
+        check.instance(where, "norm", norm, NormType)
+        check.instance(where, "mel_type", mel_type, MelType)
         self.triangles = (
             _mel_triangles(stft, low, high, count, rate, norm, mel_type).astype(np.float32).astype(np.float64)
         )
 
     def _of_wave(self, wave: Array) -> Array:
         if wave.shape[-2] != len(self.triangles):
-            raise SporaxRuntimeError(
-                f"For 'MelScale', there must be n_stft = {len(self.triangles)} frequencies, but got {wave.shape[-2]}."
-            )
+            raise self.fault(f"there must be n_stft = {len(self.triangles)} frequencies, but got {wave.shape[-2]}.")
         return np.swapaxes(np.swapaxes(wave, -1, -2) @ self.triangles, -1, -2)
 
 
@@ -260,10 +242,10 @@ class MelSpectrogram(WaveTransform):
         norm: NormType = NormType.NONE, mel_scale: MelType = MelType.HTK,
     ) -> None:  # fmt: skip
         where = "MelSpectrogram"
-        check_number(where, "power", power, 0, open_low=True)
-        check_int(where, "sample_rate", sample_rate, 0)
-        check_number(where, "f_min", f_min, types=(float,))
-        if f_max is not None and check_number(where, "f_max", f_max, 0, types=(int, float)) < f_min:
+        check.number(where, "power", power, 0, open_low=True)
+        check.integer(where, "sample_rate", sample_rate, 0)
+        check.number(where, "f_min", f_min, types=(float,))
+        if f_max is not None and check.number(where, "f_max", f_max, 0, types=(int, float)) < f_min:
             words = f"f_max should be greater than or equal to f_min, but got f_min: {f_min} and f_max: {f_max}."
             raise in_words(SporaxValueError, where, words)
         if f_max is None and f_min >= sample_rate // 2:
@@ -285,14 +267,13 @@ class SpectralCentroid(WaveTransform):
         self, sample_rate: int, n_fft: int = 400, win_length: int | None = None, hop_length: int | None = None,
         pad: int = 0, window: WindowType = WindowType.HANN,
     ) -> None:  # fmt: skip
-        rate = check_int("SpectralCentroid", "sample_rate", sample_rate, 0)
+        rate = check.integer("SpectralCentroid", "sample_rate", sample_rate, 0)
         self._spectrogram = Spectrogram(n_fft, win_length, hop_length, pad, window, 1.0)
         self._frequencies = np.linspace(0, rate // 2, n_fft // 2 + 1)[:, None]
 
     def _of_wave(self, wave: Array) -> Array:
         magnitudes = self._spectrogram._of_wave(wave)
-        result: Array = (self._frequencies * magnitudes).sum(-2, keepdims=True) / magnitudes.sum(-2, keepdims=True)
-        return result
+        return (self._frequencies * magnitudes).sum(-2, keepdims=True) / magnitudes.sum(-2, keepdims=True)
 
 
 class ComplexNorm(WaveTransform):
@@ -301,11 +282,10 @@ class ComplexNorm(WaveTransform):
     layout = "<..., complex=2>"
 
     def __init__(self, power: float = 1.0) -> None:
-        self._power = check_number("ComplexNorm", "power", power, 0, types=(int, float))
+        self._power = check.number("ComplexNorm", "power", power, 0, types=(int, float))
 
     def _of_wave(self, wave: Array) -> Array:
-        result: Array = np.hypot(wave[..., 0], wave[..., 1]) ** self._power
-        return result
+        return np.hypot(wave[..., 0], wave[..., 1]) ** self._power
 
 
 class Angle(WaveTransform):
@@ -321,7 +301,7 @@ class Magphase(Transform):
     """Magnitudes, to the exponent `power` >= 0, and angles of complex numbers (…, 2): two results."""
 
     def __init__(self, power: float = 1.0) -> None:
-        check_number("Magphase", "power", power, 0, types=(int, float))
+        check.number("Magphase", "power", power, 0, types=(int, float))
         self._norm, self._angle = ComplexNorm(power), Angle()
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -335,16 +315,15 @@ class ComputeDeltas(WaveTransform):
     layout = "<..., freq, time>"
 
     def __init__(self, win_length: int = 5, pad_mode: BorderType = BorderType.EDGE) -> None:
-        self._half = (check_int("ComputeDeltas", "win_length", win_length, 3) - 1) // 2
-        _member("ComputeDeltas", "pad_mode", pad_mode, BorderType)
-        self._mode: Any = _PADDING[pad_mode]
+        self._half = (check.integer("ComputeDeltas", "win_length", win_length, 3) - 1) // 2
+        check.instance("ComputeDeltas", "pad_mode", pad_mode, BorderType)
+        self._mode: Any = pad_mode.value
 
     def _of_wave(self, wave: Array) -> Array:
         offsets = np.arange(-self._half, self._half + 1)
         wide = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(self._half, self._half)], self._mode)
         frames = np.lib.stride_tricks.sliding_window_view(wide, len(offsets), -1)
-        result: Array = frames @ offsets / (offsets**2).sum()
-        return result
+        return frames @ offsets / (offsets**2).sum()
 
 
 class MaskAlongAxis(OneToOne):
@@ -357,10 +336,10 @@ class MaskAlongAxis(OneToOne):
     """
 
     def __init__(self, mask_start: int, mask_width: int, mask_value: float, axis: int) -> None:
-        self._start = check_int("MaskAlongAxis", "mask_start", mask_start, 0)
-        self._width = check_int("MaskAlongAxis", "mask_width", mask_width, 1)
-        self._value = check_number("MaskAlongAxis", "mask_value", mask_value, types=(int, float))
-        self._dim = check_int("MaskAlongAxis", "axis", axis, 1, 2) - 3
+        self._start = check.integer("MaskAlongAxis", "mask_start", mask_start, 0)
+        self._width = check.integer("MaskAlongAxis", "mask_width", mask_width, 1)
+        self._value = check.number("MaskAlongAxis", "mask_value", mask_value, types=(int, float))
+        self._dim = check.integer("MaskAlongAxis", "axis", axis, 1, 2) - 3
 
     def _one(self, value: Array) -> Array:
         return masked("MaskAlongAxis", value, self._dim, self._start, self._width, self._value)
@@ -397,10 +376,10 @@ class _Masking(RandomTransform):
 
     def _accept(self, iid_masks: bool, width: int, mask_start: int, mask_value: float) -> None:
         where = type(self).__name__
-        self._iid = check_bool(where, "iid_masks", iid_masks)
-        self._width = check_int(where, "mask_param", width, 0, FLOAT32_MAX)
-        self._start = check_int(where, "mask_start", mask_start, 0, FLOAT32_MAX)
-        self._value = check_number(where, "mask_value", mask_value, 0, types=(int, float))
+        self._iid = check.boolean(where, "iid_masks", iid_masks)
+        self._width = check.integer(where, "mask_param", width, 0, FLOAT32_MAX)
+        self._start = check.integer(where, "mask_start", mask_start, 0, FLOAT32_MAX)
+        self._value = check.number(where, "mask_value", mask_value, 0, types=(int, float))
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:
         where, size = type(self).__name__, _size(type(self).__name__, value, self._dim)
@@ -460,6 +439,6 @@ class MaskAlongAxisIID(_Masking):
     """
 
     def __init__(self, mask_param: int, mask_value: float, axis: int) -> None:
-        self._accept(True, check_int("MaskAlongAxisIID", "mask_param", mask_param, 0), 0, 0)
-        self._value = check_number("MaskAlongAxisIID", "mask_value", mask_value, types=(int, float))
-        self._dim = check_int("MaskAlongAxisIID", "axis", axis, 1, 2) - 3
+        self._accept(True, check.integer("MaskAlongAxisIID", "mask_param", mask_param, 0), 0, 0)
+        self._value = check.number("MaskAlongAxisIID", "mask_value", mask_value, types=(int, float))
+        self._dim = check.integer("MaskAlongAxisIID", "axis", axis, 1, 2) - 3

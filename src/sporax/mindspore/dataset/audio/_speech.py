@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_int, check_number
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._effects import nonzero_int
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -30,11 +30,11 @@ class DetectPitchFrequency(WaveTransform):
     ) -> None:  # fmt: skip
         where = "DetectPitchFrequency"
         self._rate = nonzero_int(where, "sample_rate", sample_rate)
-        time = check_number(where, "frame_time", frame_time, 0, open_low=True)
+        time = check.number(where, "frame_time", frame_time, 0, open_low=True)
         self._size = math.ceil(np.float32(self._rate) * np.float32(time))
-        self._window = check_int(where, "win_length", win_length, 1)
+        self._window = check.integer(where, "win_length", win_length, 1)
         self._lags, self._first = (
-            math.ceil(self._rate / max(int(check_number(where, name, value, 0, open_low=True, types=_NUMBER)), 1))
+            math.ceil(self._rate / max(int(check.number(where, name, value, 0, open_low=True, types=_NUMBER)), 1))
             for name, value in (("freq_low", freq_low), ("freq_high", freq_high))
         )
 
@@ -45,9 +45,9 @@ class DetectPitchFrequency(WaveTransform):
         frames, sides = math.ceil(wave.shape[-1] / max(self._size, 1)), [(0, 0)] * (wave.ndim - 1)
         before = (self._window - 1) // 2
         if not 0 <= self._first < self._lags or frames + before < self._window:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', 'freq_high' must be above 'freq_low', and the wave at least {self._window - before} frames "
-                f"of {self._size} samples long, but has shape {wave.shape}."
+            raise self.fault(
+                f"'freq_high' must be above 'freq_low', and the wave at least {self._window - before} frames of {self._size} "
+                f"samples long, but has shape {wave.shape}."
             )
         total = frames * self._size
         padded = np.pad(wave, [*sides, (0, self._lags + total - wave.shape[-1])])
@@ -65,8 +65,7 @@ class DetectPitchFrequency(WaveTransform):
         heights = (np.take_along_axis(scores, lag[..., None], -1)[..., 0] for lag in (short, best))
         lags = np.where(next(heights) > 0.99 * next(heights), short, best) + 1
         smooth = np.lib.stride_tricks.sliding_window_view(np.pad(lags, [*sides, (before, 0)], "edge"), self._window, -1)
-        result: Array = self._rate / (1e-9 + np.sort(smooth, -1)[..., before])
-        return result
+        return self._rate / (1e-9 + np.sort(smooth, -1)[..., before])
 
 
 class SlidingWindowCmn(WaveTransform):
@@ -81,10 +80,10 @@ class SlidingWindowCmn(WaveTransform):
     def __init__(
         self, cmn_window: int = 600, min_cmn_window: int = 100, center: bool = False, norm_vars: bool = False
     ) -> None:
-        self._size = check_int("SlidingWindowCmn", "cmn_window", cmn_window, 0)
-        self._least = check_int("SlidingWindowCmn", "min_cmn_window", min_cmn_window, 0)
-        self._center = check_bool("SlidingWindowCmn", "center", center)
-        self._divides = check_bool("SlidingWindowCmn", "norm_vars", norm_vars)
+        self._size = check.integer("SlidingWindowCmn", "cmn_window", cmn_window, 0)
+        self._least = check.integer("SlidingWindowCmn", "min_cmn_window", min_cmn_window, 0)
+        self._center = check.boolean("SlidingWindowCmn", "center", center)
+        self._divides = check.boolean("SlidingWindowCmn", "norm_vars", norm_vars)
 
     def _of_wave(self, wave: Array) -> Array:
         frames = wave.shape[-2]
@@ -99,8 +98,7 @@ class SlidingWindowCmn(WaveTransform):
 
         def means(values: Array) -> Array:
             sums = np.concatenate([np.zeros_like(values[..., :1, :]), values.cumsum(-2)], -2)
-            result: Array = (sums[..., stop, :] - sums[..., first, :]) / count
-            return result
+            return (sums[..., stop, :] - sums[..., first, :]) / count
 
         # Windows of no frames, and features that do not vary, give what they give in MindSpore: no numbers.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -135,10 +133,10 @@ class Vad(WaveTransform):
     ) -> None:  # fmt: skip
         numbers = dict(vars(), measure_duration=measure_duration or 0)
         del numbers["self"]
-        self._rate = check_int("Vad", "sample_rate", numbers.pop("sample_rate"), 1)
-        self._trigger = check_number("Vad", "trigger_level", numbers.pop("trigger_level"), types=_NUMBER)
+        self._rate = check.integer("Vad", "sample_rate", numbers.pop("sample_rate"), 1)
+        self._trigger = check.number("Vad", "trigger_level", numbers.pop("trigger_level"), types=_NUMBER)
         self._of = {
-            name: check_number("Vad", name, value, 0, open_low=name.endswith("_freq"), types=_NUMBER)
+            name: check.number("Vad", name, value, 0, open_low=name.endswith("_freq"), types=_NUMBER)
             for name, value in numbers.items()
         }
         if noise_up_time < noise_down_time:
@@ -152,7 +150,7 @@ class Vad(WaveTransform):
     def _of_wave(self, wave: Array) -> Array:
         length, count = wave.shape[-1], math.ceil(self._of["search_time"] * self._of["measure_freq"])
         if not count:
-            raise SporaxRuntimeError("For 'Vad', 'search_time' must be at least the time of a measure.")
+            raise self.fault("'search_time' must be at least the time of a measure.")
         before = int(self._of["pre_trigger_time"] * self._rate + 0.5) + self._size
         stop = self._triggered(wave.reshape(-1, length))
         start = length - before - count * self._period if stop is None else stop - before
@@ -165,9 +163,9 @@ class Vad(WaveTransform):
         last, first = (self._rate * 0.5 / self._of[f"{side}_lifter_freq"] for side in ("hp", "lp"))
         low, high, start, stop = max(low, 1), min(high, bins // 2), math.ceil(first), min(math.floor(last), bins // 4)
         if low >= high or start >= stop:
-            raise SporaxRuntimeError(
-                f"For 'Vad', there must be frequencies between high-pass and low-pass, but at {self._rate} samples/s there are "
-                f"none between those of {self._of}."
+            raise self.fault(
+                f"there must be frequencies between high-pass and low-pass, but at {self._rate} samples/s there are none "
+                f"between those of {self._of}."
             )
         window, lifter = (2 / math.sqrt(n) * np.hanning(n + 1)[:-1] for n in (size, high - low))
         up, down, smooth, slow = map(self._share, ("noise_up", "noise_down", "measure_smooth", "trigger"))

@@ -15,7 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import UINT32_MAX, check_int, in_user_code, in_words
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import UINT32_MAX, in_user_code, in_words
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.text._vocab import Vocab
@@ -175,16 +176,14 @@ class WordpieceTokenizer(Transform):
         self._pieces = _provided("WordpieceTokenizer", "vocab", vocab, Vocab).vocab()
         self._suffix = check_input("WordpieceTokenizer", "suffix_indicator", suffix_indicator, str)
         check_input("WordpieceTokenizer", "max_bytes_per_token", max_bytes_per_token, int)
-        self._limit = check_int("WordpieceTokenizer", "", max_bytes_per_token, 0, UINT32_MAX)
+        self._limit = check.integer("WordpieceTokenizer", "", max_bytes_per_token, 0, UINT32_MAX)
         self._unknown = check_input("WordpieceTokenizer", "unknown_token", unknown_token, str)
         self._with_offsets = check_input("WordpieceTokenizer", "with_offsets", with_offsets, bool)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         value = values[0] if self._with_offsets and len(values) == 3 else self.only(values)
         if value.ndim > 1 or value.dtype.kind != "U":
-            raise SporaxRuntimeError(
-                f"For 'WordpieceTokenizer', the input must be words (n,), but got {value.dtype} of shape {value.shape}."
-            )
+            raise self.fault(f"the input must be words (n,), but got {value.dtype} of shape {value.shape}.")
         words = value.reshape(-1).tolist()
         located = [self.located(word) for word in words]
         pieces = np.array([piece for parts in located for piece, _ in parts], np.str_)

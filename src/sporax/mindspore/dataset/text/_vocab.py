@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    INT32_MAX,
-    ConflictingArgumentsError,
-    check_bool,
-    check_instance,
-    check_int,
-    check_names,
-    check_number,
-    check_positive,
-    check_str,
-    in_words,
-    numpy_dtype,
-    type_error,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import INT32_MAX, ConflictingArgumentsError, in_words, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
 
@@ -45,12 +33,12 @@ class Vocab:
         Raises:
             SporaxTypeError, SporaxValueError: not a dict of str -> int >= 0, or a number occurs twice.
         """
-        check_instance("Vocab.from_dict", "word_dict", word_dict, dict)
+        check.instance("Vocab.from_dict", "word_dict", word_dict, dict)
         vocab = cls()
         for word, number in word_dict.items():
             # MindSpore's numbers are int32.
-            number = check_int("Vocab.from_dict", "word_id", number, 0, INT32_MAX)
-            vocab._ids[check_str("Vocab.from_dict", "word", word)] = number
+            number = check.integer("Vocab.from_dict", "word_id", number, 0, INT32_MAX)
+            vocab._ids[check.text("Vocab.from_dict", "word", word)] = number
             # The first word of a number; a second one shows in the comparison below.
             vocab._words.setdefault(number, word)
         if len(vocab._words) != len(vocab._ids):
@@ -74,16 +62,16 @@ class Vocab:
         where = "Vocab.from_list"
         special = [] if special_tokens is None else special_tokens
         for name, words in (("word_list", word_list), ("special_tokens", special)):
-            check_instance(where, name, words, list)
+            check.instance(where, name, words, list)
             for word in words:
-                check_str(where, name, word)
+                check.text(where, name, word)
             # `Counter` keeps the order, so the first repeated word is named.
             double = next((word for word, count in collections.Counter(words).items() if count > 1), None)
             if double is not None:
                 raise in_words(SporaxValueError, where, f"{name} contains duplicate word: {double}.")
         if both := {word for word in word_list if word in special}:
             raise in_words(SporaxValueError, where, f"special_tokens and word_list contain duplicate word :{both}.")
-        first = check_bool(where, "special_first", special_first)
+        first = check.boolean(where, "special_first", special_first)
         ordered = special + word_list if first else word_list + special
         return cls.from_dict({word: number for number, word in enumerate(ordered)})
 
@@ -97,15 +85,15 @@ class Vocab:
         Raises:
             SporaxValueError: the file does not exist, or a word occurs twice.
         """
-        path = Path(check_str("Vocab.from_file", "file_path", file_path))
+        path = Path(check.text("Vocab.from_file", "file_path", file_path))
         if not path.is_file():
             raise SporaxValueError(f"For 'Vocab.from_file', the file {str(path)!r} does not exist.")
         words = path.read_text(encoding="utf-8").splitlines()
         if delimiter:
             words = [line.split(delimiter)[0] for line in words]
-        limit = None if vocab_size is None else check_int("Vocab.from_file", "vocab_size", vocab_size)
+        limit = None if vocab_size is None else check.integer("Vocab.from_file", "vocab_size", vocab_size)
         if limit is not None:
-            check_positive("Vocab.from_file", "vocab_size", limit)
+            check.positive("Vocab.from_file", "vocab_size", limit)
         # Empty lines are no words; the limit counts words of the file only.
         return cls.from_list([word for word in words if word][:limit], special_tokens, special_first)
 
@@ -131,9 +119,9 @@ class Vocab:
         where = "Vocab.from_dataset"
         low, high = _checked_range(where, (None, None) if freq_range is None else freq_range)
         if top_k is not None:
-            check_instance(where, "top_k", top_k, int, type(None))
-            check_positive(where, "top_k", top_k)
-        names = list(dataset.column_names if columns is None else check_names(where, "columns", columns))
+            check.instance(where, "top_k", top_k, int, type(None))
+            check.positive(where, "top_k", top_k)
+        names = list(dataset.column_names if columns is None else check.names(where, "columns", columns))
         counts: collections.Counter[str] = collections.Counter()
         # `output_numpy`: Tensors cannot hold strings.
         for row in dataset.create_tuple_iterator(columns=names, num_epochs=1, output_numpy=True):
@@ -168,7 +156,7 @@ class Vocab:
         if not isinstance(items, list):
             raise type_error("tokens_to_ids", "tokens", (str, list, np.ndarray), tokens)
         for i, token in enumerate(items):
-            check_instance("tokens_to_ids", f"tokens[{i}]", token, str, np.str_)
+            check.instance("tokens_to_ids", f"tokens[{i}]", token, str, np.str_)
         return [self._ids.get(token, -1) for token in items]
 
     def ids_to_tokens(self, ids: int | list[int]) -> str | list[str]:
@@ -176,16 +164,16 @@ class Vocab:
         self._check_filled("ids_to_tokens")
         items = ids.tolist() if isinstance(ids, np.ndarray) else ids
         if isinstance(items, (int, np.integer)):
-            return self._words.get(check_int("ids_to_tokens", "ids", items, 0, INT32_MAX), "")
+            return self._words.get(check.integer("ids_to_tokens", "ids", items, 0, INT32_MAX), "")
         if not isinstance(items, list):
             raise type_error("ids_to_tokens", "ids", (int, list, np.ndarray), ids)
         for i, number in enumerate(items):
-            check_instance("ids_to_tokens", f"ids[{i}]", number, int, np.int64)
-        return [self._words.get(check_int("ids_to_tokens", f"ids[{i}]", n, 0), "") for i, n in enumerate(items)]
+            check.instance("ids_to_tokens", f"ids[{i}]", number, int, np.int64)
+        return [self._words.get(check.integer("ids_to_tokens", f"ids[{i}]", n, 0), "") for i, n in enumerate(items)]
 
 
 def _checked_range(where: str, freq_range: Any) -> tuple[int | None, int | None]:
-    check_instance(where, "freq_range", freq_range, tuple)
+    check.instance(where, "freq_range", freq_range, tuple)
     words = ""
     if len(freq_range) != 2:
         words = "freq_range needs to be a tuple of 2 element."
@@ -212,25 +200,25 @@ class Lookup(OneToOne):
     """
 
     def __init__(self, vocab: Vocab, unknown_token: str | None = None, data_type: Any = np.int32) -> None:
-        check_instance("Lookup", "vocab is not an instance of text.Vocab.", vocab, Vocab)
+        check.instance("Lookup", "vocab is not an instance of text.Vocab.", vocab, Vocab)
         self._ids = vocab.vocab()
         self._dtype = numpy_dtype("Lookup", "data_type", data_type)
         self._unknown: int | None = None
         # Looked up once, so that a wrong token is an error at the user's line.
         if unknown_token is not None:
-            if check_str("Lookup", "unknown_token", unknown_token) not in self._ids:
+            if check.text("Lookup", "unknown_token", unknown_token) not in self._ids:
                 raise SporaxValueError(f"For 'Lookup', unknown_token: [{unknown_token}], doesn't exist in vocab.")
             self._unknown = self._ids[unknown_token]
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For 'Lookup', Lookup: input is not string datatype. It is {value.dtype}.")
+            raise self.fault(f"Lookup: input is not string datatype. It is {value.dtype}.")
         # None marks an unknown word; 0 is a number like others.
         ids = [self._ids.get(word, self._unknown) for word in value.reshape(-1).tolist()]
         if None in ids:
             word = value.reshape(-1)[ids.index(None)]
-            raise SporaxRuntimeError(
-                f"For 'Lookup', token: \"{word}\" doesn't exist in vocab and no unknown token is specified. Add it, or pass "
+            raise self.fault(
+                f'token: "{word}" doesn\'t exist in vocab and no unknown token is specified. Add it, or pass '
                 "'unknown_token'."
             )
         return np.array(ids, self._dtype).reshape(value.shape)
@@ -258,8 +246,8 @@ class Vectors:
             SporaxRuntimeError: the file cannot be read or has another name than such files have, or a line is not a word
                 with as many numbers as the one before; the message says which.
         """
-        path = Path(check_str(cls.__name__, "file_path", file_path))
-        limit = 0 if max_vectors is None else check_int(cls.__name__, "max_vectors", max_vectors, 0)
+        path = Path(check.text(cls.__name__, "file_path", file_path))
+        limit = 0 if max_vectors is None else check.integer(cls.__name__, "max_vectors", max_vectors, 0)
         if not path.is_file() or not path.match(cls._file_name):
             raise SporaxRuntimeError(
                 f"For '{cls.__name__}', get real path failed: {cls.__name__}: invalid file, can not find file "
@@ -341,23 +329,23 @@ class ToVectors(OneToOne):
     def __init__(
         self, vectors: Vectors, unk_init: Sequence[float] | None = None, lower_case_backup: bool = False
     ) -> None:
-        check_instance("ToVectors", "vectors", vectors, Vectors)
+        check.instance("ToVectors", "vectors", vectors, Vectors)
         if unk_init is not None and not isinstance(unk_init, (list, tuple)):
             raise type_error("ToVectors", "unk_init", "a list of numbers", unk_init)
-        numbers = [check_number("ToVectors", "unk_init", number) for number in unk_init or [0.0] * vectors.dim]
+        numbers = [check.number("ToVectors", "unk_init", number) for number in unk_init or [0.0] * vectors.dim]
         if len(numbers) != vectors.dim:
             raise ConflictingArgumentsError(
                 f"For 'ToVectors', ToVectors: unk_init must be the same length as vectors, but got unk_init: {len(numbers)} and "
                 f"vectors: {vectors.dim}."
             )
         self._vectors, self._unknown = vectors, np.array(numbers, np.float32)
-        self._lower = check_bool("ToVectors", "lower_case_backup", lower_case_backup)
+        self._lower = check.boolean("ToVectors", "lower_case_backup", lower_case_backup)
 
     def _one(self, value: Array) -> Array:
         if value.ndim > 1 or value.dtype.kind != "U":
-            raise SporaxRuntimeError(
-                f"For 'ToVectors', input tensor type should be string. It must be a str or (n,) of them, but got {value.dtype} "
-                f"of shape {value.shape}."
+            raise self.fault(
+                f"input tensor type should be string. It must be a str or (n,) of them, but got {value.dtype} of shape "
+                f"{value.shape}."
             )
         vectors = [self._of(word) for word in value.reshape(-1).tolist()]
         return np.array(vectors, np.float32).reshape(*value.shape, self._vectors.dim)
@@ -383,4 +371,4 @@ def to_str(array: Any, encoding: str = "utf8") -> Array:
 def _converted(where: str, kind: str, array: Any, encoding: str, convert: Any) -> Array:
     if not isinstance(array, np.ndarray) or array.dtype.kind != kind:
         raise type_error(where, "array", f"a numpy array of {'str' if kind == 'U' else 'bytes'}", array)
-    return np.asarray(convert(array, check_str(where, "encoding", encoding)))
+    return np.asarray(convert(array, check.text(where, "encoding", encoding)))

@@ -21,16 +21,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    check_bool,
-    check_instance,
-    check_int,
-    check_positive,
-    check_str,
-    in_words,
-    numpy_dtype,
-)
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 
@@ -57,8 +50,7 @@ class StringTransform(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            fault = f"{self.name}: input is not string datatype"
-            raise SporaxRuntimeError(f"For '{self.name}', {fault}. It is {value.dtype}.")
+            raise self.fault(f"{self.name}: input is not string datatype. It is {value.dtype}.")
         changed = [self._change(text) for text in value.reshape(-1).tolist()]
         # Built from a list: numpy finds the longest string.
         return np.array(changed, np.str_).reshape(value.shape)
@@ -105,7 +97,7 @@ class NormalizeUTF8(StringTransform):
     """
 
     def __init__(self, normalize_form: NormalizeForm = NormalizeForm.NFKC) -> None:
-        check_instance("NormalizeUTF8", "normalize_form", normalize_form, NormalizeForm)
+        check.instance("NormalizeUTF8", "normalize_form", normalize_form, NormalizeForm)
         self._form = normalize_form
 
     def _change(self, text: str) -> str:
@@ -123,9 +115,9 @@ class RegexReplace(StringTransform):
 
     def __init__(self, pattern: str, replace: str, replace_all: bool = True) -> None:
         self._pattern = compiled("RegexReplace", "pattern", pattern)
-        self._replace = check_str("RegexReplace", "replace", replace)
+        self._replace = check.text("RegexReplace", "replace", replace)
         # `re.sub` takes 0 for all matches.
-        self._count = 0 if check_bool("RegexReplace", "replace_all", replace_all) else 1
+        self._count = 0 if check.boolean("RegexReplace", "replace_all", replace_all) else 1
 
     def _change(self, text: str) -> str:
         return self._pattern.sub(self._replace, text, self._count)
@@ -149,7 +141,7 @@ class ToNumber(OneToOne):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
-            raise SporaxRuntimeError(f"For 'ToNumber', ToNumber: input should be string datatype. Got {value.dtype}.")
+            raise self.fault(f"ToNumber: input should be string datatype. Got {value.dtype}.")
         numbers = [self._number(text) for text in value.reshape(-1).tolist()]
         return np.array(numbers, self._dtype).reshape(value.shape)
 
@@ -164,9 +156,9 @@ class ToNumber(OneToOne):
                 limits = np.iinfo(self._dtype) if self._dtype.kind in "iu" else np.finfo(self._dtype)
                 fault = f"string input {text} will be out of bounds if cast to {self._dtype}. The valid range is: "
                 fault += f"[{limits.min}, {limits.max}]"
-            raise SporaxRuntimeError(f"For 'ToNumber', ToNumber: {fault}.") from error
+            raise self.fault(f"ToNumber: {fault}.") from error
         if np.isinf(number) and "inf" not in text.lower():
-            raise SporaxRuntimeError(f"For 'ToNumber', {text} is outside of valid {self._dtype} range.")
+            raise self.fault(f"{text} is outside of valid {self._dtype} range.")
         return number
 
 
@@ -174,13 +166,11 @@ class Truncate(OneToOne):
     """At most the first `max_seq_len` elements of an array (n,), or of each line of (k, n)."""
 
     def __init__(self, max_seq_len: int) -> None:
-        self._length = check_int("Truncate", "max_seq_len", max_seq_len, 1)
+        self._length = check.integer("Truncate", "max_seq_len", max_seq_len, 1)
 
     def _one(self, value: Array) -> Array:
         if value.ndim not in (1, 2):
-            raise SporaxRuntimeError(
-                f"For 'Truncate', the input must have the shape (n,) or (k, n), but got {value.shape}."
-            )
+            raise self.fault(f"the input must have the shape (n,) or (k, n), but got {value.shape}.")
         return value[..., : self._length]
 
 
@@ -188,13 +178,11 @@ class TruncateSequencePair(Transform):
     """Two arrays (n,), (m,) truncated at their ends, the longer one first, until they have `max_length` elements together."""
 
     def __init__(self, max_length: int) -> None:
-        self._length = check_int("TruncateSequencePair", "max_length", max_length, 1)
+        self._length = check.integer("TruncateSequencePair", "max_length", max_length, 1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         if len(values) != 2 or any(value.ndim != 1 for value in values):
-            raise SporaxRuntimeError(
-                f"For 'TruncateSequencePair', the input must be two columns (n,), but got {[v.shape for v in values]}."
-            )
+            raise self.fault(f"the input must be two columns (n,), but got {[v.shape for v in values]}.")
         first, second = (len(value) for value in values)
         # One by one, as lengths meet: the longer one first, the second one where they are equal.
         while first + second > self._length:
@@ -214,15 +202,13 @@ class AddToken(OneToOne):
     """
 
     def __init__(self, token: str, begin: bool = True) -> None:
-        self._token = np.array([check_str("AddToken", "token", token)])
-        self._begin = check_bool("AddToken", "begin", begin)
+        self._token = np.array([check.text("AddToken", "token", token)])
+        self._begin = check.boolean("AddToken", "begin", begin)
 
     def _one(self, value: Array) -> Array:
         if value.ndim not in (1, 2) or value.dtype.kind != "U":
             fault = "rank should be 1 or 2" if value.dtype.kind == "U" else "type should be string"
-            raise SporaxRuntimeError(
-                f"For 'AddToken', AddToken: input tensor {fault}. It is {value.dtype} {value.shape}."
-            )
+            raise self.fault(f"AddToken: input tensor {fault}. It is {value.dtype} {value.shape}.")
         # One for each line of several.
         token = np.full((*value.shape[:-1], 1), self._token)
         return np.concatenate([token, value] if self._begin else [value, token], -1)
@@ -246,16 +232,15 @@ class Ngram(OneToOne):
         if not isinstance(lengths, list) or not lengths:
             raise in_words(SporaxValueError, "Ngram", "n needs to be a non-empty list of positive integers.", n)
         for i, length in enumerate(lengths):
-            check_instance("Ngram", f"gram[{i}]", length, int)
-            check_positive("Ngram", f"gram_{i}", length)
+            check.instance("Ngram", f"gram[{i}]", length, int)
+            check.positive("Ngram", f"gram_{i}", length)
         self._lengths = lengths
         self._left, self._right = _pad("left_pad", left_pad), _pad("right_pad", right_pad)
-        self._separator = check_str("Ngram", "separator", separator)
+        self._separator = check.text("Ngram", "separator", separator)
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1 or value.dtype.kind != "U":
-            fault = "input is not a 1D data with string datatype."
-            raise SporaxRuntimeError(f"For 'Ngram', Ngram: {fault} Got {value.dtype} {value.shape}.")
+            raise self.fault(f"Ngram: input is not a 1D data with string datatype. Got {value.dtype} {value.shape}.")
         runs: list[str] = []
         for n in self._lengths:
             # More padding than n - 1 would make runs of padding alone.
@@ -280,17 +265,14 @@ class SlidingWindow(OneToOne):
     """All runs of `width` neighbouring elements: (n,) to (n - width + 1, width), or to (0,) where n is less than `width`."""
 
     def __init__(self, width: int, axis: int = 0) -> None:
-        self._width = check_int("SlidingWindow", "width", width, 1)
-        self._axis = check_int("SlidingWindow", "axis", axis)
+        self._width = check.integer("SlidingWindow", "width", width, 1)
+        self._axis = check.integer("SlidingWindow", "axis", axis)
 
     def _one(self, value: Array) -> Array:
         if self._axis not in (0, -1):
-            words = f"The parameter axis supports 0 or -1 only for now, but got {self._axis}."
-            raise SporaxRuntimeError(f"For 'SlidingWindow', SlidingWindow: {words}")
+            raise self.fault(f"SlidingWindow: The parameter axis supports 0 or -1 only for now, but got {self._axis}.")
         if value.ndim != 1:
-            raise SporaxRuntimeError(
-                f"For 'SlidingWindow', SlidingWindow: SlidingWindow supports 1D input only for now, but got {value.ndim}D."
-            )
+            raise self.fault(f"SlidingWindow: SlidingWindow supports 1D input only for now, but got {value.ndim}D.")
         if len(value) < self._width:
             return np.zeros(0, value.dtype)
         # A copy: the view overlaps with itself and must not be written to.
@@ -400,7 +382,7 @@ def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
         SporaxValueError: not a valid one, or with a property that is not known.
     """
     try:
-        return re.compile(without_properties(where, name, check_str(where, name, pattern)))
+        return re.compile(without_properties(where, name, check.text(where, name, pattern)))
     except re.error as error:
         raise SporaxValueError(
             f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"

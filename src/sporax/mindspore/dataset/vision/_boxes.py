@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_probability
+from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import (
@@ -91,7 +91,7 @@ class _RandomFlipWithBBox(Transform):
     _axis: int
 
     def __init__(self, prob: float = 0.5) -> None:
-        self._prob = check_probability(self.name, "prob", prob)
+        self._prob = check.probability(self.name, "prob", prob)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         image, boxes = _columns(self.name, values)
@@ -199,7 +199,7 @@ class BoundingBoxAugment(Transform):
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
         self.operations = (as_operation("BoundingBoxAugment", transform),)
-        self._ratio = check_probability("BoundingBoxAugment", "ratio", ratio)
+        self._ratio = check.probability("BoundingBoxAugment", "ratio", ratio)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         image, boxes = _columns("BoundingBoxAugment", values)

@@ -12,15 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_instance,
-    check_int,
-    check_number,
-    in_words,
-    range_error,
-)
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -89,7 +83,7 @@ class AdjustBrightness(OneToOne):
     """Brightness of an image times `brightness_factor` >= 0."""
 
     def __init__(self, brightness_factor: float) -> None:
-        self._factor = check_number("AdjustBrightness", "brightness_factor", brightness_factor, 0)
+        self._factor = check.number("AdjustBrightness", "brightness_factor", brightness_factor, 0)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustBrightness", value)
@@ -100,7 +94,7 @@ class AdjustContrast(OneToOne):
     """Contrast of an image times `contrast_factor` >= 0."""
 
     def __init__(self, contrast_factor: float) -> None:
-        self._factor = check_number("AdjustContrast", "contrast_factor", contrast_factor, 0)
+        self._factor = check.number("AdjustContrast", "contrast_factor", contrast_factor, 0)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustContrast", value)
@@ -111,7 +105,7 @@ class AdjustSaturation(OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
     def __init__(self, saturation_factor: float) -> None:
-        self._factor = check_number("AdjustSaturation", "saturation_factor", saturation_factor, 0, ranged="")
+        self._factor = check.number("AdjustSaturation", "saturation_factor", saturation_factor, 0, ranged="")
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustSaturation", value)
@@ -122,7 +116,7 @@ class AdjustHue(OneToOne):
     """Hue of an image turned by `hue_factor` in [-0.5, 0.5] of the colour circle."""
 
     def __init__(self, hue_factor: float) -> None:
-        self._turn = check_number("AdjustHue", "hue_factor", hue_factor, -0.5, 0.5)
+        self._turn = check.number("AdjustHue", "hue_factor", hue_factor, -0.5, 0.5)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustHue", value)
@@ -170,7 +164,7 @@ _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 def _range(name: str, value: Any, center: float, low: float, high: float) -> tuple[float, float]:
     """Two numbers within [low, high], or those that lie up to one number away from `center`."""
     where = "RandomColorAdjust"
-    check_instance(where, name, value, numbers.Number, list, tuple)
+    check.instance(where, name, value, numbers.Number, list, tuple)
     if not isinstance(value, (list, tuple)):
         if value < 0:
             raise in_words(SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
@@ -178,7 +172,7 @@ def _range(name: str, value: Any, center: float, low: float, high: float) -> tup
         value = max(low, center - value), center + value
     if len(value) != 2:
         raise in_words(SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
-    first, last = (check_number(where, name, number, -np.inf, np.inf) for number in value)
+    first, last = (check.number(where, name, number, -np.inf, np.inf) for number in value)
     if first > last:
         words = f"{name} value should be in (min,max) format. Got ({value[0]}, {value[1]})."
         raise in_words(SporaxValueError, where, words)
@@ -200,7 +194,7 @@ class Posterize(Elementwise):
 
     def __init__(self, bits: int) -> None:
         # 0xFF00 shifted leaves the highest bits of a byte.
-        self._mask = np.uint8(0xFF00 >> check_int("Posterize", "bits", bits, 0, 8) & 0xFF)
+        self._mask = np.uint8(0xFF00 >> check.integer("Posterize", "bits", bits, 0, 8) & 0xFF)
 
     def _one(self, value: Array) -> Array:
         check_bytes("Posterize", value)
@@ -215,12 +209,12 @@ class Solarize(Elementwise):
     """
 
     def __init__(self, threshold: Any) -> None:
-        check_instance("Solarize", "threshold", threshold, float, int, list, tuple)
+        check.instance("Solarize", "threshold", threshold, float, int, list, tuple)
         limits = threshold if isinstance(threshold, (list, tuple)) else (threshold, 255)
         if len(limits) != 2:
             words = "threshold must be a single number or sequence of two numbers."
             raise in_words(SporaxTypeError, "Solarize", words, threshold)
-        ends = (check_number("Solarize", f"threshold[{i}]", limit, 0, 255) for i, limit in enumerate(limits))
+        ends = (check.number("Solarize", f"threshold[{i}]", limit, 0, 255) for i, limit in enumerate(limits))
         self._low, self._high = ends
         if self._low > self._high:
             raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", threshold)
@@ -266,14 +260,12 @@ class AdjustGamma(Elementwise):
     """
 
     def __init__(self, gamma: float, gain: float = 1) -> None:
-        self._gamma = check_number("AdjustGamma", "gamma", gamma, 0, ranged="")
-        self._gain = check_number("AdjustGamma", "gain", gain, ranged="")
+        self._gamma = check.number("AdjustGamma", "gamma", gamma, 0, ranged="")
+        self._gain = check.number("AdjustGamma", "gain", gain, ranged="")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO" or value.ndim < 2:
-            raise SporaxRuntimeError(
-                f"For 'AdjustGamma', an image must be numeric (…, H, W, C), but got {value.shape} {value.dtype}."
-            )
+            raise self.fault(f"an image must be numeric (…, H, W, C), but got {value.shape} {value.dtype}.")
         if value.dtype == np.uint8:
             # The whole range of the result is divided into 256 equal parts, as Pillow's users do it.
             # 256 - 1e-3: so that 1.0 falls into the last part.
@@ -295,10 +287,10 @@ class AutoContrast(OneToOne):
 
     def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
         types = (int, float)
-        self._cutoff = check_number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True, types=types)
-        check_instance("AutoContrast", "ignore", [] if ignore is None else ignore, list, tuple, int)
+        self._cutoff = check.number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True, types=types)
+        check.instance("AutoContrast", "ignore", [] if ignore is None else ignore, list, tuple, int)
         values = [] if ignore is None else [ignore] if isinstance(ignore, int) else ignore
-        self._ignore = [check_int("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
+        self._ignore = [check.integer("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
 
     def _one(self, value: Array) -> Array:
         check_bytes("AutoContrast", value)
@@ -357,13 +349,13 @@ class RandomPosterize(RandomTransform):
 
     def __init__(self, bits: Any = (8, 8)) -> None:
         where = "RandomPosterize"
-        check_instance(where, "bits", bits, list, tuple, int)
+        check.instance(where, "bits", bits, list, tuple, int)
         limits = bits if isinstance(bits, (list, tuple)) else (bits, bits)
         if len(limits) != 2:
             words = "Size of bits should be a single integer or a list/tuple (min, max) of length 2."
             raise in_words(SporaxTypeError, where, words, bits)
         low = 0 if limits is bits else -FLOAT32_MAX
-        self._low, self._high = (check_int(where, "bits", limit, low, 255) for limit in limits)
+        self._low, self._high = (check.integer(where, "bits", limit, low, 255) for limit in limits)
         if not 1 <= self._low <= self._high <= 8:
             raise range_error(where, "", "[1, 8]", bits)
 
@@ -383,10 +375,10 @@ class RandomSolarize(RandomTransform):
 
     def __init__(self, threshold: Sequence[int] = (0, 255)) -> None:
         where = "RandomSolarize"
-        check_instance(where, "threshold", threshold, tuple)
+        check.instance(where, "threshold", threshold, tuple)
         if len(threshold) != 2:
             raise in_words(SporaxValueError, where, "threshold must be a sequence of two numbers.", threshold)
-        ends = (check_int(where, f"threshold[{i}]", end, 0, 255, ranged="") for i, end in enumerate(threshold))
+        ends = (check.integer(where, f"threshold[{i}]", end, 0, 255, ranged="") for i, end in enumerate(threshold))
         self._low, self._high = ends
         if self._low > self._high:
             raise in_words(SporaxValueError, where, "threshold must be in min max format numbers.", threshold)
@@ -431,7 +423,7 @@ class RandomLighting(RandomTransform):
     _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
     def __init__(self, alpha: float = 0.05) -> None:
-        self._alpha = check_number("RandomLighting", "alpha", alpha, 0)
+        self._alpha = check.number("RandomLighting", "alpha", alpha, 0)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array:
         return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.normal(0.0, self._alpha, 3)))

@@ -9,16 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    check_probability,
-    in_words,
-)
+from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import gray
@@ -46,7 +39,7 @@ class Grayscale(OneToOne):
     only_pillow = True
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        self._channels = check_int("Grayscale", "num_output_channels", num_output_channels)
+        self._channels = check.integer("Grayscale", "num_output_channels", num_output_channels)
         if self._channels not in (1, 3):
             words = "Number of channels of the output grayscale imageshould be either 1 or 3."
             raise in_words(SporaxValueError, "Grayscale", f"{words} Got {num_output_channels}.")
@@ -64,7 +57,7 @@ class RandomGrayscale(RandomTransform):
     only_pillow = True
 
     def __init__(self, prob: float = 0.1) -> None:
-        self._prob = check_probability("RandomGrayscale", "prob", prob)
+        self._prob = check.probability("RandomGrayscale", "prob", prob)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
         return bool(rng.random() < self._prob)
@@ -78,7 +71,7 @@ class _OfChannels(OneToOne):
     """Base of maps from three channels to three, first or last in (…, 3, H, W) or (…, H, W, 3)."""
 
     def __init__(self, is_hwc: bool = False) -> None:
-        self._axis = -1 if check_bool(self.name, "is_hwc", is_hwc) else -3
+        self._axis = -1 if check.boolean(self.name, "is_hwc", is_hwc) else -3
 
     def _one(self, value: Array) -> Array:
         # Both layouts have three axes, so only the size of the channel axis can tell a mistake.
@@ -142,7 +135,7 @@ class ConvertColor(OneToOne):
     """
 
     def __init__(self, convert_mode: ConvertMode) -> None:
-        check_instance("ConvertColor", "convert_mode", convert_mode, ConvertMode)
+        check.instance("ConvertColor", "convert_mode", convert_mode, ConvertMode)
         # "COLOR_RGB2BGRA": the names of the modes say both sides.
         self._source, self._target = convert_mode.name.removeprefix("COLOR_").split("2")
 
@@ -151,9 +144,7 @@ class ConvertColor(OneToOne):
         channels = 1 if value.ndim == 2 else value.shape[2]
         count = 1 if self._source == "GRAY" else len(self._source)
         if channels != count:
-            raise SporaxRuntimeError(
-                f"For 'ConvertColor', a {self._source} image must have {count} channels, but got the shape {value.shape}."
-            )
+            raise self.fault(f"a {self._source} image must have {count} channels, but got the shape {value.shape}.")
         if self._target == "GRAY":
             # By name, since BGR and RGB differ in the order only.
             return gray(value[..., [self._source.index(channel) for channel in "RGB"]])[..., 0]
@@ -196,7 +187,7 @@ class AdjustSharpness(OneToOne):
     """Sharpness of an image times `sharpness_factor` >= 0: 0 softens, 2 doubles it."""
 
     def __init__(self, sharpness_factor: float) -> None:
-        self._factor = check_number("AdjustSharpness", "sharpness_factor", sharpness_factor, 0, ranged="")
+        self._factor = check.number("AdjustSharpness", "sharpness_factor", sharpness_factor, 0, ranged="")
 
     def _one(self, value: Array) -> Array:
         return sharpened(value, self._factor)
@@ -223,7 +214,7 @@ class RandomAdjustSharpness(Sometimes):
     """`AdjustSharpness` by `degree` >= 0, with probability `prob`."""
 
     def __init__(self, degree: float, prob: float = 0.5) -> None:
-        check_number("RandomAdjustSharpness", "degree", degree, 0)
+        check.number("RandomAdjustSharpness", "degree", degree, 0)
         super().__init__(AdjustSharpness(degree), prob)
 
 
@@ -237,21 +228,21 @@ class GaussianBlur(OneToOne):
 
     def __init__(self, kernel_size: Any, sigma: Any = None) -> None:
         where = "GaussianBlur"
-        check_instance(where, "kernel_size", kernel_size, int, list, tuple)
+        check.instance(where, "kernel_size", kernel_size, int, list, tuple)
         words = "Kernel size should be a single integer or a list/tuple (kernel_width, kernel_height) of length 2."
         self._sizes = [
-            check_int(where, name, size, 1, FLOAT32_MAX, ranged="kernel_size")
+            check.integer(where, name, size, 1, FLOAT32_MAX, ranged="kernel_size")
             for name, size in _pair("kernel_size", kernel_size, words)
         ]
         if even := [name for name, size in _pair("kernel_size", kernel_size, words) if size % 2 == 0]:
             raise in_words(SporaxValueError, where, f"Input {even[0]} is not an odd value.", kernel_size)
         defaults = [0.15 * size + 0.35 for size in self._sizes]
         widths = defaults if sigma is None else sigma
-        check_instance(where, "sigma", widths, numbers.Number, list, tuple)
+        check.instance(where, "sigma", widths, numbers.Number, list, tuple)
         words = "Sigma should be a single number or a list/tuple of length 2 for width and height."
         # The words of MindSpore call a part of sigma a size.
         self._sigmas = [
-            check_number(where, name.replace("sigma[", "size["), width, 0, types=(numbers.Number,), ranged="sigma")
+            check.number(where, name.replace("sigma[", "size["), width, 0, types=(numbers.Number,), ranged="sigma")
             for name, width in _pair("sigma", widths, words)
         ]
         # A sigma of 0 means the default, as in OpenCV.

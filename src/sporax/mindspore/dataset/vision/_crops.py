@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, in_words
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._files import decode
@@ -54,9 +55,7 @@ class FiveCrop(Transform):
         check_pixels(self.name, value)
         (tall, wide), (height, width) = self._size, sides(value)
         if tall > height or wide > width:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', a part must not be larger than the image {height} x {width}, but it is {tall} x {wide}."
-            )
+            raise self.fault(f"a part must not be larger than the image {height} x {width}, but it is {tall} x {wide}.")
         corners = [(0, 0), (0, width - wide), (height - tall, 0), (height - tall, width - wide)]
         # The middle is rounded as in MindSpore, half a pixel to the even side.
         corners.append((round((height - tall) / 2), round((width - wide) / 2)))
@@ -75,7 +74,7 @@ class TenCrop(FiveCrop):
 
     def __init__(self, size: Any, use_vertical_flip: bool = False) -> None:
         super().__init__(size)
-        self._vertical = check_bool("TenCrop", "use_vertical_flip", use_vertical_flip)
+        self._vertical = check.boolean("TenCrop", "use_vertical_flip", use_vertical_flip)
 
     def _parts(self, value: Array) -> Values:
         # A bool adds one to the axis: the width follows the height.
@@ -100,8 +99,8 @@ class ResizedCrop(ByPillow, OneToOne):
         self, top: int, left: int, height: int, width: int, size: Any, interpolation: Inter = Inter.BILINEAR
     ) -> None:
         where = "ResizedCrop"
-        corner = [check_int(where, n, v, 0) for n, v in (("top", top), ("left", left))]
-        extent = [check_int(where, n, v, 1) for n, v in (("height", height), ("width", width))]
+        corner = [check.integer(where, n, v, 0) for n, v in (("top", top), ("left", left))]
+        extent = [check.integer(where, n, v, 1) for n, v in (("height", height), ("width", width))]
         self._part = (*corner, *extent)
         self._size = check_size(where, size)
         self._interpolation = check_interpolation(where, interpolation)
@@ -111,9 +110,8 @@ class ResizedCrop(ByPillow, OneToOne):
         top, left, tall, wide = self._part
         height, width = sides(value)
         if top + tall > height or left + wide > width:
-            raise SporaxRuntimeError(
-                f"For 'ResizedCrop', the part must lie within the image {height} x {width}, but it ends at "
-                f"{top + tall} x {left + wide}."
+            raise self.fault(
+                f"the part must lie within the image {height} x {width}, but it ends at {top + tall} x {left + wide}."
             )
         part = window(value, top, left, tall, wide)
         return resize(part, self._size, self._interpolation, by_pillow=self.by_pillow)
@@ -168,18 +166,18 @@ class PadToSize(OneToOne):
         top, left = (down // 2, across // 2) if self._offset is None else self._offset
         # Any side that would be negative: the image is too large, or the offset moves it out.
         if min(top, left, down - top, across - left) < 0:
-            raise SporaxRuntimeError(
-                f"For 'PadToSize', an image of {height} x {width} must fit on {self._size[0]} x {self._size[1]} at "
-                f"({top}, {left}), but does not."
+            raise self.fault(
+                f"an image of {height} x {width} must fit on {self._size[0]} x {self._size[1]} at ({top}, {left}), but does "
+                "not."
             )
         return padded(value, (left, top, across - left, down - top), self._fill, self._mode)
 
 
 def _pixels(name: str, value: Any, least: int, counts: tuple[int, ...], words: str) -> tuple[int, ...]:
     """Numbers of pixels of at least `least`, from one or `counts`; `words` say that they are not as many."""
-    check_instance("PadToSize", name, value, int, list, tuple)
+    check.instance("PadToSize", name, value, int, list, tuple)
     if isinstance(value, int):
-        return (check_int("PadToSize", name, value, least),) * 2
+        return (check.integer("PadToSize", name, value, least),) * 2
     if len(value) not in counts:
         raise in_words(SporaxValueError, "PadToSize", words, value)
-    return tuple(check_int("PadToSize", f"{name}{i}", number, least) for i, number in enumerate(value))
+    return tuple(check.integer("PadToSize", f"{name}{i}", number, least) for i, number in enumerate(value))

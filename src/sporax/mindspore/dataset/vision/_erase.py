@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    check_positive,
-    check_probability,
-    in_words,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import check_image, check_shares
@@ -40,17 +32,17 @@ class Erase(OneToOne):
     """
 
     def __init__(self, top: int, left: int, height: int, width: int, value: Any = 0.0, inplace: bool = False) -> None:
-        self._top, self._left = (check_int("Erase", n, v, 0) for n, v in (("top", top), ("left", left)))
-        self._height, self._width = (check_int("Erase", n, v, 1) for n, v in (("height", height), ("width", width)))
+        self._top, self._left = (check.integer("Erase", n, v, 0) for n, v in (("top", top), ("left", left)))
+        self._height, self._width = (check.integer("Erase", n, v, 1) for n, v in (("height", height), ("width", width)))
         # Lists come from JSON.
         value = tuple(value) if isinstance(value, list) else value
-        check_instance("Erase", "value", value, float, int, tuple)
+        check.instance("Erase", "value", value, float, int, tuple)
         values = value if isinstance(value, tuple) else [value] * 3
         for i, number in enumerate(values):
-            check_instance("Erase", f"value[{i}]", number, float, int)
+            check.instance("Erase", f"value[{i}]", number, float, int)
         if len(values) != 3:
             raise in_words(SporaxTypeError, "Erase", "value should be a single integer/float or a 3-tuple.", value)
-        self._value = [check_number("Erase", f"value[{i}]", number, 0, 255) for i, number in enumerate(values)]
+        self._value = [check.number("Erase", f"value[{i}]", number, 0, 255) for i, number in enumerate(values)]
         _warn_inplace("Erase", inplace)
 
     def _one(self, value: Array) -> Array:
@@ -73,16 +65,16 @@ class CutOut(RandomTransform):
     """
 
     def __init__(self, length: int, num_patches: int = 1, is_hwc: bool = True) -> None:
-        self._length = check_int("CutOut", "length", length, 1, FLOAT32_MAX, ranged="")
-        self._count = check_int("CutOut", "num_patches", num_patches, 1, FLOAT32_MAX, ranged="")
-        self._is_hwc = check_bool("CutOut", "is_hwc", is_hwc)
+        self._length = check.integer("CutOut", "length", length, 1, FLOAT32_MAX, ranged="")
+        self._count = check.integer("CutOut", "num_patches", num_patches, 1, FLOAT32_MAX, ranged="")
+        self._is_hwc = check.boolean("CutOut", "is_hwc", is_hwc)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array:
         check_image("CutOut", value, (3,))
         height, width = value.shape[:2] if self._is_hwc else value.shape[1:]
         if self._length > min(height, width):
-            raise SporaxRuntimeError(
-                f"For 'CutOut', box size is too large for image erase: 'length' is {self._length} in an image {height} x {width}."
+            raise self.fault(
+                f"box size is too large for image erase: 'length' is {self._length} in an image {height} x {width}."
             )
         # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
         return rng.integers(0, (height + 1, width + 1), (self._count, 2))
@@ -116,18 +108,18 @@ class RandomErasing(RandomTransform):
         value: Any = 0, inplace: bool = False, max_attempts: int = 10,
     ) -> None:  # fmt: skip
         where = "RandomErasing"
-        self._prob = check_probability(where, "prob", prob)
+        self._prob = check.probability(where, "prob", prob)
         self._scale, self._ratio = check_shares(where, scale, ratio, erases=True)
-        check_instance(where, "value", value, int, list, tuple, str)
+        check.instance(where, "value", value, int, list, tuple, str)
         values = value if isinstance(value, (list, tuple)) else [value]
         if value != "random" and (isinstance(value, str) or len(values) not in (1, 3)):
             words = "The value for erasing should be either a single value, or a string 'random', or a sequence of 3 elements"
             raise in_words(SporaxValueError, where, f"{words} for RGB respectively.", value)
         ranged = "value" if values is value else ""
         numbers = [] if value == "random" else values
-        self._value = [check_int(where, "value", number, 0, 255, ranged=ranged) for number in numbers] or None
+        self._value = [check.integer(where, "value", number, 0, 255, ranged=ranged) for number in numbers] or None
         _warn_inplace(where, inplace)
-        self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, FLOAT32_MAX, ranged="")
+        self._max_attempts = check.integer(where, "max_attempts", max_attempts, 1, FLOAT32_MAX, ranged="")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[Box, Array] | None:
         check_image("RandomErasing", value, (3,))
@@ -159,7 +151,7 @@ class RandomErasing(RandomTransform):
 
 
 def _warn_inplace(where: str, inplace: object) -> None:
-    if check_bool(where, "inplace", inplace):
+    if check.boolean(where, "inplace", inplace):
         # The user's line: behind this function and the constructor.
         warnings.warn(f"For '{where}', inplace=True changes nothing: the input is never written to.", stacklevel=3)
 
@@ -203,9 +195,9 @@ class MixUp(Transform):
     only_pillow = True
 
     def __init__(self, batch_size: int, alpha: float, is_single: bool = True) -> None:
-        self._batch_size = check_int("MixUp", "batch_size", batch_size, 1, FLOAT32_MAX, ranged="")
-        self._alpha = check_positive("MixUp", "alpha", alpha)
-        if not check_bool("MixUp", "is_single", is_single):
+        self._batch_size = check.integer("MixUp", "batch_size", batch_size, 1, FLOAT32_MAX, ranged="")
+        self._alpha = check.positive("MixUp", "alpha", alpha)
+        if not check.boolean("MixUp", "is_single", is_single):
             raise SporaxNotImplementedError(
                 "For 'MixUp', 'is_single' must be True: a batch here does not depend on the one read before it."
             )
@@ -214,9 +206,8 @@ class MixUp(Transform):
         images, labels = _columns("MixUp", values)
         # The weights are drawn for a fixed number.
         if len(images) != self._batch_size:
-            raise SporaxRuntimeError(
-                f"For 'MixUp', a batch must have {self._batch_size} images, but got {len(images)}; use "
-                "batch(…, drop_remainder=True)."
+            raise self.fault(
+                f"a batch must have {self._batch_size} images, but got {len(images)}; use batch(…, drop_remainder=True)."
             )
         share = rng.beta(self._alpha, self._alpha, self._batch_size)
         return tuple(
@@ -238,7 +229,7 @@ class MixUpBatch(Transform):
     draws = True
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self._alpha = check_positive("MixUpBatch", "alpha", alpha)
+        self._alpha = check.positive("MixUpBatch", "alpha", alpha)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         images, labels = _columns("MixUpBatch", values)
@@ -263,10 +254,10 @@ class CutMixBatch(Transform):
     draws = True
 
     def __init__(self, image_batch_format: ImageBatchFormat, alpha: float = 1.0, prob: float = 1.0) -> None:
-        check_instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
+        check.instance("CutMixBatch", "image_batch_format", image_batch_format, ImageBatchFormat)
         self._planes_first = image_batch_format is ImageBatchFormat.NCHW
-        self._alpha = check_number("CutMixBatch", "alpha", alpha, 0, open_low=True, types=(int, float), ranged="")
-        self._prob = check_number("CutMixBatch", "prob", prob, 0, 1, types=(int, float))
+        self._alpha = check.number("CutMixBatch", "alpha", alpha, 0, open_low=True, types=(int, float), ranged="")
+        self._prob = check.number("CutMixBatch", "prob", prob, 0, 1, types=(int, float))
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         images, labels = _columns("CutMixBatch", values)

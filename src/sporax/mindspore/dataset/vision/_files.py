@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    check_bool,
-    in_words,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._random import RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value
@@ -160,8 +158,7 @@ def _image(where: str, image: Any) -> Array:
 
 def _path(where: str, filename: object) -> Path:
     if not isinstance(filename, str):
-        words = f"Input filename is not of type {str}, but got: {type(filename)}."
-        raise in_words(SporaxTypeError, where, words)
+        raise in_words(SporaxTypeError, where, f"Input filename is not of type {str}, but got: {type(filename)}.")
     return Path(filename)
 
 
@@ -259,7 +256,7 @@ class Decode(OneToOne):
     """
 
     def __init__(self, to_pil: bool = False) -> None:
-        self.gives_pillow = check_bool("Decode", "to_pil", to_pil)
+        self.gives_pillow = check.boolean("Decode", "to_pil", to_pil)
 
     # Row by row, to name the row in messages.
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:

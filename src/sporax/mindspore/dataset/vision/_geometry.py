@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset._checks import check_bool, check_instance, check_int, check_probability, in_words
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
@@ -73,7 +74,7 @@ def _most_border(value: Array) -> tuple[int, int]:
 
 def check_border(where: str, padding_mode: Any) -> Border:
     """A Border."""
-    check_instance(where, "padding_mode", padding_mode, Border)
+    check.instance(where, "padding_mode", padding_mode, Border)
     return padding_mode
 
 
@@ -102,7 +103,7 @@ class _RandomFlip(RandomTransform):
     _has_many = True
 
     def __init__(self, prob: float = 0.5) -> None:
-        self._prob = check_probability(self.name, "prob", prob)
+        self._prob = check.probability(self.name, "prob", prob)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
         return rng.random() < self._prob
@@ -152,20 +153,20 @@ class Crop(OneToOne):
     """
 
     def __init__(self, coordinates: tuple[int, int], size: Any) -> None:
-        check_instance("Crop", "coordinates", coordinates, list, tuple)
+        check.instance("Crop", "coordinates", coordinates, list, tuple)
         if len(coordinates) != 2:
             words = "Coordinates should be a list/tuple (y, x) of length 2."
             raise in_words(SporaxTypeError, "Crop", words, coordinates)
-        self._top, self._left = (check_int("Crop", f"coordinates[{i}]", n, 0) for i, n in enumerate(coordinates))
+        self._top, self._left = (check.integer("Crop", f"coordinates[{i}]", n, 0) for i, n in enumerate(coordinates))
         self._size = check_size("Crop", size)
 
     def _one(self, value: Array) -> Array:
         check_pixels("Crop", value)
         height, width = sides(value)
         if self._top + self._size[0] > height or self._left + self._size[1] > width:
-            raise SporaxRuntimeError(
-                f"For 'Crop', the part must lie within the image {height} x {width}, but it ends at "
-                f"{self._top + self._size[0]} x {self._left + self._size[1]}."
+            raise self.fault(
+                f"the part must lie within the image {height} x {width}, but it ends at {self._top + self._size[0]} x "
+                f"{self._left + self._size[1]}."
             )
         return np.ascontiguousarray(window(value, self._top, self._left, *self._size))
 
@@ -235,7 +236,7 @@ class RandomCrop(RandomTransform):
     ) -> None:  # fmt: skip
         self._size = check_size("RandomCrop", size)
         self._padding = (0, 0, 0, 0) if padding is None else check_padding("RandomCrop", padding)
-        self._pad_if_needed = check_bool("RandomCrop", "pad_if_needed", pad_if_needed)
+        self._pad_if_needed = check.boolean("RandomCrop", "pad_if_needed", pad_if_needed)
         self._fill = check_fill("RandomCrop", 0 if fill_value is None else fill_value)
         self._mode = check_border("RandomCrop", Border.CONSTANT if padding_mode is None else padding_mode)
 
@@ -251,9 +252,9 @@ class RandomCrop(RandomTransform):
         # With borders, since the part may begin in them.
         height, width = self._bordered_size(*sides(value))
         if height < self._size[0] or width < self._size[1]:
-            raise SporaxRuntimeError(
-                f"For 'RandomCrop', Shape is incorrect. Crop size {self._size[0]} x {self._size[1]}: crop size is bigger than "
-                f"the image dimensions {height} x {width}; pass padding or pad_if_needed=True."
+            raise self.fault(
+                f"Shape is incorrect. Crop size {self._size[0]} x {self._size[1]}: crop size is bigger than the image "
+                f"dimensions {height} x {width}; pass padding or pad_if_needed=True."
             )
         # A float times the number of places costs a tenth of `rng.integers`.
         top = int(rng.random() * (height - self._size[0] + 1))
@@ -265,9 +266,8 @@ class RandomCrop(RandomTransform):
         top, left, height, width = choice
         # Masks must have the image's size, or the same place would show something else.
         if self._bordered_size(*sides(value)) != (height, width):
-            raise SporaxRuntimeError(
-                f"For 'RandomCrop', all columns must be of one size, but got {(height, width)} and "
-                f"{self._bordered_size(*sides(value))}."
+            raise self.fault(
+                f"all columns must be of one size, but got {(height, width)} and {self._bordered_size(*sides(value))}."
             )
         return np.ascontiguousarray(window(self._with_border(value), top, left, *self._size))
 
@@ -341,7 +341,7 @@ class RandomResizedCrop(ByPillow, RandomTransform):
         ratio = (3.0 / 4.0, 4.0 / 3.0) if ratio is None else ratio
         self._scale, self._ratio = check_shares(where, scale, ratio, erases=False)
         self._interpolation = check_interpolation(where, Inter.BILINEAR if interpolation is None else interpolation)
-        self._max_attempts = 10 if max_attempts is None else check_int(where, "max_attempts", max_attempts, 1)
+        self._max_attempts = 10 if max_attempts is None else check.integer(where, "max_attempts", max_attempts, 1)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels(self.name, value)
@@ -429,7 +429,7 @@ class Resize(ByPillow, OneToOne):
 
 def check_interpolation(where: str, interpolation: Any) -> Inter:
     """An Inter."""
-    check_instance(where, "interpolation", interpolation, Inter)
+    check.instance(where, "interpolation", interpolation, Inter)
     return interpolation
 
 

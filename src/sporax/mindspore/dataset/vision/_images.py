@@ -13,15 +13,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_instance,
-    check_int,
-    check_number,
-    check_positive,
-    check_probability,
-    in_words,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._rows import Array
 
@@ -84,29 +77,28 @@ def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
 def check_size(where: str, size: object, *, resizes: bool = False) -> tuple[int, int]:
     """(height, width) from one int (a square) or two; MindSpore has other words where a whole image is resized."""
     if not resizes:
-        check_instance(where, "size", size, int, list, tuple)
+        check.instance(where, "size", size, int, list, tuple)
     if isinstance(size, int):
-        side = check_int(where, "size", size, 1, MAX_SIDE, ranged="")
+        side = check.integer(where, "size", size, 1, MAX_SIDE, ranged="")
         return side, side
     if not isinstance(size, (list, tuple)) or len(size) != 2:
         words = "Size should be a single integer or a list/tuple (h, w) of length 2."
         raise in_words(SporaxTypeError, where, words, size)
     if resizes:
-        return check_int(where, "size at dim 0", size[0], 1), check_int(where, "size at dim 1", size[1], 1)
-    height, width = (check_int(where, f"size[{i}]", side, 1, MAX_SIDE, ranged="") for i, side in enumerate(size))
+        return check.integer(where, "size at dim 0", size[0], 1), check.integer(where, "size at dim 1", size[1], 1)
+    height, width = (check.integer(where, f"size[{i}]", side, 1, MAX_SIDE, ranged="") for i, side in enumerate(size))
     return height, width
 
 
 def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one int, (left-and-right, top-and-bottom), or all four."""
-    check_instance(where, "padding", padding, tuple, list, numbers.Number)
+    check.instance(where, "padding", padding, tuple, list, numbers.Number)
     if not isinstance(padding, (tuple, list)):
-        return (check_int(where, "padding", padding, 0),) * 4
+        return (check.integer(where, "padding", padding, 0),) * 4
     if len(padding) not in (2, 4):
-        words = "The size of the padding list or tuple should be 2 or 4."
-        raise in_words(SporaxValueError, where, words, padding)
+        raise in_words(SporaxValueError, where, "The size of the padding list or tuple should be 2 or 4.", padding)
     # Two numbers: left-and-right, top-and-bottom.
-    left, top, *rest = (check_int(where, f"padding[{i}]", n, 0, ranged="pad_value") for i, n in enumerate(padding))
+    left, top, *rest = (check.integer(where, f"padding[{i}]", n, 0, ranged="pad_value") for i, n in enumerate(padding))
     right, bottom = rest or (left, top)
     return left, top, right, bottom
 
@@ -114,10 +106,10 @@ def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
 def check_fill(where: str, fill_value: object) -> tuple[int, ...]:
     """One fill value, or one per channel of an RGB image."""
     if isinstance(fill_value, (list, tuple)) and len(fill_value) == 3:
-        return tuple(check_int(where, f"fill_value[{i}]", value, 0, 255) for i, value in enumerate(fill_value))
+        return tuple(check.integer(where, f"fill_value[{i}]", value, 0, 255) for i, value in enumerate(fill_value))
     if not isinstance(fill_value, (int, np.integer)):
         raise in_words(SporaxTypeError, where, "fill_value should be a single integer or a 3-tuple.", fill_value)
-    return (check_int(where, "fill_value", fill_value, 0, 255),)
+    return (check.integer(where, "fill_value", fill_value, 0, 255),)
 
 
 def pillow(where: str) -> Any:
@@ -182,7 +174,7 @@ class Sometimes(RandomTransform):
 
     def __init__(self, transform: OneToOne, prob: float) -> None:
         self._transform = transform
-        self._prob = check_probability(self.name, "prob", prob)
+        self._prob = check.probability(self.name, "prob", prob)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
         return bool(rng.random() < self._prob)
@@ -204,20 +196,20 @@ def check_degrees(where: str, degrees: object) -> tuple[float, float]:
 def check_ordered(
     where: str, name: str, pair: Any, low: float = -FLOAT32_MAX, ranged: str = "", types: Any = (int, float)
 ) -> tuple[float, float]:
-    """(smallest, largest) of two numbers >= low; see `check_number` for `ranged` and `types`."""
+    """(smallest, largest) of two numbers >= low; see `check.number` for `ranged` and `types`."""
     for i, number in enumerate(pair):
-        check_number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=types)
+        check.number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=types)
     if pair[0] > pair[1]:
         raise in_words(SporaxValueError, where, f"{name} should be in (min,max) format. Got (max,min).", pair)
-    first, last = (check_number(where, name, number, low, ranged=ranged) for number in pair)
+    first, last = (check.number(where, name, number, low, ranged=ranged) for number in pair)
     return first, last
 
 
 def check_turn(where: str, degrees: Any) -> tuple[float, float]:
     """(smallest, largest) angle, from one number d >= 0 for [-d, d] or two."""
-    check_instance(where, "degrees", degrees, int, float, list, tuple)
+    check.instance(where, "degrees", degrees, int, float, list, tuple)
     if not isinstance(degrees, (list, tuple)):
-        most = check_number(where, "degrees", degrees, 0)
+        most = check.number(where, "degrees", degrees, 0)
         return -most, most
     if len(degrees) != 2:
         raise in_words(SporaxTypeError, where, "If degrees is a sequence, the length must be 2.", degrees)
@@ -229,11 +221,11 @@ def check_shares(where: str, scale: Any, ratio: Any, erases: bool) -> tuple[tupl
     kinds, words = ((list, tuple), "list or tuple") if erases else ((tuple, list), "list/tuple")
     types = (float, int)
     for name, value in (("scale", scale), ("ratio", ratio)):
-        check_instance(where, name, value, *kinds)
+        check.instance(where, name, value, *kinds)
         if len(value) != 2:
             raise in_words(SporaxTypeError, where, f"{name} should be a {words} of length 2.", value)
     area = check_ordered(where, "scale", scale, low=0, types=types)
-    check_positive(where, "scale[1]", scale[1])
+    check.positive(where, "scale[1]", scale[1])
     for i, number in enumerate(ratio):
-        check_number(where, f"ratio[{i}]", number, 0, open_low=True, ranged="" if erases else None)
+        check.number(where, f"ratio[{i}]", number, 0, open_low=True, ranged="" if erases else None)
     return area, check_ordered(where, "ratio", ratio, types=types)

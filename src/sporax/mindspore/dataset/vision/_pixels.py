@@ -12,14 +12,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    in_words,
-    numpy_dtype,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array, is_pillow
 from sporax.mindspore.dataset.vision._images import check_fill, check_image, check_pixels
@@ -37,14 +31,14 @@ class Rescale(Elementwise):
     """
 
     def __init__(self, rescale: float, shift: float) -> None:
-        self._factor = _F(check_number("Rescale", "rescale", rescale, types=(numbers.Number,)))
-        self._shift = _F(check_number("Rescale", "shift", shift, types=(numbers.Number,)))
+        self._factor = _F(check.number("Rescale", "rescale", rescale, types=(numbers.Number,)))
+        self._shift = _F(check.number("Rescale", "shift", shift, types=(numbers.Number,)))
         # There are only 256 answers for bytes.
         self._of_byte = self._fused(np.arange(256, dtype=np.float32))
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
-            raise SporaxRuntimeError(f"For 'Rescale', an image must be numeric, but got {value.dtype}.")
+            raise self.fault(f"an image must be numeric, but got {value.dtype}.")
         # Without a shift a product rounds once anyway, so no table is needed.
         if value.dtype == np.uint8 and self._shift:
             return self._of_byte[value]
@@ -73,16 +67,16 @@ class Normalize(OneToOne):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], is_hwc: bool = True) -> None:
         for name, value in (("mean", mean), ("std", std)):
-            check_instance("Normalize", name, value, list, tuple)
+            check.instance("Normalize", name, value, list, tuple)
         if len(mean) != len(std) or not mean:
             raise in_words(SporaxValueError, "Normalize", "Length of mean and std must be equal.", (mean, std))
         types = (int, float)
-        means = [check_number("Normalize", f"mean[{i}]", m, 0, 255, types=types) for i, m in enumerate(mean)]
+        means = [check.number("Normalize", f"mean[{i}]", m, 0, 255, types=types) for i, m in enumerate(mean)]
         stds = [
-            check_number("Normalize", f"std[{i}]", s, 0, 255, open_low=True, types=types) for i, s in enumerate(std)
+            check.number("Normalize", f"std[{i}]", s, 0, 255, open_low=True, types=types) for i, s in enumerate(std)
         ]
         self._mean, self._std = np.array(means, np.float32), np.array(stds, np.float32)
-        self._is_hwc = check_bool("Normalize", "is_hwc", is_hwc)
+        self._is_hwc = check.boolean("Normalize", "is_hwc", is_hwc)
 
     def _one(self, value: Array) -> Array:
         check_pixels("Normalize", value)
@@ -215,11 +209,11 @@ class SlicePatches(Transform):
     def __init__(
         self, num_height: int = 1, num_width: int = 1, slice_mode: SliceMode = SliceMode.PAD, fill_value: int = 0
     ) -> None:
-        self._num_height = check_int("SlicePatches", "num_height", num_height, 1)
-        self._num_width = check_int("SlicePatches", "num_width", num_width, 1)
-        check_instance("SlicePatches", "slice_mode", slice_mode, SliceMode)
+        self._num_height = check.integer("SlicePatches", "num_height", num_height, 1)
+        self._num_width = check.integer("SlicePatches", "num_width", num_width, 1)
+        check.instance("SlicePatches", "slice_mode", slice_mode, SliceMode)
         self._pad = slice_mode is SliceMode.PAD
-        self._fill = check_fill("SlicePatches", check_int("SlicePatches", "fill_value", fill_value))[0]
+        self._fill = check_fill("SlicePatches", check.integer("SlicePatches", "fill_value", fill_value))[0]
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         image = self.only(values)
@@ -240,8 +234,8 @@ class SlicePatches(Transform):
 
     def _side(self, length: int, patches: int) -> int:
         if patches > length:
-            raise SporaxRuntimeError(
-                f"For 'SlicePatches', there must be at least one pixel per patch, but got {patches} patches for {length} pixels."
+            raise self.fault(
+                f"there must be at least one pixel per patch, but got {patches} patches for {length} pixels."
             )
         return -(-length // patches) if self._pad else length // patches
 
@@ -271,7 +265,7 @@ class NormalizePad(OneToOne):
     def _one(self, value: Array) -> Array:
         check_image("NormalizePad", value, (3,))
         if value.shape[self._axis] != 3:
-            raise SporaxRuntimeError(f"For 'NormalizePad', an image must have 3 channels, but got {value.shape}.")
+            raise self.fault(f"an image must have 3 channels, but got {value.shape}.")
         around = [(0, 0)] * 3
         around[self._axis] = (0, 1)
         return np.pad(self._normalize._one(value), around).astype(self._dtype)
@@ -293,7 +287,7 @@ class LinearTransformation(OneToOne):
     def __init__(self, transformation_matrix: Any, mean_vector: Any) -> None:
         for name, value, dims in (("transformation_matrix", transformation_matrix, 2), ("mean_vector", mean_vector, 1)):
             if not isinstance(value, np.ndarray) or value.ndim != dims:
-                check_instance("LinearTransformation", name, value, np.ndarray)
+                check.instance("LinearTransformation", name, value, np.ndarray)
                 raise SporaxValueError.must("LinearTransformation", name, f"have {dims} dimensions", value.shape)
         size, shape = len(mean_vector), transformation_matrix.shape
         words = (

@@ -16,16 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    check_instance,
-    check_int,
-    check_number,
-    check_positive,
-    in_words,
-    range_error,
-)
+from sporax.base.errors import SporaxValueError
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import (
     Operation,
     RandomTransform,
@@ -197,7 +190,7 @@ class _Policy(RandomTransform):
     def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
         if value.ndim != 3:
             fault = "the dimension of image tensor does not match the requirement of operator"
-            raise SporaxRuntimeError(f"For '{self.name}', {self.name}: {fault}: (H, W, 3), but got {value.shape}.")
+            raise self.fault(f"{self.name}: {fault}: (H, W, 3), but got {value.shape}.")
         check_rgb(self.name, value)
         # Strengths are tuned on bytes.
         check_bytes(self.name, value)
@@ -234,7 +227,7 @@ class AutoAugment(_Policy):
         interpolation: Inter = Inter.NEAREST,
         fill_value: Any = 0,
     ) -> None:
-        check_instance("AutoAugment", "policy", policy, AutoAugmentPolicy)
+        check.instance("AutoAugment", "policy", policy, AutoAugmentPolicy)
         super().__init__(interpolation, fill_value)
         self._pairs = LEARNT[policy]
 
@@ -261,9 +254,9 @@ class RandAugment(_Policy):
         interpolation: Inter = Inter.NEAREST, fill_value: Any = 0,
     ) -> None:  # fmt: skip
         super().__init__(interpolation, fill_value)
-        self._count = check_int("RandAugment", "num_ops", num_ops, 0, FLOAT32_MAX)
-        self._bins = check_int("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
-        self._magnitude = check_int("RandAugment", "magnitude", magnitude)
+        self._count = check.integer("RandAugment", "num_ops", num_ops, 0, FLOAT32_MAX)
+        self._bins = check.integer("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
+        self._magnitude = check.integer("RandAugment", "magnitude", magnitude)
         if not 0 <= self._magnitude < self._bins:
             raise range_error("RandAugment", "magnitude", f"[0, {self._bins})", magnitude)
 
@@ -285,7 +278,7 @@ class TrivialAugmentWide(_Policy):
 
     def __init__(self, num_magnitude_bins: int = 31, interpolation: Inter = Inter.NEAREST, fill_value: Any = 0) -> None:
         super().__init__(interpolation, fill_value)
-        bins = check_int("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
+        bins = check.integer("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
         self._bins = bins
         self._space = _space(bins, 0.99, (32.0, 32.0), 135.0, 0.99, 6) | {"Identity": _NOTHING}
 
@@ -307,11 +300,11 @@ class UniformAugment(Transform):
 
     def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
         where = "UniformAugment"
-        check_instance(where, "num_ops", num_ops, int)
-        self._count = int(check_positive(where, "num_ops", num_ops))
+        check.instance(where, "num_ops", num_ops, int)
+        self._count = int(check.positive(where, "num_ops", num_ops))
         if self._count > len(transforms):
             raise in_words(SporaxValueError, where, "num_ops is greater than transforms list size.", num_ops)
-        check_instance(where, "transforms list", transforms, list, tuple)
+        check.instance(where, "transforms list", transforms, list, tuple)
         self.operations = tuple(as_transform(where, f"transforms[{i}]", item) for i, item in enumerate(transforms))
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
@@ -332,9 +325,9 @@ class RandomSelectSubpolicy(Transform):
     draws = True
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
-        check_instance(self.name, "policy", policy, list)
+        check.instance(self.name, "policy", policy, list)
         for name, entries in (("policy", policy), *((f"policy[{i}]", entries) for i, entries in enumerate(policy))):
-            check_instance(self.name, name.replace("[", "[[").replace("]", "]]"), entries, list)
+            check.instance(self.name, name.replace("[", "[[").replace("]", "]]"), entries, list)
             if not entries:
                 raise in_words(SporaxValueError, self.name, f"{name} can not be empty.")
         self._policy = [[_entry(f"[{i}][{k}]", op) for k, op in enumerate(ops)] for i, ops in enumerate(policy)]
@@ -352,4 +345,4 @@ def _entry(place: str, entry: Any) -> tuple[Operation, float]:
     if not isinstance(entry, tuple) or len(entry) != 2:
         raise in_words(SporaxValueError, where, f"Value policy{place} needs to be a 2-tuple.", entry)
     operation = as_transform(where, f"op of (op, prob) in policy{place}", entry[0])
-    return operation, check_number(where, f"prob of (op, prob) policy{place}", entry[1], 0, 1)
+    return operation, check.number(where, f"prob of (op, prob) policy{place}", entry[1], 0, 1)

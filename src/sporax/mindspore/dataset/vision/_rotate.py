@@ -13,18 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset._checks import (
-    FLOAT32_MAX,
-    INT32_MAX,
-    check_bool,
-    check_instance,
-    check_int,
-    check_number,
-    check_positive,
-    check_probability,
-    in_words,
-    range_error,
-)
+from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
@@ -151,7 +141,7 @@ def rotated(
 
 def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
     """NEAREST, LINEAR, BICUBIC or AREA."""
-    check_instance(where, name, interpolation, Inter)
+    check.instance(where, name, interpolation, Inter)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.BICUBIC, Inter.AREA):
         fault = "Current Interpolation is not supported with PIL input."
         raise in_words(SporaxTypeError, where, fault, interpolation.name)
@@ -164,7 +154,7 @@ def _check_center(where: str, center: Any) -> tuple[float, float] | None:
     if not isinstance(center, tuple) or len(center) != 2:
         raise in_words(SporaxValueError, where, "Value center needs to be a 2-tuple.", center)
     low, high, types = -INT32_MAX - 1, INT32_MAX, (int, float)
-    x, y = (check_number(where, "center", number, low, high, types=types) for number in center)
+    x, y = (check.number(where, "center", number, low, high, types=types) for number in center)
     return x, y
 
 
@@ -183,10 +173,10 @@ class Rotate(OneToOne):
         self, degrees: float, resample: Inter = Inter.NEAREST, expand: bool = False, center: Any = None,
         fill_value: Any = 0,
     ) -> None:  # fmt: skip
-        self._degrees = check_number("Rotate", "degrees", degrees)
+        self._degrees = check.number("Rotate", "degrees", degrees)
         self._how = (
             check_warp("Rotate", resample),
-            check_bool("Rotate", "expand", expand),
+            check.boolean("Rotate", "expand", expand),
             _check_center("Rotate", center),
             check_fill("Rotate", fill_value),
         )
@@ -214,7 +204,7 @@ class RandomRotation(RandomTransform):
         self._low, self._high = check_turn(where, degrees)
         self._how = (
             check_warp(where, resample),
-            check_bool(where, "expand", expand),
+            check.boolean(where, "expand", expand),
             _check_center(where, center),
             check_fill(where, fill_value),
         )
@@ -280,20 +270,20 @@ class Affine(OneToOne):
         fill_value: Any = 0,
     ) -> None:  # fmt: skip
         where, types = "Affine", (int, float)
-        self._degrees = check_number(where, "degrees", degrees, -180, 180, types=types)
-        check_instance(where, "translate", translate, list, tuple)
-        check_instance(where, "shear", shear, numbers.Number, tuple, list)
+        self._degrees = check.number(where, "degrees", degrees, -180, 180, types=types)
+        check.instance(where, "translate", translate, list, tuple)
+        check.instance(where, "shear", shear, numbers.Number, tuple, list)
         shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
         for name, pair in (("translate", translate), ("shear", shears)):
             if len(pair) != 2:
                 raise in_words(SporaxTypeError, where, f"The length of {name} should be 2.", pair)
         self._shift = [
-            check_number(where, f"translate[{i}]", share, -1.0, 1.0, types=types) for i, share in enumerate(translate)
+            check.number(where, f"translate[{i}]", share, -1.0, 1.0, types=types) for i, share in enumerate(translate)
         ]
-        self._scale = check_positive(where, "scale", scale)
+        self._scale = check.positive(where, "scale", scale)
         names = ("shear[0]", "shear[1]") if shears is shear else ("shear", "shear")
         along, down = (
-            check_number(where, name, angle, -180, 180, types=types) for name, angle in zip(names, shears, strict=True)
+            check.number(where, name, angle, -180, 180, types=types) for name, angle in zip(names, shears, strict=True)
         )
         self._shear = (along, down)
         self._how = check_warp(where, resample), check_fill(where, fill_value)
@@ -326,16 +316,16 @@ class RandomAffine(RandomTransform):
         shifts = (0, 0, 0, 0) if translate is None else translate
         self._shift = _ranges("translate", shifts, (2, 4), "translate should be a list or tuple of length 2 or 4.")
         for i, share in enumerate(shifts):
-            check_number(where, f"translate at {i}", share, -1.0, 1.0)
+            check.number(where, f"translate at {i}", share, -1.0, 1.0)
         scales = (1, 1) if scale is None else scale
         self._scale = _ranges("scale", scales, (2,), "scale should be a list or tuple of length 2.")[0]
         if not 0 <= self._scale[0] <= self._scale[1] <= FLOAT32_MAX:
             raise range_error(where, "", f"[0, {FLOAT32_MAX}]", scale)
-        check_positive(where, "scale[1]", scales[1])
+        check.positive(where, "scale[1]", scales[1])
         shears = (0, 0) if shear is None else shear
-        check_instance(where, "shear", shears, numbers.Number, tuple, list)
+        check.instance(where, "shear", shears, numbers.Number, tuple, list)
         if not isinstance(shears, (tuple, list)):
-            shears = (-check_positive(where, "shear", shears), shears)
+            shears = (-check.positive(where, "shear", shears), shears)
         self._shear = _ranges("shear", shears, (2, 4), "shear must be of length 2 or 4.")
         self._how = check_warp(where, resample), check_fill(where, 0 if fill_value is None else fill_value)
 
@@ -356,9 +346,9 @@ class RandomAffine(RandomTransform):
 def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[tuple[float, float]]:
     """Two ranges (the second is (0, 0) unless given) from two numbers or four; `words` say that they are not as many."""
     where = "RandomAffine"
-    check_instance(where, name, value, *((list, tuple) if name == "translate" else (tuple, list)))
+    check.instance(where, name, value, *((list, tuple) if name == "translate" else (tuple, list)))
     for i, number in enumerate(value):
-        check_number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=(int, float))
+        check.number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=(int, float))
     if len(value) not in counts:
         raise in_words(SporaxTypeError, where, words, value)
     pairs = [(value[i], value[i + 1]) for i in range(0, len(value), 2)]
@@ -420,14 +410,16 @@ class Perspective(OneToOne):
 
 def _points(name: str, points: Any) -> Array:
     where = "Perspective"
-    check_instance(where, name, points, list, tuple)
+    check.instance(where, name, points, list, tuple)
     for i, point in enumerate(points):
-        check_instance(where, f"{name}[{i}]", point, list, tuple)
+        check.instance(where, f"{name}[{i}]", point, list, tuple)
     sized = [(name, points, 4), *((f"{name}[{i}]", point, 2) for i, point in enumerate(points))]
     for what, items, count in sized:
         if len(items) != count:
             raise in_words(SporaxTypeError, where, f"{what} should be a list or tuple of length {count}.", items)
-    rows = [[check_int(where, f"{name}[{i}][{k}]", n) for k, n in enumerate(point)] for i, point in enumerate(points)]
+    rows = [
+        [check.integer(where, f"{name}[{i}][{k}]", n) for k, n in enumerate(point)] for i, point in enumerate(points)
+    ]
     return np.array(rows, np.float64)
 
 
@@ -443,9 +435,9 @@ class RandomPerspective(RandomTransform):
     only_pillow = True
 
     def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
-        self._scale = check_probability("RandomPerspective", "distortion_scale", distortion_scale)
-        self._prob = check_probability("RandomPerspective", "prob", prob)
-        check_instance("RandomPerspective", "interpolation", interpolation, Inter)
+        self._scale = check.probability("RandomPerspective", "distortion_scale", distortion_scale)
+        self._prob = check.probability("RandomPerspective", "prob", prob)
+        check.instance("RandomPerspective", "interpolation", interpolation, Inter)
         if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
             raise SporaxValueError(
                 f"For 'RandomPerspective', 'interpolation' must be NEAREST, LINEAR or CUBIC, but got {interpolation.name}."
