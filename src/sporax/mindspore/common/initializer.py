@@ -268,9 +268,6 @@ def by_name(name: str) -> Initializer:
     return kind()
 
 
-# --------------------------------------------------------------------------------------------------- without randomness
-
-
 @_named("zeros")
 class Zero(Initializer):
     """All zeros."""
@@ -344,9 +341,6 @@ class Dirac(Initializer):
         kernel: Any = np.zeros(shape, dtype)
         kernel[(out * per_group + channel, channel, *centre)] = 1
         return kernel
-
-
-# ------------------------------------------------------------------------------------------------------------ random
 
 
 @_named()

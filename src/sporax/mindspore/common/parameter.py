@@ -135,8 +135,6 @@ class Parameter(Tensor):
             self.forget_initializer()
         frames.write(self, array)
 
-    # ------------------------------------------------------------------------------------------- name and marks
-
     @property
     def name(self) -> str:
         """Name of the Parameter, with the names of the Cells it belongs to in front."""
@@ -261,8 +259,6 @@ class Parameter(Tensor):
     def describe(self) -> str:
         """What it is called in messages about compilation."""
         return f"Parameter '{self._name}'"
-
-    # ------------------------------------------------------------------------------------------- values
 
     def value(self) -> Tensor:
         """A Tensor with the present values, which later steps do not change."""

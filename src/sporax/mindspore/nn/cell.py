@@ -114,8 +114,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for name, value in (flags or {}).items():
             setattr(self, name, value)
 
-    # -------------------------------------------------------------------------------------------------- running
-
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the Cell computes; every subclass defines its own."""
         raise SporaxAttributeError(f"For '{type(self).__name__}', the method 'construct' is not defined.")
@@ -314,8 +312,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         """Class and name, for messages."""
         return f"{type(self).__name__} '{self._cell_name}'" if self._cell_name else type(self).__name__
 
-    # -------------------------------------------------------------------------------------------------- attributes
-
     def __setattr__(self, name: str, value: Any) -> None:
         if "_cells" not in self.__dict__:
             if isinstance(value, Parameter | Cell):
@@ -429,8 +425,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             registry.pop(name, None)
         object.__delattr__(self, name)
         frames.touch()
-
-    # -------------------------------------------------------------------------------------------------- settings
 
     def set_train(self, mode: bool = True) -> Self:
         """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""

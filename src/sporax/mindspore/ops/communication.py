@@ -28,9 +28,6 @@ from sporax.runtime.ranks import collectives, groups
 _numbers = itertools.count()
 
 
-# ------------------------------------------------------------------------------------------------------ ranks and groups
-
-
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
@@ -139,9 +136,6 @@ def get_group_rank(group: str | None, global_rank: int) -> int:
 def get_process_group_ranks(group: str | None = None) -> list[int]:
     """World ranks of the members."""
     return list(groups.find(group, "get_process_group_ranks").ranks)
-
-
-# ------------------------------------------------------------------------------------------------------------ collectives
 
 
 def all_reduce(tensor: Tensor, op: str = "sum", group: str | None = None, async_op: bool = False) -> CommHandle | None:
@@ -332,9 +326,6 @@ def barrier(group: str | None = None, async_op: bool = False, device_ids: Any = 
     return _done(wrap(collectives.run(collectives.Barrier(groups.find(group, "barrier")))), async_op, wait=True)
 
 
-# ---------------------------------------------------------------------------------------------------- between two ranks
-
-
 def send(tensor: Tensor, dst: int = 0, group: str | None = None, tag: int = 0) -> None:
     """Send a tensor to world rank `dst`, which must call `recv`."""
     exchange([P2POp("isend", tensor, dst, group, tag)])
@@ -363,9 +354,6 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
     handles = [CommHandle.of_request(operation) for operation in check_operations("batch_isend_irecv", p2p_op_list)]
     # MindSpore returns one handle for all; waiting for it carries out all requests.
     return handles[:1]
-
-
-# ----------------------------------------------------------------------------------------------------- Python objects
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None) -> None:
@@ -445,9 +433,6 @@ def recv_object_list(object_list: list[Any], src: int = 0, group: str | None = N
     recv(data, src, group)
     object_list[:] = pickle.loads(data.asnumpy().tobytes())
     return src
-
-
-# ------------------------------------------------------------------------------------------------------------- machinery
 
 
 def _kernel_op(function: str, op: Any) -> str:

@@ -170,8 +170,6 @@ class OptimizerHelpers:
             return weight_decay
         return Tensor(float(weight_decay) * self.loss_scale, dtypes.float32)
 
-    # -------------------------------------------------------------------------------------------- what construct calls
-
     def get_weight_decay(self: Any) -> Any:
         """Weight decay of the present step, times the loss scale: a Tensor, or one per Parameter where there are groups."""
         if self.is_group:

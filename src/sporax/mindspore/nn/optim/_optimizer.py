@@ -266,8 +266,6 @@ class Optimizer(OptimizerHelpers, Cell):
 
         setattr(self, slot, ParameterTuple(make(parameter) for parameter in self.parameters))
 
-    # ---------------------------------------------------------------------------------------------------- one step
-
     def __call__(self, gradients: Any, *others: Any) -> Any:
         """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
 
@@ -391,8 +389,6 @@ class Optimizer(OptimizerHelpers, Cell):
                 )
         return [gradient.array for gradient in gradients]
 
-    # ---------------------------------------------------------------------------------------------------- questions
-
     def get_lr(self) -> Any:
         """The learning rate of the present step; a tuple with one per Parameter when groups differ."""
         step = self.global_step.array[0]
@@ -442,9 +438,6 @@ def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.
         return read_once(signature.bind(*args, **options))
     except TypeError:
         return None
-
-
-# ------------------------------------------------------------------------------------------------------------ settings
 
 
 def _groups(name: str, parameters: Any) -> list[Any]:

@@ -48,9 +48,6 @@ class TableLookup(Operator[Any]):
         return wrap(found)
 
 
-# ------------------------------------------------------------------------------------------------------- dimensions
-
-
 def _table_first(call: Call, shapes: Shapes) -> Dims | None:
     """A table ``p…`` and indices ``x…``; the first ``batch_dims`` of both are the same."""
     if len(shapes) < 2:
@@ -131,9 +128,6 @@ TABLE_FIRST = OperatorDims(_table_first, _table_first_limits, table=0, takes_out
 """Of operators that take a table, then indices into it."""
 
 INDICES_FIRST = OperatorDims(_indices_first, _indices_first_limits, table=1, takes_out_strategy=True)
-
-
-# ----------------------------------------------------------------------------------------------------------- by index
 
 
 def _picked_dims(call: Call, shapes: Shapes) -> Dims:
@@ -225,9 +219,6 @@ def _mint_select(input: Any, dim: int, index: int) -> Any:
     return input[(slice(None),) * where + (index,)]
 
 
-# ------------------------------------------------------------------------------------------------------------- tables
-
-
 def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
     check.tensor(name, input_params=table)
     check.integral(name, input_indices=indices)
@@ -292,9 +283,6 @@ def embedding(
     size = jax.lax.stop_gradient(norm_of(rows, norm_type, -1, True))
     # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return rows * jnp.where(size > max_norm, max_norm / (size + 1e-7), jnp.ones((), rows.dtype))
-
-
-# ------------------------------------------------------------------- by mask or value: outside compiled steps only
 
 
 @operator("NonZero()", function="", composed=True)
@@ -452,9 +440,6 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
                 f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {extent}."
             )
     return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
-
-
-# ------------------------------------------------------------------------------------------------------- picking, counting
 
 
 @operator("Gather(batch_dims)", function="gather", method="gather", form=TableLookup, dims=TABLE_FIRST)

@@ -15,8 +15,6 @@ from sporax.mindspore.ops._core.check import pair
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
 from sporax.mindspore.ops.array.padding import _ints, _padded
 
-# ------------------------------------------------------------------------------------------------ space, depth, batch
-
 
 def _divisible(name: str, what: str, size: int, parts: int) -> int:
     if parts < 1 or size % parts:
@@ -128,9 +126,6 @@ def batch_to_space_nd(input_x: Array, block_shape: int | tuple[int, ...], crops:
     return _batch_to_space("BatchToSpaceND", input_x, block_shape, crops)
 
 
-# -------------------------------------------------------------------------------------------------- images and patches
-
-
 def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Array:
     """(n, c, h, w) as (n, c, kernel cells, places)."""
     check.rank(name, 4, x=x)
@@ -198,9 +193,6 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
     return _fold(input, _ints(output_size), kernel_size, dilation, padding, stride)
 
 
-# ----------------------------------------------------------------------------------------------- images in class forms
-
-
 @operator("SpaceToBatch(block_size, paddings)", function="")
 def _space_to_batch_class(input_x: Array, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
     """Height and width of (n, c, h, w), padded with zeros, divided into blocks whose cells become samples."""
@@ -231,9 +223,6 @@ def col2im(
     )
 
 
-# -------------------------------------------------------------------------------------------------- layouts of images
-
-
 def _layouts(name: str, source: str, target: str) -> list[int]:
     """For each letter of the target where it is in the source."""
     if sorted(source) != sorted(target) or len(set(source)) < len(source):
@@ -262,9 +251,6 @@ def _format_permute(input_x: Array, src_format: str = "NHWC", dst_format: str = 
             f"For 'DataFormatVecPermute', 'input_x' must have {len(order)} rows, but its shape is {input_x.shape}."
         )
     return input_x[jnp.asarray(order)]
-
-
-# ---------------------------------------------------------------------------------------------------------- diagonals
 
 
 @operator("Diag", function="diag")

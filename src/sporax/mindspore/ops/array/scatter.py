@@ -143,9 +143,6 @@ _DONE = {
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------ Parameters, in place
-
-
 def written(name: str, variable: Any, new: Tensor) -> Tensor:
     """Give a Parameter the new value, and return that.
 
@@ -193,9 +190,6 @@ for _word, _how in (
     _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _dims, False)
     _dims = _one_winner_position_dims if _how in _ONE_WINNER else _position_dims
     _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _dims, True)
-
-
-# --------------------------------------------------------------------------------------------------------- new tensors
 
 
 def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
@@ -293,9 +287,6 @@ def _scatter_add_method(input: Any, dim: Any, index: Any, src: Any = None) -> An
     return _scatter_add_elements(input, dim, index, src)
 
 
-# ----------------------------------------------------------------------------------------------- slices along a dim
-
-
 def _slices(name: str, x: Array, axis: int, index: Array, source: Array, how: str) -> Array:
     check.integral(name, indices=index)
     check.same_dtype(name, x=x, y=source)
@@ -372,9 +363,6 @@ _inplace("Add", "add")
 
 
 _inplace("Sub", "sub")
-
-
-# ------------------------------------------------------------------------------------------------ masks, views, blocks
 
 
 @operator("MaskedScatter", function="", method="masked_scatter")

@@ -22,8 +22,6 @@ from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
-# ------------------------------------------------------------------------------------------------------------ sorting
-
 
 def _order(name: str, x: Array, axis: int, descending: bool) -> Array:
     check.tensor(name, input=x)
@@ -66,9 +64,6 @@ def _mint_argsort(input: Array, dim: int = -1, descending: bool = False, stable:
 def msort(input: Array) -> Array:
     """The elements in ascending order along dim 0."""
     return _sorted("msort", input, 0, False, jnp.int32)[0]
-
-
-# ------------------------------------------------------------------------------------------------- the largest elements
 
 
 def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any) -> tuple[Array, Array]:
@@ -143,9 +138,6 @@ def intopk(x1: Array, x2: Array, k: int) -> Array:
     own = jnp.take_along_axis(x1, jnp.clip(x2, 0, x1.shape[1] - 1)[:, None], 1)
     # Ties count for the class; an infinite score never does, as in MindSpore.
     return inside & jnp.isfinite(own[:, 0]) & (jnp.sum(x1 > own, 1) < k)
-
-
-# ----------------------------------------------------------------------------------------------------------- searching
 
 
 def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
@@ -223,9 +215,6 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
     # float32, as MindSpore's boundaries.
     edges = jnp.asarray(np.asarray(boundaries, np.float32))
     return jnp.searchsorted(edges, input, side="right" if right else "left").astype(jnp.int32)
-
-
-# ------------------------------------------------------------------------------- unique: outside compiled steps only
 
 
 @operator(

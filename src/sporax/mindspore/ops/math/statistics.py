@@ -19,8 +19,6 @@ from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_
 
 Axes = int | tuple[int, ...] | None
 
-# ----------------------------------------------------------------------------------------------------------- extremes
-
 
 def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
     def kernel(
@@ -73,9 +71,6 @@ def _argmin_primitive(x: Array, axis: int = -1, output_type: DType = dtypes.int3
     """Position of the smallest element along `axis`; in `output_type`."""
     positions = jnp.argmin(x, axis=check.axis("Argmin", axis, x.ndim))
     return positions.astype(output_type.np_dtype)
-
-
-# ------------------------------------------------------------------------------------------------ medians and quantiles
 
 
 def _ranked(x: Array, axis: int, ignore_nan: bool) -> Array:
@@ -155,8 +150,6 @@ def _quantile(name: str, function: Callable[..., Array]) -> Any:
 quantile = _quantile("quantile", jnp.quantile)
 nanquantile = _quantile("nanquantile", jnp.nanquantile)
 
-# ------------------------------------------------------------------------------------------------------ moments, sums
-
 
 def _ignoring_nan(name: str, function: Callable[..., Array], doc: str, mint: str) -> Any:
     def kernel(input: Array, axis: Axes = None, keepdims: bool = False, *, dtype: DType | None = None) -> Array:
@@ -214,9 +207,6 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
     """
     check.rank("cov", (0, 1, 2), input=input)
     return jnp.cov(jnp.atleast_1d(promote.inexact(input)), ddof=correction, fweights=fweights, aweights=aweights)
-
-
-# --------------------------------------------------------------------------------------------------------------- counts
 
 
 @operator(function="count_nonzero", method="count_nonzero(dim=axis)")
@@ -284,9 +274,6 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
 
 
 other_form(histc, mint="histc", min=0, max=0)
-
-
-# ------------------------------------------------------------------------------------------------------ running results
 
 
 @operator("CumProd(exclusive, reverse)", function="", dims=Along("axis", 0))

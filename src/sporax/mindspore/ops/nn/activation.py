@@ -178,9 +178,6 @@ def softplus(input: Array, beta: float = 1, threshold: float = 20) -> Array:
     return jnp.where(scaled > threshold, input, curve / jnp.asarray(beta, input.dtype))
 
 
-# ------------------------------------------------------------------------------------------------------ no parameters
-
-
 def _floating(name: str, value: Any) -> Array:
     check.floating(name, input=value)
     return value
@@ -219,9 +216,6 @@ for _primitive, _compute, _own, _parameter, _mint, _doc in (
     ("FastGeLU", _fast_gelu, "fast_gelu", "x", "", "x · sigmoid(1.702 · x), near to the Gaussian error linear unit."),
 ):  # fmt: skip
     pointwise(_primitive, _compute, _doc, function=_own, parameters=(_parameter,), convert=_floats, mint=_mint)
-
-
-# ------------------------------------------------------------------------------------------------------- one threshold
 
 
 def _shrunk(name: str, x: Array, lambd: float, soft: bool) -> Array:
@@ -282,9 +276,6 @@ def softmin(x: Array, axis: int = -1, *, dtype: DType | None = None) -> Array:
     return jax.nn.softmax(-(x if dtype is None else x.astype(dtype.np_dtype)), check.axis("softmin", axis, x.ndim))
 
 
-# --------------------------------------------------------------------------------------------------------------- gates
-
-
 def _halves(name: str, x: Array, axis: int) -> tuple[Array, Array]:
     check.floating(name, x=x)
     where = check.axis(name, axis, x.ndim)
@@ -306,9 +297,6 @@ def swiglu(input: Array, dim: int = -1) -> Array:
     """The swish of the first half along `dim` times the second (Shazeer 2020)."""
     first, second = _halves("swiglu", input, dim)
     return jax.nn.silu(first) * second
-
-
-# -------------------------------------------------------------------------------------------- learned and drawn slopes
 
 
 @operator("PReLU", function="prelu", mint="nn.functional.prelu", dims=channels)

@@ -113,8 +113,6 @@ _BITS = 8
 # MindSpore's numbers of `sparse_mode`.
 _FULL, _BAND_OR_FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND = 1, 0, 2, 3, 4
 
-# ------------------------------------------------------------------------------------------------------ layouts and masks
-
 
 def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     """(batch, length, heads, size) of a query, key or value."""
@@ -208,9 +206,6 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
     SporaxValueError.raise_if(mode == _FULL and mask is None, name, "attn_mask", "be given with sparse_mode 1", "None")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
         raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
-
-
-# -------------------------------------------------------------------------------------------------------------- attention
 
 
 def _scores(query: Array, key: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:

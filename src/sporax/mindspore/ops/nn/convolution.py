@@ -180,9 +180,6 @@ def _biased(result: Array, bias: Array | None) -> Array:
     return result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
 
 
-# -------------------------------------------------------------------------------------------------------- convolutions
-
-
 def _functional(dims: int) -> None:
     name = f"conv{dims}d"
 
@@ -269,9 +266,6 @@ def _conv3d(
     check.rank("Conv3D", 5, x=x, weight=weight)
     _check_kernel("Conv3D", weight, weight.shape[0], out_channel, kernel_size, mode)
     return _convolved("Conv3D", x, weight, stride, pad_mode, pad, dilation, group)
-
-
-# ---------------------------------------------------------------------------------------------------------- transposes
 
 
 def _transposed(

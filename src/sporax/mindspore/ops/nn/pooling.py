@@ -18,7 +18,6 @@ from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, othe
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 
-# ---------------------------------------------------------------------------------------------------------- the windows
 
 Window = int | tuple[int, ...]
 
@@ -130,9 +129,6 @@ def _with_positions(name: str, x: Array, window: Any, stride: Any, around: Edges
 
 def _nothing(dims: int) -> Edges:
     return ((0, 0),) * dims
-
-
-# --------------------------------------------------------------------------------------------------------------- means
 
 
 def _avg_pool(dims: int) -> None:
@@ -262,9 +258,6 @@ _lp_pool(1)
 
 
 _lp_pool(2)
-
-
-# -------------------------------------------------------------------------------------------------------------- maxima
 
 
 def _max_function(

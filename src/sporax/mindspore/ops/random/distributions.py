@@ -100,8 +100,6 @@ def class_form(
 
 _SEEDS = {"seed": 0, "seed2": 0}
 
-# -------------------------------------------------------------------------------------------------------- distributions
-
 
 @operator(function="")
 def _standard_normal(key: Array, shape: tuple[int, ...]) -> Array:
@@ -318,9 +316,6 @@ class_form("ParameterizedTruncatedNormal", _truncated_between, "seed seed2", _SE
 class_form("NonDeterministicInts", _any_integers, "dtype", {"dtype": dtypes.int64})
 
 
-# -------------------------------------------------------------------------------------------------------------- choices
-
-
 @operator(function="")
 def _permutation(key: Array, n: int, dtype: DType) -> Array:
     """The numbers 0 to n - 1 in random order."""
@@ -436,9 +431,6 @@ def choice_with_mask(input_x: Any, count: int = 256, seed: int | None = None) ->
     Where there are too few true elements the rest of the rows is zero and marked as false.
     """
     return drawn(_true_positions, stream(seed), input_x, count)
-
-
-# ---------------------------------------------------------------------------------------------------- dropping channels
 
 
 @operator(function="")
