@@ -18,7 +18,6 @@ from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, othe
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 
-
 Window = int | tuple[int, ...]
 
 
