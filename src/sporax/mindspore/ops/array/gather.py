@@ -24,7 +24,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import elements_along
 from sporax.mindspore.ops._core.operator import Array, Operator, operator, other_form
-from sporax.mindspore.ops.array.join_split import _split_along
+from sporax.mindspore.ops.array.manipulation import _split_along
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 
 
