@@ -83,6 +83,7 @@ _PATHS_OF = {
         boost.less_batch_normalization
     """,
     "sporax.mindspore.nn.sparse": "nn.sparse.sparse",
+    "sporax.mindspore.nn.learning_rate_schedule": "nn.dynamic_lr",
     "sporax.mindspore.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.mindspore.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.mindspore.parallel._transformer": """
@@ -91,8 +92,8 @@ _PATHS_OF = {
         parallel._transformer.op_parallel_config parallel._transformer.transformer
     """,
     "sporax.mindspore.nn.optim": """
-        nn.optim.optimizer nn.optim.adadelta nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars nn.optim.rmsprop
-        nn.optim.rprop
+        nn.optim.optimizer nn.optim.adadelta nn.optim.adafactor nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars
+        nn.optim.rmsprop nn.optim.rprop
     """,
     "sporax.mindspore.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization

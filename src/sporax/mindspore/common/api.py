@@ -213,7 +213,6 @@ _cell_graph_executor = _CellGraphExecutor()
 _executor = _cell_graph_executor
 _pynative_executor = _PyNativeExecutor()
 
-
 _CHOICES = {
     "jit_level": ("", "O0", "O1", "O2"),
     "exc_mode": ("auto", "sink", "no_sink"),

@@ -41,8 +41,6 @@ class _Laziness:
 
 
 _lazy = _Laziness()
-
-
 _MARKS = ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion")
 """What a Parameter says of itself to optimizers and plans."""
 

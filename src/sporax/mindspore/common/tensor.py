@@ -496,7 +496,6 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
         array = np.asarray(values)
     except ValueError as error:
         raise SporaxTypeError(f"For 'Tensor', the nested sequence is ragged: {error}.") from None
-    # Strings and objects.
     if array.dtype == object or array.dtype.kind in "USV":
         raise SporaxTypeError(f"For 'Tensor', the elements must be numbers, but got {_odd_leaf(leaves)!r}.")
     return _constant(array.astype(target or _python_dtype(leaves)))

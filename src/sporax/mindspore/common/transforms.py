@@ -134,7 +134,6 @@ class GradOperation:
                 positions = () if self.get_by_list else positions[:1]
             pullback = pullback_of(Call(fn, args, kwargs, positions, chosen or ()))
             by_input, by_weight = pullback(sens)
-            # A single gradient comes by itself.
             shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
             if chosen is None:
                 return shaped
@@ -278,7 +277,6 @@ def _positions(value: Any) -> Positions | None:
 
 def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     if value is None:
-        # A single Parameter gets a gradient, not a tuple.
         return None, False
     if isinstance(value, Parameter):
         return (value,), True

@@ -161,7 +161,6 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
         pad: zeros at both ends of the time.
     """
     check.rank("conv_tbc", 3, input=input, weight=weight)
-    # W stands for the time.
     result = jax.lax.conv_general_dilated(input, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC"))
     return result + bias
 

@@ -16,24 +16,21 @@ _OWN = homes_in(
     cell: Cell
     combined: Conv2dBnAct DenseBnAct TimeDistributed
     container: CellDict CellList SequentialCell
-    convolution: Conv1d Conv2d Conv3d
-    deconvolution: Conv1dTranspose Conv2dTranspose Conv3dTranspose
-    dynamic_lr: cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
-        polynomial_decay_lr warmup_lr
+    convolution: Conv1d Conv2d Conv3d Conv1dTranspose Conv2dTranspose Conv3dTranspose
     embedding: EmbeddingLookup MultiFieldEmbeddingLookup
     grad_reducer: DistributedGradReducer
-    graph_cell: GraphCell
     image: PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
         MSSSIM SSIM
-    jax_cell: JaxCell
+    jax_cell: GraphCell JaxCell
     learning_rate_schedule: CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR
-        PolynomialDecayLR WarmUpLR
+        PolynomialDecayLR WarmUpLR cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr
+        piecewise_constant_lr polynomial_decay_lr warmup_lr
     likelihood_loss: BCELoss CTCLoss DiceLoss FocalLoss GaussianNLLLoss KLDivLoss MultiClassDiceLoss
         MultiLabelSoftMarginLoss NLLLoss PoissonNLLLoss SampledSoftmaxLoss
-    loss: BCEWithLogitsLoss CrossEntropyLoss L1Loss L1LossExt LossBase MAELoss MSELoss SoftmaxCrossEntropyWithLogits
+    loss: BCEWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss HingeEmbeddingLoss HuberLoss L1Loss L1LossExt LossBase
+        MAELoss MarginRankingLoss MSELoss MultilabelMarginLoss MultiMarginLoss RMSELoss SmoothL1Loss
+        SoftmaxCrossEntropyWithLogits SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
     loss_scale: DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
-    margin_loss: CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
-        RMSELoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
     mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixDiag
         MatrixDiagPart MatrixSetDiag Norm OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
     normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm

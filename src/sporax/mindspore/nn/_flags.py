@@ -70,7 +70,6 @@ class CellFlags:
         """Set attributes of this Cell; ``fp16``, ``fp32`` and ``bf16`` cast as `to_float` does."""
         self._flags.update(flags)
         for name, value in flags.items():
-            # As plain attributes, which users read: ``cell.fp16``.
             setattr(self, name, value)
             if name in _PRECISIONS and value:
                 self.set_precision(_PRECISIONS[name])

@@ -140,7 +140,6 @@ class CentralCrop(Cell):
         if image.ndim not in (3, 4):
             raise SporaxValueError.must("CentralCrop", "image", "have 3 or 4 dimensions", f"shape {image.shape}")
         if self.central_fraction == 1.0:
-            # Nothing to remove.
             return image
         spans = []
         for size in image.shape[-2:]:
@@ -243,7 +242,6 @@ def _window(size: int, sigma: float) -> Conv2d:
     """A convolution of one channel with a Gaussian; its weight is not trained."""
     at = np.arange(-size // 2 + 1, size // 2 + 1, dtype=np.float32)
     bell = np.exp(-np.square(at) / (2 * sigma**2))
-    # The sum of all weights is 1.
     weight = np.outer(bell, bell) / np.square(bell.sum())
     blur = Conv2d(1, 1, size, pad_mode="valid", weight_init=Tensor(weight[None, None].astype(np.float32)))
     blur.weight.requires_grad = False
@@ -275,7 +273,6 @@ class _Similarity(Cell):
         channels = [
             image.astype(dtypes.float32).reshape((-1, 1, *image.shape[2:])) / largest for image in images.values()
         ]
-        # uint8 pixels become shares of 255, and the largest value with them.
         return self.max_val / largest, channels
 
     def at_scale(self, blur: Cell, max_val: float, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

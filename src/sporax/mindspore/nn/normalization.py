@@ -103,7 +103,6 @@ class RMSNorm(Cell):
             raise SporaxValueError(
                 f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
             )
-        # A tuple of one.
         (gamma,) = argument.cast_like(self, x, self.gamma)
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 

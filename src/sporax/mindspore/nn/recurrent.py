@@ -142,7 +142,6 @@ class _Recurrent(Cell):
         recipe = Uniform(1 / math.sqrt(self.hidden_size))
         parameters: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
         for layer in range(self.num_layers):
-            # Both directions of the layer below are joined.
             width = self.input_size if layer == 0 else self.hidden_size * self._directions
             # The forward weights come first in checkpoints.
             for suffix in ("", "_reverse")[: self._directions]:

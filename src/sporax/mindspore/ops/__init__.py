@@ -35,5 +35,4 @@ _OTHERS = """
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 
-
 answer_missing_names(__name__, homes("sporax.mindspore.parallel.function", "reshard"))

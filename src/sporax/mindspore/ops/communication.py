@@ -241,7 +241,6 @@ def gather(
     """The members' tensors, each into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather")
     here = groups.this_rank() == dst
-    # Only the receiver has a list to check.
     if here:
         _check_list("gather", gather_list, members.size, tensor)
     result = primitives.CollectiveGather(dst, group)(wrap(check_tensor("gather", tensor).array[None]))
@@ -364,7 +363,6 @@ def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None
             f"For 'all_gather_object', 'object_list' must have {members.size} places, but has {len(object_list)}."
         )
     data = np.frombuffer(pickle.dumps(obj), np.uint8)
-    # Lengths first, as they differ from rank to rank.
     lengths = primitives.AllGather(group)(Tensor(np.array([data.size], np.int32))).asnumpy().tolist()
     flat = messages.AllGatherV(group)(Tensor(data), lengths).asnumpy()
     for index, length in enumerate(lengths):

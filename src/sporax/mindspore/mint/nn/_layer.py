@@ -91,7 +91,6 @@ def layer(
         parameters = [
             inspect.Parameter(each, _KIND, default=defaults.get(each, settings[each].default)) for each in names
         ]
-        # Users see the settings in `help`.
         return {"parameters": inspect.Signature(parameters), "__init__": with_parameters(base.__init__, parameters)}
 
     body = {

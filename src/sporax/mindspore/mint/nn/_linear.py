@@ -106,7 +106,6 @@ class Embedding(Cell):
             raise SporaxValueError.must(
                 "Embedding", "padding_idx", f"be in [{-self.num_embeddings}, {self.num_embeddings})", padding_idx
             )
-        # Negative numbers count from the end.
         return padding_idx % self.num_embeddings
 
     def _first_values(self, weight: Tensor | None, dtype: DType) -> Tensor:

@@ -81,7 +81,6 @@ class _RateList(LearningRateSchedule):
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         values = self.learning_rate.array
-        # After the last rate it stays.
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
@@ -453,7 +452,6 @@ def _groups(name: str, parameters: Any) -> list[Any]:
             f"For 'Optimizer', the argument parameters must not be empty, but 'params' of '{name}' is."
         )
     for entry in groups:
-        # Either all dicts or all Parameters.
         if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):
             raise SporaxTypeError(
                 f"For '{name}', 'params' must hold either Parameters or dicts, but got {type(entry).__name__} among them."

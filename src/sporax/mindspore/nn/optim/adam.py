@@ -67,7 +67,6 @@ class Adam(Optimizer):
             if name not in ("use_lazy", "use_offload"):
                 names = signature(Adam.__init__).parameters
                 raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.{did_you_mean(name, names)}")
-            # MindSpore refuses both together.
             if value and use_amsgrad:
                 raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
         if kwargs.get("use_offload", False):

@@ -163,7 +163,6 @@ def exchange_pieces(
     arrived = between_ranks.point_to_point.run(
         between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
     )
-    # A rank may receive nothing.
     return jnp.concatenate(arrived) if arrived else jnp.zeros((0, *row), dtype)
 
 
@@ -184,7 +183,6 @@ def exchange_rows(
     primitive.name = name
     array, count = tensor.array, primitive.members.size
     for shape, split in ((array.shape, input_split_sizes), (output_shape, output_split_sizes)):
-        # Without sizes all pieces are equal.
         if not shape or tuple(shape[1:]) != tuple(array.shape[1:]) or (not split and shape[0] % count):
             raise SporaxValueError(
                 f"For '{name}', both shapes must agree behind dim 0, which without sizes must be divisible by {count}, "

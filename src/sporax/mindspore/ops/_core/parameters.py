@@ -47,8 +47,6 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
     complex: (complex, float, int, np.number),
 }
 _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
-
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -340,7 +338,6 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
         return target(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, target.__doc__
-    # The first parameter becomes `self`.
     signature = inspect.signature(target)
     _, *others = signature.parameters.values()
     return with_signature(method, signature.replace(parameters=[_SELF, *others]))
@@ -352,7 +349,6 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Only named arguments are renamed; positions are the same.
         return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     call.__name__ = getattr(function, "__name__", "call")

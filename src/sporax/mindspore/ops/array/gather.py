@@ -84,7 +84,6 @@ def _indices_first(call: Call, shapes: Shapes) -> Dims:
 
 
 def _table_first_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
-    # Uneven parts have rules of their own.
     if not _is_split(call):
         _check_lookup(call, shapes[:2], slices[:2], num_devices)
 
@@ -191,7 +190,6 @@ def gather_nd(input_x: Array, indices: Array) -> Array:
             f"For 'GatherNd', the last dim of 'indices' must be at most the number of dims of 'input_x', "
             f"but got shapes {indices.shape} and {input_x.shape}."
         )
-    # One index array for each of the first dims.
     return input_x.at[tuple(jnp.moveaxis(indices, -1, 0))].get(mode="fill", fill_value=0)
 
 
@@ -266,14 +264,11 @@ def embedding(
     check.integral("embedding", input=input)
     check.rank("embedding", 2, weight=weight)
     if padding_idx is not None:
-        # A row may be counted from the end.
         padding = check.axis("embedding", padding_idx, weight.shape[0], "padding_idx")
         is_padding = (jnp.arange(weight.shape[0]) == padding)[:, None]
-        # The row keeps its values and loses its gradient.
         weight = jnp.where(is_padding, jax.lax.stop_gradient(weight), weight)
     rows = _table_rows("embedding", weight, input, 0)
     if scale_grad_by_freq:
-        # How often each row is looked up, as seen by each lookup.
         counts = jnp.zeros((weight.shape[0],), rows.dtype).at[input].add(1)[input][..., None]
         # The value stays `rows`; only the gradient is divided.
         rows = rows / counts + jax.lax.stop_gradient(rows - rows / counts)
@@ -334,8 +329,6 @@ def _picked(input: Array, index: Array, shape: tuple[int, ...]) -> Array:
 
 
 _split_along("vsplit", 0)
-
-
 _split_along("dsplit", 2)
 
 

@@ -195,7 +195,6 @@ for _name, _method in (("view", _view), ("reshape", _view), ("transpose", _trans
 
 permute = other_form(transpose, None, "input axis=dims", function="permute", mint="permute(dims=axis)")
 other_form(swapaxes, mint="transpose", parameters="input dim0=axis0 dim1=axis1")
-# All dimensions by default.
 other_form(flatten, method="flatten", start_dim=0)
 other_form(flatten, mint="flatten; nn.functional.flatten", parameters="input start_dim end_dim", start_dim=0)
 
@@ -209,7 +208,6 @@ def narrow(input: Array, axis: int, start: int, length: int) -> Array:
     """
     where = check.axis("narrow", axis, input.ndim)
     size = input.shape[where]
-    # MindSpore counts a negative start from the end.
     first = start + size if start < 0 else start
     if not (0 <= first <= size and 0 <= length <= size - first):
         raise SporaxValueError(
@@ -347,7 +345,6 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
             raise SporaxValueError(
                 f"For 'split', the sections {split_size_or_sections} must add up to {size}, the size of dim {where}."
             )
-        # Positions between parts: all sums but the last.
         bounds = np.cumsum(split_size_or_sections)[:-1].tolist()
     return tuple(jnp.split(tensor, list(bounds), where))
 

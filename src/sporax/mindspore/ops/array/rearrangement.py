@@ -47,7 +47,6 @@ def _depth_to_space(x: Array, block_size: int) -> Array:
     n, channels, height, width = x.shape
     c = _divisible("DepthToSpace", "the number of channels", channels, block_size**2)
     blocks = x.reshape(n, block_size, block_size, c, height, width)
-    # The inverse permutation of SpaceToDepth.
     return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(n, c, height * block_size, width * block_size)
 
 
@@ -273,7 +272,6 @@ def _diag_part(input_x: Array) -> Array:
     half = input_x.ndim // 2
     if input_x.ndim % 2 or input_x.shape[:half] != input_x.shape[half:]:
         raise SporaxValueError.must("DiagPart", "the shape of 'input_x'", "be one shape twice", input_x.shape)
-    # The tensor as a square matrix over all positions.
     size = math.prod(input_x.shape[:half])
     return jnp.diagonal(input_x.reshape(size, size)).reshape(input_x.shape[:half])
 
@@ -305,7 +303,6 @@ def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Arr
 @operator(function="diag_embed")
 def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     """Matrices with the vectors of the last dim as diagonals, in the plane of the new dims `dim1` and `dim2`."""
-    # An offset makes room for as many rows or columns more.
     size = input.shape[-1] + abs(offset)
     steps = np.arange(input.shape[-1])
     matrices = jnp.zeros((*input.shape[:-1], size, size), input.dtype)
@@ -314,7 +311,6 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     first = check.axis("diag_embed", dim1, input.ndim + 1, "dim1")
     second = check.axis("diag_embed", dim2, input.ndim + 1, "dim2")
     SporaxValueError.raise_if(first == second, "diag_embed", "'dim1' and 'dim2'", "differ", f"{dim1} and {dim2}")
-    # The matrices are made in the last two dims and moved.
     return jnp.moveaxis(matrices, (-2, -1), (first, second))
 
 
@@ -326,7 +322,6 @@ def _fill_diagonal(input_x: Array, fill_value: float, wrap: bool = False) -> Arr
     if input_x.ndim > 2 and len(set(input_x.shape)) > 1:
         raise SporaxValueError(f"For '{name}', more than 2 dims must have one size, but the shape is {input_x.shape}.")
     if input_x.ndim > 2:
-        # All sizes are one, so one index serves for all dims.
         at = jnp.arange(input_x.shape[0])
         return input_x.at[(at,) * input_x.ndim].set(jnp.asarray(fill_value, input_x.dtype))
     rows, columns = input_x.shape
@@ -358,7 +353,6 @@ other_form(
     padding=0,
     stride=1,
 )
-
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -395,7 +389,6 @@ def _from_last(name: str, flat: tuple[int, ...], ndim: int) -> Pads:
 
 def _ints(padding: Any) -> tuple[int, ...]:
     values = padding.asnumpy().reshape(-1).tolist() if isinstance(padding, Tensor) else padding
-    # One number for both ends of the last dim.
     return (values,) * 2 if isinstance(values, int) else tuple(values)
 
 

@@ -151,7 +151,6 @@ def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
     def look_up(row: Array, values: Array) -> Array:
         return jnp.searchsorted(row, values, side=side)
 
-    # One row of values for each row of the sequence.
     for _ in range(sequence.ndim - 1):
         look_up = jax.vmap(look_up)
     return look_up(sequence, values).astype(dtype)
@@ -180,7 +179,6 @@ def searchsorted(
     check.one_of("searchsorted", side, (None, "left", "right"), "side")
     if side == "left" and right:
         raise SporaxValueError("For 'searchsorted', 'side' and 'right' contradict: got 'left' and True.")
-    # The sorter is applied first, so that the search itself sees sorted rows.
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)
     return _search(sequence, jnp.asarray(values), right or side == "right", jnp.int32 if out_int32 else jnp.int64)
 
@@ -230,7 +228,6 @@ def unique(input: Any) -> tuple[Tensor, Tensor]:
     # numpy gives sorted values; MindSpore the order of first occurrence.
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
-    # The inverse of the permutation, to translate the positions.
     place[order] = np.arange(order.size)
     index = place[inverse.reshape(values.shape)]
     # The dtype of positions follows int64 input, as in MindSpore.
@@ -272,7 +269,6 @@ def unique_consecutive(
         values.reshape(-1) if dim is None else np.moveaxis(values, check.axis("UniqueConsecutive", dim, input.ndim), 0)
     )
     changed = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
-    # The first row always starts a run.
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), changed])
     firsts = rows[starts]
     result = [firsts if dim is None else np.moveaxis(firsts, 0, dim)]

@@ -272,7 +272,6 @@ def jet(fn: Callable[..., Any], primals: Any, series: Any) -> tuple[Any, Any]:
             raise SporaxValueError(
                 f"For 'jet', 'series' must have shape (orders, *primals.shape), but got {curve.shape} and {point.shape}."
             )
-    # All curves of one call have as many orders as the first.
     orders = curves[0].shape[0]
     values = _along(fn, points, curves, orders)
     if isinstance(values[0], tuple):

@@ -46,7 +46,6 @@ def print_(*input_x: Any) -> None:
 
 PRIMITIVES["Print"] = Print
 
-
 export(print_)
 
 
@@ -90,7 +89,6 @@ def tensordump(file_name: str, tensor: Tensor, mode: str = "out") -> None:
 
 
 PRIMITIVES["TensorDump"] = TensorDump
-
 
 export(tensordump)
 

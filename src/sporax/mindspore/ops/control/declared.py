@@ -20,7 +20,7 @@ import jax
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
 from sporax.mindspore.common.dtype import DType, TensorType
-from sporax.mindspore.common.own_gradient import own_gradient
+from sporax.mindspore.common.gradient_hooks import own_gradient
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Composition, Primitive
 

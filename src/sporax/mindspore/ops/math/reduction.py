@@ -1,7 +1,7 @@
 """Operators that reduce over dimensions.
 
-Axes are counted from the front or, when negative, from the back; None and ``()`` stand for all of them. Segments are reduced to one
-row each: those of one segment number.
+Axes are counted from the front or, when negative, from the back; None and ``()`` stand for all of them. Segments, rows with
+one segment number, are reduced to one row.
 """
 
 from __future__ import annotations

@@ -89,7 +89,6 @@ def _ranked(x: Array, axis: int, ignore_nan: bool) -> Array:
 
 def _median(name: str, x: Array, axis: int, keepdims: bool, ignore_nan: bool) -> tuple[Array, Array]:
     check.tensor(name, input=x)
-    # A scalar is treated as a row of one element.
     rows = x[None] if not x.ndim else x
     where = check.axis(name, axis, x.ndim)
     if not rows.shape[where]:
@@ -230,7 +229,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """
     if input.ndim != 1:
         raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")
-    # The largest value decides the size.
     values = input.asnumpy()
     if values.dtype.kind not in "iu":
         raise SporaxTypeError(f"For 'bincount', 'input' must hold integers, but its dtype is {input.dtype}.")
@@ -243,7 +241,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 @operator(function="")
 def _counted(input: Array, size: int) -> Array:
     """Number of occurrences of each of `size` values (float32, as MindSpore gives it)."""
-    # float32 and not integers, as MindSpore gives it.
     return jnp.zeros((size,), jnp.float32).at[input].add(1)
 
 
@@ -267,7 +264,6 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     low, high = (jnp.min(values), jnp.max(values)) if min == max == 0 else (jnp.asarray(min), jnp.asarray(max))
     # A range without width gets one on both sides.
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
-    # The upper end belongs to the last interval.
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
@@ -281,7 +277,6 @@ def _cumprod_primitive(x: Array, axis: int, exclusive: bool = False, reverse: bo
     """Running product along `axis`; `exclusive` leaves out the element itself, `reverse` starts at the end."""
     where = check.axis("CumProd", axis, x.ndim)
     values = jnp.flip(x, where) if reverse else x
-    # Shifted by one, with the neutral element in front.
     if exclusive:
         head = jnp.ones_like(jax.lax.slice_in_dim(values, 0, 1, axis=where))
         values = jnp.concatenate([head, jax.lax.slice_in_dim(values, 0, x.shape[where] - 1, axis=where)], where)
@@ -303,7 +298,6 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
         check.tensor(name, input=input)
         where = check.axis(name, axis, input.ndim)
         rows = jnp.atleast_1d(input)
-        # Positions go with the values through the scan.
         positions = jax.lax.broadcasted_iota(jnp.int64, rows.shape, where)
 
         # Of the running winner and the next element, which is later.

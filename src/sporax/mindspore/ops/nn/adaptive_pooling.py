@@ -33,7 +33,6 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
         sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
         if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
             raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
-        # None keeps the size of a dim.
         goal = [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
         for axis, target in zip((-2, -1), goal, strict=True):
             # Dim by dim: means of means and maxima of maxima are exact here, as cells are boxes.
@@ -87,7 +86,6 @@ def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, 
     )
     flat = (*x.shape[:-2], (bottom - top) * (right - left))
     values, indices = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
-    # The first of equal elements, in row-major order.
     return jnp.take_along_axis(indices, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
 
 
@@ -321,10 +319,7 @@ def _register(dims: int, kernel: Any) -> None:
 _register(2, _fractional_2d)
 _register(3, _fractional_3d)
 
-
 PoolPadding = Literal["same", "valid", "SAME", "VALID"]
-
-
 _LARGEST_TILE = 8
 """Edge of the largest window for which `_tile_maxima` compares slice by slice."""
 

@@ -120,7 +120,6 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     if layout.endswith("H"):
         if x.shape[-1] % heads:
             raise SporaxValueError.must(name, "the hidden size", f"be a multiple of the {heads} heads", x.shape[-1])
-        # The hidden size is heads times size.
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     # "T" layouts have one row of all sequences: a batch of one.
     if layout.startswith("T"):
@@ -153,7 +152,6 @@ def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
     if ends is None:
         return jnp.zeros_like(numbers), numbers, jnp.full_like(numbers, length)
     ends = ends.astype(numbers.dtype)
-    # The first end behind a place belongs to its sequence.
     sequence = jnp.searchsorted(ends, numbers, side="right")
     # A zero in front: the first sequence begins there.
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
@@ -173,7 +171,6 @@ def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns:
         _BAND: lambda: (ahead - past_end >= -backward) & (ahead - past_end <= forward),
         _BAND_OR_FULL: lambda: (ahead >= -backward) & (ahead <= forward),
     }[mode]()
-    # No query looks into another sequence.
     return inside & (sequence == columns[0][None])
 
 
@@ -230,7 +227,6 @@ def _weighted(scores: Array, value: Array, remaining: Array | None, keep_prob: f
     """The result (batch, length, heads, size); weights that are not `remaining` count nothing."""
     largest, total = _statistics(scores)
     weights = jnp.exp(scores - largest)
-    # Such rows give zeros.
     weights = weights / jnp.where(total > 0, total, 1.0)
     # Scaled up by the share that is kept, as dropout does.
     weights = weights if remaining is None else jnp.where(remaining, weights / keep_prob, 0.0)

@@ -48,7 +48,6 @@ def _infer_attention(
 ) -> Array:
     """The result in the layout of the query; `others` are the tensors of the names `present`."""
     inputs = dict(zip(present, others, strict=True))
-    # 0 stands for as many heads as the query has.
     key_heads = num_key_value_heads or num_heads
     check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, input_layout, num_heads)))
     query = apart(name, query, input_layout, num_heads)

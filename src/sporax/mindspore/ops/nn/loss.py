@@ -48,7 +48,6 @@ def cross_entropy(
         raise SporaxValueError(f"For '{name}', 'input' must have a dimension of classes, but its shape is ().")
     if not 0.0 <= label_smoothing <= 1.0:
         raise SporaxValueError(f"For '{name}', 'label_smoothing' must be in [0, 1], but got {label_smoothing}.")
-    # (C,) is one sample without a batch.
     channel = 0 if input.ndim == 1 else 1
     _check_weight(name, weight, input.shape[channel])
     # The logarithm of the softmax in one step does not overflow.
@@ -88,7 +87,6 @@ def _hard_cross_entropy(
     if smoothing:
         spread = [-1 if dim == channel else 1 for dim in range(log_probs.ndim)]
         smooth = jnp.where(counted, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
-        # Smoothing is a mean over all classes, each with its weight.
         loss = (1 - smoothing) * loss + smoothing / num_classes * smooth
     return reduced(loss, reduction, jnp.sum(sample_weight))
 
@@ -380,15 +378,12 @@ def _decoded(inputs: Any, sequence_length: Any, merge_repeated: bool) -> tuple[T
     best = logits.argmax(2)
     # -1 in front: the first step has no step before it.
     before = np.vstack([np.full((1, n), -1), best[:-1]])
-    # Neither blanks nor steps beyond the sequence.
     remaining = (best != classes - 1) & (np.arange(time)[:, None] < lengths)
     if merge_repeated:
         remaining &= best != before
     rows, times = np.nonzero(remaining.T)
-    # Positions within each sample: the place less the first place of the sample.
     columns = np.arange(len(rows)) - np.searchsorted(rows, rows)
     longest = int(remaining.sum(0).max(initial=0))
-    # The sum of the greatest logits, of the steps that count.
     counted = np.where(np.arange(time)[:, None] < lengths, logits.max(2), 0)
     return (
         wrap_numpy(np.stack([rows, columns], 1).astype(np.int64)),
@@ -418,9 +413,7 @@ def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bo
 def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) -> Array:
     """Logarithms of the forward variables (n, time, 2·labels + 1), after Graves et al. 2006."""
     n, num_labels = targets.shape
-    # Blanks between the labels and around them.
     extended = jnp.full((n, 2 * num_labels + 1), blank, targets.dtype).at[:, 1::2].set(targets)
-    # The label two places earlier.
     before = jnp.pad(extended, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
     # Equal labels in a row need the blank between them.
     may_skip = (extended != blank) & (extended != before)

@@ -121,7 +121,6 @@ def _paged_attention(
         cache[blocks].reshape(num_sequences, length, kv_head_num, size) for cache in (key_cache, value_cache)
     )
     seen = (jnp.arange(length) < context_lens.reshape(-1, 1))[:, None, None, :]
-    # (sequences, heads, 1, keys), as far as there are any.
     bias = None if shift is None else _padded(shift.astype(query.dtype), length)
     heads = query.reshape(num_sequences, 1, head_num, size)
     return _attend(heads, keys.astype(query.dtype), values.astype(query.dtype), bias, seen, scale_value).reshape(

@@ -178,7 +178,6 @@ def randint(low: int, high: int, size: Any, seed: int | None = None, *, dtype: D
 
 export(dropout, standard_normal, normal, uniform, randn, rand, randint)
 
-
 _PIECE_BITS = 128
 
 

@@ -74,7 +74,6 @@ def noise(
     if kind == "normal":
         return jax.random.normal(key, shape, jnp.float32)
     if kind == "uniform":
-        # Not 0, of which samplers take the logarithm.
         return jax.random.uniform(key, shape, jnp.float32, minval=_TINY)
     (parameter,) = parameters
     if kind == "gamma":
@@ -221,7 +220,6 @@ class Distribution(Cell):
         own = getattr(self, f"_{name}", None)
         if own is not None:
             return own
-        # The first source that the subclass has.
         for source, change in _DERIVED.get(name, ()):
             formula = getattr(self, f"_{source}", None)
             if formula is not None:
