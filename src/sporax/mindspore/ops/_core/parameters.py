@@ -56,6 +56,33 @@ def with_signature(function: _Function, signature: inspect.Signature) -> _Functi
     return function
 
 
+def taking(model: Callable[..., Any], without: str = "", **defaults: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator for a function that takes the parameters of `model`, and gets all of them by name.
+
+    Args:
+        model: whose signature it is.
+        without: names of those that it does not take, separated by spaces.
+        defaults: of its own, where they differ.
+    """
+    signature = inspect.signature(model)
+    left_out = without.split()
+    kept = [part for part in signature.parameters.values() if part.name not in left_out]
+    signature = signature.replace(
+        parameters=[part.replace(default=defaults.get(part.name, part.default)) for part in kept]
+    )
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return function(**bound.arguments)
+
+        return with_signature(call, signature)
+
+    return decorate
+
+
 class Parameters:
     """The parameters of one operator.
 

@@ -14,6 +14,7 @@ Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of Min
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops._core.parameters import with_signature
 
 _LAYOUTS = {
     "BSH": ("b", "s", "n"),
@@ -419,31 +421,31 @@ class FlashAttentionScore(Primitive):
 PRIMITIVES["FlashAttentionScore"] = FlashAttentionScore
 
 
-def flash_attention_score(
-    query: Any,
-    key: Any,
-    value: Any,
-    head_num: int,
-    real_shift: Any = None,
-    drop_mask: Any = None,
-    padding_mask: Any = None,
-    attn_mask: Any = None,
-    prefix: Any = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_kvlen: Any = None,
-    keep_prob: float = 1.0,
-    scalar_value: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 2147483647,
-    inner_precise: int = 0,
-    input_layout: str = "BSH",
-    sparse_mode: int = 0,
-) -> Tensor:
-    """The result of `FlashAttentionScore` alone; `scalar_value` is its `scale_value`."""
-    settings = (keep_prob, scalar_value, pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode)
-    attention = FlashAttentionScore(head_num, *settings)
-    masks = (real_shift, drop_mask, padding_mask, attn_mask, prefix, actual_seq_qlen, actual_seq_kvlen)
-    return attention(query, key, value, *masks)[3]
+def as_function(name: str, kind: type[Primitive], parameters: str, doc: str, result: int | None = None) -> None:
+    """Register the function that makes a primitive and calls it at once.
+
+    Args:
+        name: in `sporax.mindspore.ops`.
+        kind: the primitive.
+        parameters: names of inputs and settings in the function's order, ``new=old`` where they differ.
+        doc: what it does.
+        result: which of several results it gives.
+    """
+    settings, inputs = (dict(list(inspect.signature(f).parameters.items())[1:]) for f in (kind.__init__, kind.__call__))
+    old_names = {new: old or new for new, _, old in (part.partition("=") for part in parameters.split())}
+    taken = {**settings, **inputs}
+    signature = inspect.Signature(
+        [taken[old].replace(name=new) for new, old in old_names.items()], return_annotation="Tensor"
+    )
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = {old_names[new]: value for new, value in signature.bind(*args, **kwargs).arguments.items()}
+        primitive = kind(**{old: value for old, value in given.items() if old in settings})
+        results = primitive(**{old: value for old, value in given.items() if old in inputs})
+        return results if result is None else results[result]
+
+    function.__name__, function.__doc__, function.__module__ = name, doc, kind.__module__
+    export(with_signature(function, signature))
 
 
 def as_tensor(name: str, value: Any) -> Tensor | None:
@@ -459,4 +461,11 @@ def as_tensor(name: str, value: Any) -> Tensor | None:
     raise SporaxTypeError(f"For 'attention', '{name}' must be a Tensor or integers, but got {type(value).__name__}.")
 
 
-export(flash_attention_score)
+as_function(
+    "flash_attention_score",
+    FlashAttentionScore,
+    """query key value head_num real_shift drop_mask padding_mask attn_mask prefix actual_seq_qlen actual_seq_kvlen keep_prob
+    scalar_value=scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode""",
+    "The result of `FlashAttentionScore` alone; `scalar_value` is its `scale_value`.",
+    result=3,
+)

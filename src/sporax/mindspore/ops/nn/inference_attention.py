@@ -15,13 +15,14 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, operator
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
     AttentionDims,
     Layout,
     allowed,
     apart,
+    as_function,
     as_tensor,
     attended,
     check_qkv,
@@ -257,67 +258,20 @@ def _one_tensor(name: str, value: Any) -> Tensor:
     )
 
 
-def prompt_flash_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    actual_seq_lengths: Any = None,
-    actual_seq_lengths_kv: Any = None,
-    pse_shift: Any = None,
-    deq_scale1: None = None,
-    quant_scale1: None = None,
-    deq_scale2: None = None,
-    quant_scale2: None = None,
-    quant_offset2: None = None,
-    num_heads: int = 1,
-    scale_value: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    sparse_mode: int = 0,
-    inner_precise: int = 1,
-) -> Tensor:
-    """`PromptFlashAttention` as a function."""
-    settings = (pre_tokens, next_tokens, input_layout, num_key_value_heads, sparse_mode, inner_precise)
-    inputs = (attn_mask, actual_seq_lengths, actual_seq_lengths_kv, pse_shift)
-    quantization = (deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2)
-    attention = PromptFlashAttention(num_heads, scale_value, *settings)
-    return attention(query, key, value, *inputs, *quantization)
-
-
-def incre_flash_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    actual_seq_lengths: Any = None,
-    pse_shift: Any = None,
-    dequant_scale1: None = None,
-    quant_scale1: None = None,
-    dequant_scale2: None = None,
-    quant_scale2: None = None,
-    quant_offset2: None = None,
-    antiquant_scale: None = None,
-    antiquant_offset: None = None,
-    block_table: None = None,
-    num_heads: int = 1,
-    input_layout: str = "BSH",
-    scale_value: float = 1.0,
-    num_key_value_heads: int = 0,
-    block_size: int = 0,
-    inner_precise: int = 1,
-    kv_padding_size: None = None,
-) -> Tensor:
-    """`IncreFlashAttention` as a function."""
-    attention = IncreFlashAttention(
-        num_heads, input_layout, scale_value, num_key_value_heads, block_size, inner_precise
-    )
-    quantization = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2)
-    rest = (antiquant_scale, antiquant_offset, block_table, kv_padding_size)
-    return attention(query, key, value, attn_mask, actual_seq_lengths, pse_shift, *quantization, *rest)
-
-
 PRIMITIVES.update(PromptFlashAttention=PromptFlashAttention, IncreFlashAttention=IncreFlashAttention)
-export(prompt_flash_attention, incre_flash_attention)
+as_function(
+    "prompt_flash_attention",
+    PromptFlashAttention,
+    """query key value attn_mask actual_seq_lengths actual_seq_lengths_kv pse_shift deq_scale1 quant_scale1 deq_scale2
+    quant_scale2 quant_offset2 num_heads scale_value pre_tokens next_tokens input_layout num_key_value_heads sparse_mode
+    inner_precise""",
+    "`PromptFlashAttention` as a function.",
+)
+as_function(
+    "incre_flash_attention",
+    IncreFlashAttention,
+    """query key value attn_mask actual_seq_lengths pse_shift dequant_scale1 quant_scale1 dequant_scale2 quant_scale2
+    quant_offset2 antiquant_scale antiquant_offset block_table num_heads input_layout scale_value num_key_value_heads
+    block_size inner_precise kv_padding_size""",
+    "`IncreFlashAttention` as a function.",
+)
