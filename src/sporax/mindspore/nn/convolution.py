@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -13,6 +14,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops._core.parameters import taking
 
 
 class _Convolution(Cell):
@@ -28,19 +30,25 @@ class _Convolution(Cell):
     has_bias"""
     spatial = 2
     transposed = False
+    data_formats: tuple[str, ...] = ("NCHW", "NHWC")
 
-    def _take_settings(
+    def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        pad_mode: PadMode,
-        padding: Any,
-        dilation: Any,
-        group: int,
-        has_bias: bool,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: ImageFormat = "NCHW",
+        dtype: DType = dtypes.float32,
     ) -> None:
+        super().__init__()
         name = type(self).__name__
         self.in_channels = argument.positive_int(name, "in_channels", in_channels)
         self.out_channels = argument.positive_int(name, "out_channels", out_channels)
@@ -54,6 +62,9 @@ class _Convolution(Cell):
             raise SporaxValueError(
                 f"For '{name}', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
             )
+        self.data_format = argument.one_of(name, "data_format", data_format, self.data_formats)
+        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
+        self._make_operator()
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         # A tuple of one is no int to MindSpore, either.
@@ -61,27 +72,39 @@ class _Convolution(Cell):
             raise SporaxTypeError.must(type(self).__name__, what, "be an int", type(value).__name__)
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
-    def _make_parameters(
-        self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
-    ) -> None:
-        """`extra`: dimensions of size 1 before those of the kernel."""
-        outer, inner = (
-            (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
-        )
-        kernel = (*extra, *self.kernel_size)
+    def _make_parameters(self, weight_init: Any, bias_init: Any, dtype: DType, channels_last: bool) -> None:
+        # A transposed convolution swaps the roles of the channels.
+        channels = self.out_channels, self.in_channels
+        outer, inner = reversed(channels) if self.transposed else channels
+        kernel = self._as_image(1, self.kernel_size)
         shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
-        if isinstance(weight_init, Tensor) and extra:
+        if isinstance(weight_init, Tensor) and self.spatial == 1:
             weight_init = ops.expand_dims(weight_init, 2)
+        bias_init = bias_init if self.has_bias else None
         self.weight, self.bias = argument.weight_and_bias(
-            type(self).__name__,
-            shape,
-            self.out_channels,
-            dtype,
-            self.has_bias,
-            weight_init,
-            bias_init if self.has_bias else None,
+            type(self).__name__, shape, self.out_channels, dtype, self.has_bias, weight_init, bias_init
         )
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
+
+    def _as_image(self, fill: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Settings for the operator: a signal is an image of height 1, as in MindSpore, so weights have four dimensions."""
+        return (fill,) * (2 - self.spatial) + sizes
+
+    def _make_operator(self) -> None:
+        raise NotImplementedError
+
+    def _operator(self, kind: Callable[..., Any], **others: Any) -> Any:
+        """A primitive with the settings of this layer, and `others`."""
+        settings = {
+            "out_channel": self.in_channels if self.transposed else self.out_channels,
+            "kernel_size": self._as_image(1, self.kernel_size),
+            "pad_mode": self.pad_mode,
+            "pad": self.padding,
+            "stride": self._as_image(1, self.stride),
+            "dilation": self._as_image(1, self.dilation),
+            "group": self.group,
+        }
+        return kind(**{**settings, **others})
 
     @property
     def _sides(self) -> tuple[tuple[int, int], ...]:
@@ -113,37 +136,13 @@ class Conv1d(_Convolution):
 
     spatial = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        pad_mode: PadMode = "same",
-        padding: int = 0,
-        dilation: int = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+    @taking(_Convolution.__init__, "data_format")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _make_operator(self) -> None:
         (sides,) = self._sides
-        # A signal is an image of height 1, as in MindSpore, so weights have four dimensions.
-        self.conv2d = ops.Conv2D(
-            out_channel=out_channels,
-            kernel_size=(1, self.kernel_size[0]),
-            pad_mode=pad_mode,
-            pad=(0, 0, *sides),
-            stride=(1, *self.stride),
-            dilation=(1, *self.dilation),
-            group=group,
-        )
+        self.conv2d = self._operator(ops.Conv2D, pad=(0, 0, *sides))
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
@@ -178,39 +177,8 @@ class Conv2d(_Convolution):
         SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        data_format: ImageFormat = "NCHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self.data_format = argument.one_of("Conv2d", "data_format", data_format, ("NCHW", "NHWC"))
-        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
-        height, width = self.kernel_size
-        self.conv2d = ops.Conv2D(
-            out_channel=out_channels,
-            kernel_size=(height, width),
-            pad_mode=pad_mode,
-            pad=padding,
-            stride=self.stride,
-            dilation=self.dilation,
-            group=group,
-            data_format=data_format,
-        )
+    def _make_operator(self) -> None:
+        self.conv2d = self._operator(ops.Conv2D, data_format=self.data_format)
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
@@ -233,38 +201,14 @@ class Conv3d(_Convolution):
     """
 
     spatial = 3
+    data_formats = ("NCDHW",)
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int, int],
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        data_format: str = "NCDHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        argument.one_of("Conv3d", "data_format", data_format, ("NCDHW",))
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self._make_parameters(weight_init, bias_init, dtype)
-        self.conv3d = ops.Conv3D(
-            out_channel=out_channels,
-            kernel_size=self.kernel_size,
-            pad_mode=pad_mode,
-            pad=padding,
-            stride=self.stride,
-            dilation=self.dilation,
-            group=group,
-        )
+    @taking(_Convolution.__init__, data_format="NCDHW")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _make_operator(self) -> None:
+        self.conv3d = self._operator(ops.Conv3D)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
@@ -292,7 +236,16 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: object, spatial: int
 
 
 class _Transposed(_Convolution):
+    """What transposed convolutions share.
+
+    `Conv2DTranspose` is the gradient of a convolution, whose outputs are this layer's inputs, so `out_channel` is `in_channels`.
+    """
+
     transposed = True
+
+    def _make_operator(self) -> None:
+        sides = tuple(side for pair in ((0, 0),) * (2 - self.spatial) + self._sides for side in pair)
+        self.conv2d_transpose = self._operator(ops.Conv2DTranspose, pad=sides if self.pad_mode == "pad" else 0)
 
     def _output_size(self, x: Tensor) -> tuple[int, ...]:
         """Spatial shape of the result: what the convolution with these settings maps to the shape of `x`."""
@@ -326,21 +279,6 @@ class _Transposed(_Convolution):
             )
         return extra
 
-    def _make_operator(self) -> None:
-        """The primitive; a signal is an image of height 1, and `out_channel` is that of the convolution forwards."""
-        height: tuple[int, ...] = (1,) * (2 - self.spatial)
-        sides = tuple(side for pair in ((0, 0),) * len(height) + self._sides for side in pair)
-        self.conv2d_transpose = ops.Conv2DTranspose(
-            # The primitive is the gradient of a convolution, whose outputs are this layer's inputs.
-            out_channel=self.in_channels,
-            kernel_size=height + self.kernel_size,
-            pad_mode=self.pad_mode,
-            pad=sides if self.pad_mode == "pad" else 0,
-            stride=height + self.stride,
-            dilation=height + self.dilation,
-            group=self.group,
-        )
-
 
 class Conv1dTranspose(_Transposed):
     """Transpose of `Conv1d`, which enlarges signals (N, C, L).
@@ -362,27 +300,9 @@ class Conv1dTranspose(_Transposed):
 
     spatial = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        pad_mode: PadMode = "same",
-        padding: int = 0,
-        dilation: int = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
-        self._make_operator()
+    @taking(_Convolution.__init__, "data_format")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
@@ -400,29 +320,10 @@ class Conv2dTranspose(_Transposed):
         output_padding: rows and columns of zeros added at the bottom and at the right.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        output_padding: int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
+    @taking(_Convolution.__init__, "data_format", before="dilation")
+    def __init__(self, *, output_padding: int | tuple[int, int] = 0, **settings: Any) -> None:
+        super().__init__(**settings)
         self.output_padding = self._check_output_padding(output_padding)
-        self._make_parameters(weight_init, bias_init, dtype)
-        self._make_operator()
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, H, W)."""
@@ -443,42 +344,17 @@ class Conv3dTranspose(_Transposed):
     """
 
     spatial = 3
+    data_formats = ("NCDHW",)
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int, int],
-        stride: int | tuple[int, int, int] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, int, int] = 1,
-        group: int = 1,
-        output_padding: int | tuple[int, int, int] = 0,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        data_format: str = "NCDHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        argument.one_of("Conv3dTranspose", "data_format", data_format, ("NCDHW",))
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self.output_padding = self._check_output_padding(output_padding)
-        self._make_parameters(weight_init, bias_init, dtype)
-        self.conv3d_transpose = ops.Conv3DTranspose(
-            in_channel=in_channels,
-            out_channel=out_channels,
-            kernel_size=self.kernel_size,
-            pad_mode=pad_mode,
-            pad=padding,
-            stride=self.stride,
-            dilation=self.dilation,
-            group=group,
-            output_padding=self.output_padding,
-        )
+    @taking(_Convolution.__init__, before="has_bias", data_format="NCDHW")
+    def __init__(self, *, output_padding: int | tuple[int, int, int] = 0, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.output_padding = extra = self._check_output_padding(output_padding)
+        channels = {"in_channel": self.in_channels, "out_channel": self.out_channels}
+        self.conv3d_transpose = self._operator(ops.Conv3DTranspose, **channels, output_padding=extra)
+
+    def _make_operator(self) -> None:
+        """It needs `output_padding`, which is checked afterwards."""
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""

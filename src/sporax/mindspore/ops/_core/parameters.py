@@ -56,29 +56,37 @@ def with_signature(function: _Function, signature: inspect.Signature) -> _Functi
     return function
 
 
-def taking(model: Callable[..., Any], without: str = "", **defaults: Any) -> Callable[[Callable[..., Any]], Any]:
+def taking(
+    model: Callable[..., Any], without: str = "", before: str = "", **defaults: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorator for a function that takes the parameters of `model`, and gets all of them by name.
 
     Args:
         model: whose signature it is.
         without: names of those that it does not take, separated by spaces.
+        before: in front of which the function's own ones come, those that are given by name alone; at the end by default.
         defaults: of its own, where they differ.
     """
     signature = inspect.signature(model)
-    left_out = without.split()
-    kept = [part for part in signature.parameters.values() if part.name not in left_out]
-    signature = signature.replace(
-        parameters=[part.replace(default=defaults.get(part.name, part.default)) for part in kept]
-    )
 
     def decorate(function: Callable[..., Any]) -> Any:
+        added = [part for part in inspect.signature(function).parameters.values() if part.kind is part.KEYWORD_ONLY]
+        parameters: list[inspect.Parameter] = []
+        for part in signature.parameters.values():
+            parameters += [own.replace(kind=part.kind) for own in added if part.name == before]
+            if part.name not in without.split():
+                parameters.append(part.replace(default=defaults.get(part.name, part.default)))
+        if not before:
+            parameters += [own.replace(kind=own.POSITIONAL_OR_KEYWORD) for own in added]
+        taken = signature.replace(parameters=parameters)
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
+            bound = taken.bind(*args, **kwargs)
             bound.apply_defaults()
             return function(**bound.arguments)
 
-        return with_signature(call, signature)
+        return with_signature(call, taken)
 
     return decorate
 
