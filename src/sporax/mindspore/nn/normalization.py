@@ -338,22 +338,9 @@ class SyncBatchNorm(_BatchNorm):
 
     ranks = (2, 4)
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.9,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
-        use_batch_statistics: bool | None = None,
-        process_groups: list[list[int]] | None = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        initial = (gamma_init, beta_init, moving_mean_init, moving_var_init)
-        super().__init__(num_features, eps, momentum, affine, *initial, use_batch_statistics, dtype=dtype)
+    @taking(_BatchNorm.__init__, "data_format", before="dtype")
+    def __init__(self, *, process_groups: list[list[int]] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
         self.process_groups = _checked_groups(process_groups)
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
