@@ -47,6 +47,7 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
     complex: (complex, float, int, np.number),
 }
 _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -71,14 +72,16 @@ def taking(
 
     def decorate(function: Callable[..., Any]) -> Any:
         added = [part for part in inspect.signature(function).parameters.values() if part.kind is part.KEYWORD_ONLY]
-        parameters: list[inspect.Parameter] = []
+        # A method of what is no method has `self` in front.
+        is_method = next(iter(inspect.signature(function).parameters), "") == "self" not in signature.parameters
+        parameters: list[inspect.Parameter] = [_SELF] if is_method else []
         for part in signature.parameters.values():
             parameters += [own.replace(kind=part.kind) for own in added if part.name == before]
             if part.name not in without.split():
                 parameters.append(part.replace(default=defaults.get(part.name, part.default)))
         if not before:
             parameters += [own.replace(kind=own.POSITIONAL_OR_KEYWORD) for own in added]
-        taken = signature.replace(parameters=parameters)
+        taken = inspect.signature(function).replace(parameters=parameters)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -341,9 +344,6 @@ class ClassForm(Protocol):
 def add_method(kind: type[Any], name: str, function: Callable[..., Any], names: Mapping[str, str]) -> None:
     """Give a class the method that `as_method` makes, when it is first used."""
     add_later(kind, name, lambda: {name: as_method(function, name, names)})
-
-
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:

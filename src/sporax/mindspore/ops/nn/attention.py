@@ -31,7 +31,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
-from sporax.mindspore.ops._core.parameters import with_signature
+from sporax.mindspore.ops._core.parameters import taking, with_signature
 
 _LAYOUTS = {
     "BSH": ("b", "s", "n"),
@@ -366,28 +366,14 @@ class FlashAttentionScore(Primitive):
     """
 
     operator = _flash_attention_score
-    attribute_names = tuple(
-        "head_num keep_prob scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode".split()
-    )
+    attribute_names = _flash_attention_score.parameters.attributes[1:]
     defaults = dict(zip(attribute_names[1:], (1.0, 1.0, EVERYTHING, EVERYTHING, 0, "BSH", 0), strict=True))
 
-    def __init__(
-        self,
-        head_num: int,
-        keep_prob: float = 1.0,
-        scale_value: float = 1.0,
-        pre_tokens: int = 2147483647,
-        next_tokens: int = 2147483647,
-        inner_precise: int = 0,
-        input_layout: str = "BSH",
-        sparse_mode: int = 0,
-    ) -> None:
-        check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
-        windows = pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode
-        # By name, since the class's order differs from the operator's.
-        settings = zip(self.attribute_names, (head_num, keep_prob, scale_value, *windows), strict=True)
-        super().__init__(**dict(settings))
-        self._drops = keep_prob < 1
+    @taking(_flash_attention_score.kernel, "query key value others present")
+    def __init__(self, **settings: Any) -> None:
+        check.only("FlashAttentionScore", inner_precise=(settings["inner_precise"], 0))
+        super().__init__(**settings)
+        self._drops = settings["keep_prob"] < 1
 
     def __call__(
         self,
