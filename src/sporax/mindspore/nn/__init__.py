@@ -20,7 +20,8 @@ _OWN = homes_in(
     embedding: EmbeddingLookup MultiFieldEmbeddingLookup
     grad_reducer: DistributedGradReducer
     image: PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
-        MSSSIM SSIM
+        MSSSIM SSIM ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d
+        ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad2d
     jax_cell: GraphCell JaxCell
     learning_rate_schedule: CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR
         PolynomialDecayLR WarmUpLR cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr
@@ -33,18 +34,16 @@ _OWN = homes_in(
     loss_scale: DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
     mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixDiag
         MatrixDiagPart MatrixSetDiag Norm OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
+        SparseTensorDenseMatmul SparseToDense
     normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
         RMSNorm SyncBatchNorm
     optim: ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum
         OptaxOptimizer Optimizer ProximalAdagrad RMSProp Rprop thor
-    padding: ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d
-        ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad2d
     pooling: AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
         AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d MaxPool1d MaxPool2d
         MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
     recurrent: GRU LSTM RNN GRUCell LSTMCell RNNCell
     second_order: Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor
-    sparse: SparseTensorDenseMatmul SparseToDense
     wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell Jvp Vjp
     """,
 )

@@ -1,7 +1,7 @@
 """`Cell`: the unit networks are built of.
 
 A Cell is a callable with Parameters and child Cells. This file holds what runs when it is called and what happens when an
-attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, hooks in `_hooks`.
+attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, hooks in `_flags`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
-from sporax.mindspore.nn._flags import CellFlags
-from sporax.mindspore.nn._hooks import CellHooks, run_hooked
+from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
 from sporax.mindspore.ops._core.marking import fixed_strategies, staying_batch_parallel

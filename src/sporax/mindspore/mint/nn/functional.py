@@ -17,7 +17,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.mint._registry import offer
+from sporax.mindspore.mint._functions import offer
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import MINT, Array, operator
 

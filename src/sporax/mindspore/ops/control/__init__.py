@@ -4,8 +4,6 @@ from sporax.mindspore.ops.control import (
     composition,
     custom,
     debug,
-    declared,
-    float_status,
     flow,
     python_values,
 )

@@ -23,7 +23,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
-from sporax.mindspore.ops.control.float_status import is_tensor, remember
+from sporax.mindspore.ops.control.debug import is_tensor, remember
 
 _NUMBER = (bool, int, float)
 _PYTHON_TYPES: dict[str, Any] = {

@@ -11,7 +11,6 @@ from sporax.mindspore.ops.nn import (
     loss,
     normalization,
     optimizer_steps,
-    paged_attention,
     pooling,
     recurrent,
 )
