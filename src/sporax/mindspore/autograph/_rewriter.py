@@ -407,10 +407,7 @@ class _Statements:
         state = self._state(self._written, needed, [node, *rest])
         name = "round_after" if self._round else "after"
         call = _call(name, _load(f"{PREFIX}outcome"), _load(following), *state, ast.Constant(node.lineno))
-        return [
-            self._function(following, rest, self.block(rest, tail), node),
-            _placed(ast.Return(call), node),
-        ]
+        return [self._function(following, rest, self.block(rest, tail), node), _placed(ast.Return(call), node)]
 
     def _new_name(self, what: str) -> str:
         self._count += 1

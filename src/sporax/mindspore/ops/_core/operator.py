@@ -549,13 +549,7 @@ def other_form(
     )
     name = _parse(primitive or "")[0] or function or of_namespace
     make = operator(
-        primitive,
-        function=function,
-        method=method,
-        mint=mint,
-        composed=target.composed,
-        dims=dims,
-        classes=classes,
+        primitive, function=function, method=method, mint=mint, composed=target.composed, dims=dims, classes=classes
     )
     return make(Restated(target, name, parameters, defaults))
 
