@@ -62,8 +62,7 @@ _MODULES = {
     "sporax.mindspore.common.api": "JitConfig ms_memory_recycle _no_grad from_numpy is_tensor mutable set_recursion_limit",
     "sporax.mindspore.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.mindspore.common.recompute": "recompute",
-    "sporax.mindspore.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
-    "sporax.mindspore.common.vectorize": "vmap jacfwd jacrev",
+    "sporax.mindspore.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation vmap jacfwd jacrev",
     "sporax.mindspore.ops": "constexpr",
     "sporax.mindspore.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic

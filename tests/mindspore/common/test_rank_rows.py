@@ -5,7 +5,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
-from sporax.mindspore.common._rank_rows import of_all_ranks
+from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.api import _cell_graph_executor
 from sporax.mindspore.communication import init
 from sporax.mindspore.parallel import Layout

@@ -145,7 +145,6 @@ _NAMED_MODULES = "sporax.mindspore."
 _LEAST_SIMILARITY = 0.75
 """Similarity of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
 
-
 SUBMODULES: set[str] = set()
 """Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
 

@@ -58,7 +58,7 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
         ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
     """,
-    "sporax.mindspore.ops.control.declared": """
+    "sporax.mindspore.ops.control.custom": """
         ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base ops.signature
     """,
     "sporax.mindspore.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
@@ -82,7 +82,8 @@ _PATHS_OF = {
         boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation boost.grad_freeze
         boost.less_batch_normalization
     """,
-    "sporax.mindspore.nn.sparse": "nn.sparse.sparse",
+    "sporax.mindspore.nn.mathematics": "nn.sparse nn.sparse.sparse",
+    "sporax.mindspore.nn.learning_rate_schedule": "nn.dynamic_lr",
     "sporax.mindspore.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.mindspore.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.mindspore.parallel._transformer": """
@@ -91,8 +92,8 @@ _PATHS_OF = {
         parallel._transformer.op_parallel_config parallel._transformer.transformer
     """,
     "sporax.mindspore.nn.optim": """
-        nn.optim.optimizer nn.optim.adadelta nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars nn.optim.rmsprop
-        nn.optim.rprop
+        nn.optim.optimizer nn.optim.adadelta nn.optim.adafactor nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars
+        nn.optim.rmsprop nn.optim.rprop
     """,
     "sporax.mindspore.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization

@@ -173,12 +173,7 @@ def as_flag(test: Any, where: str) -> jax.Array:
 
 
 def branch(
-    test: Any,
-    first: Callable[[], Any],
-    second: Callable[[], Any],
-    scope: Scope,
-    where: str,
-    in_round: bool = False,
+    test: Any, first: Callable[[], Any], second: Callable[[], Any], scope: Scope, where: str, in_round: bool = False
 ) -> Any:
     """``first() if test else second()`` for a test whose value is not known, with everything that either changes."""
     flag = as_flag(test, where)

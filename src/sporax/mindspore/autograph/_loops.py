@@ -101,12 +101,7 @@ class _State:
 
 
 def loop(
-    test: Callable[[Any], Any],
-    body: Callable[[Any], Any],
-    scope: Scope,
-    where: str,
-    index: Any = None,
-    step: Any = 1,
+    test: Callable[[Any], Any], body: Callable[[Any], Any], scope: Scope, where: str, index: Any = None, step: Any = 1
 ) -> Outcome | None:
     """``while test(index): body(index); index += step``, all in the program.
 

@@ -255,8 +255,6 @@ class _Statements:
             result.append(_placed(ast.Return(ast.Call(_load(tail), [], [])), end))
         return result
 
-    # ------------------------------------------------------------------------------------------------ one statement
-
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.If):
             return self._plain_if(node)
@@ -323,8 +321,6 @@ class _Statements:
             _explicit_super(node, self._first)
         return _Expressions().visit(node)
 
-    # ------------------------------------------------------------------------------------------------ branches
-
     def _plain_if(self, node: ast.If) -> list[ast.stmt]:
         body, orelse = self._new_name("body"), self._new_name("orelse")
         first = self._function(body, node.body, self._inside(node.body), node)
@@ -354,8 +350,6 @@ class _Statements:
         call = _call(name, self._expression(node.test), _load(body), _load(orelse), *state, ast.Constant(node.lineno))
         new.append(_placed(ast.Return(call), node))
         return new
-
-    # ------------------------------------------------------------------------------------------------ loops
 
     def _moves(self, node: ast.While | ast.For) -> bool:
         """Whether a loop becomes a call: it may not be left alone, and its meaning can be kept."""
@@ -413,12 +407,7 @@ class _Statements:
         state = self._state(self._written, needed, [node, *rest])
         name = "round_after" if self._round else "after"
         call = _call(name, _load(f"{PREFIX}outcome"), _load(following), *state, ast.Constant(node.lineno))
-        return [
-            self._function(following, rest, self.block(rest, tail), node),
-            _placed(ast.Return(call), node),
-        ]
-
-    # ------------------------------------------------------------------------------------------------ pieces
+        return [self._function(following, rest, self.block(rest, tail), node), _placed(ast.Return(call), node)]
 
     def _new_name(self, what: str) -> str:
         self._count += 1

@@ -63,9 +63,6 @@ def _where(what: str, function: Any, line: int) -> str:
     return f"{what}, line {line} of {function.__code__.co_filename}"
 
 
-# --------------------------------------------------------------------------------------------------------- statements
-
-
 def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
     """``if test: body`` and ``else: orelse``.
 
@@ -258,9 +255,6 @@ def raised(error: Any) -> Any:
     return error
 
 
-# --------------------------------------------------------------------------------------------------------- expressions
-
-
 def _pure(function: Callable[[], Any]) -> Scope:
     return Scope((function,), (), (), (), ())
 
@@ -403,9 +397,6 @@ def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
         pair = (item, result) if function is max else (result, item)
         result = choose(pair[0] > pair[1], partial(_same, item), partial(_same, result), 0)
     return result
-
-
-# --------------------------------------------------------------------------------------------------------- text
 
 
 class Text:

@@ -145,7 +145,6 @@ def _positions(where: tuple[Any, ...], hits: int) -> tuple[Any, ...]:
 
 
 def _part_shape(array: jax.Array, where: tuple[Any, ...]) -> tuple[int, ...]:
-    # Nothing is computed.
     return jax.eval_shape(lambda a: a[where], array).shape
 
 

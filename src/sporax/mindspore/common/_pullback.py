@@ -114,7 +114,6 @@ class Call:
 
     def _results(self, result: Any) -> tuple[Any, Any]:
         """The outputs that are differentiated and the others, each taken apart."""
-        # Everything is differentiated, and nothing is left over.
         if not self.has_aux:
             return take_apart(result), take_apart(())
         if not isinstance(result, tuple) or len(result) < 2:
@@ -185,7 +184,6 @@ class Pullback:
             with_parts = self._parts.running(call.weights)
         first_reads = _begin_with_first_values(call)
         self._inputs, self._parameters = call.inputs, call.parameters
-        # By place among the outputs.
         self._slopes: dict[int, jax.Array] = {}
         with first_reads, with_parts:
             if call.by_integers:

@@ -27,7 +27,7 @@ from sporax.base.errors import (
 )
 from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
-from sporax.mindspore.common._rank_rows import of_all_ranks
+from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
 from sporax.mindspore.common.tensor import Tensor
 
@@ -212,7 +212,6 @@ def ms_memory_recycle() -> None:
 _cell_graph_executor = _CellGraphExecutor()
 _executor = _cell_graph_executor
 _pynative_executor = _PyNativeExecutor()
-
 
 _CHOICES = {
     "jit_level": ("", "O0", "O1", "O2"),

@@ -200,7 +200,6 @@ Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt",
 Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
 
 _BY_NUMPY = {dtype.np_dtype: dtype for dtype in (*all_types, *narrow_types)}
-# Python floats become float32 in MindSpore, ints int64.
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 
 

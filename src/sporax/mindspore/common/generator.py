@@ -71,7 +71,6 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed that the stream started with."""
-        # The counter is no part of the seed.
         low, high, _ = np.asarray(variables.read(self._stream)).tolist()
         return (high << _BITS_PER_WORD) + low
 

@@ -36,11 +36,8 @@ from sporax.runtime.ranks.joint_arrays import place
 
 Shape = tuple[int, ...]
 Arrange = Callable[[jax.Array], jax.Array]
-
-
 ON_HOST = 1 << 24
 """Elements up to which numpy makes the values, 16 ns each: about a quarter of a second, less than a compilation."""
-
 
 _FARTHEST = 5.4
 """Deviations that single precision tells from infinity: beyond it, a draw in 2**24 would land on a bound of any distance."""
@@ -238,7 +235,6 @@ def _from_values(init: Any, shape: Shape | None, dtype: DType) -> Tensor:
 def _checked_shape(shape: Any) -> Shape | None:
     if shape is None:
         return None
-    # One int is a vector's shape.
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
@@ -266,9 +262,6 @@ def by_name(name: str) -> Initializer:
     if kind is None:
         raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")
     return kind()
-
-
-# --------------------------------------------------------------------------------------------------- without randomness
 
 
 @_named("zeros")
@@ -344,9 +337,6 @@ class Dirac(Initializer):
         kernel: Any = np.zeros(shape, dtype)
         kernel[(out * per_group + channel, channel, *centre)] = 1
         return kernel
-
-
-# ------------------------------------------------------------------------------------------------------------ random
 
 
 @_named()

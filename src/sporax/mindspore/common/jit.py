@@ -164,7 +164,6 @@ def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[s
         # A plan, or peers that wait in a collective, cannot go on operator by operator.
         if is_strict or program.settings() or world.has_peers():
             raise
-        # Warned of once per program.
         if program.needed is None:
             place = needed.place or _place_of(needed)
             warnings.warn(
@@ -231,7 +230,6 @@ def jit(
     # Used with arguments: the function comes in a second call.
     if function is None:
         return functools.partial(jit, input_signature=input_signature)
-    # Compiling twice changes nothing.
     if isinstance(function, Compiled):
         return function
     if not callable(function):
@@ -251,7 +249,6 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
         SporaxTypeError: `fn` is neither.
     """
     SporaxTypeError.raise_if(not callable(fn), what, "fn", "be a function or a Cell", type(fn).__name__)
-    # Shown in logs of compilation.
     function.__name__ = f"{what}_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(function)
     always = isinstance(fn, Compiled) or getattr(fn, "always_compiled", False)

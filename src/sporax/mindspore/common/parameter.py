@@ -41,8 +41,6 @@ class _Laziness:
 
 
 _lazy = _Laziness()
-
-
 _MARKS = ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion")
 """What a Parameter says of itself to optimizers and plans."""
 
@@ -134,8 +132,6 @@ class Parameter(Tensor):
         if frames.current_frame() is None and self._initializer is not None:
             self.forget_initializer()
         frames.write(self, array)
-
-    # ------------------------------------------------------------------------------------------- name and marks
 
     @property
     def name(self) -> str:
@@ -261,8 +257,6 @@ class Parameter(Tensor):
     def describe(self) -> str:
         """What it is called in messages about compilation."""
         return f"Parameter '{self._name}'"
-
-    # ------------------------------------------------------------------------------------------- values
 
     def value(self) -> Tensor:
         """A Tensor with the present values, which later steps do not change."""

@@ -167,8 +167,6 @@ class Tensor:
         lazy = self._initializer
         return None if lazy is None else jax.ShapeDtypeStruct(lazy.shape, lazy.dtype.np_dtype)
 
-    # ------------------------------------------------------------------------------------------- what it tells about itself
-
     @property
     def array(self) -> jax.Array:
         """The `jax.Array` (or tracer) that holds the values now."""
@@ -254,8 +252,6 @@ class Tensor:
             spec, "Tensor.__format__", "the format", "be empty", f"'{spec}'; format tensor.item() instead"
         )
         return str(self)
-
-    # ------------------------------------------------------------------------------------------- conversions
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The values as a writable numpy array of its own; writing to it does not change the Tensor.
@@ -367,8 +363,6 @@ class Tensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return wrap_numpy, (np.asarray(_concrete(self.array, "pickle")),)
-
-    # ------------------------------------------------------------------------------------------- values in place
 
     def __getitem__(self, index: Any) -> Tensor:
         array = self.array
@@ -502,7 +496,6 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
         array = np.asarray(values)
     except ValueError as error:
         raise SporaxTypeError(f"For 'Tensor', the nested sequence is ragged: {error}.") from None
-    # Strings and objects.
     if array.dtype == object or array.dtype.kind in "USV":
         raise SporaxTypeError(f"For 'Tensor', the elements must be numbers, but got {_odd_leaf(leaves)!r}.")
     return _constant(array.astype(target or _python_dtype(leaves)))

@@ -2,7 +2,7 @@
 
 import sporax.mindspore.ops  # casts the operators, which registers their mint forms
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.mint import _random, _selection, linalg, nn, optim, special
+from sporax.mindspore.mint import _functions, linalg, nn, optim, special
 from sporax.mindspore.mint.nn import functional
 from sporax.mindspore.ops._core.operator import MINT
 

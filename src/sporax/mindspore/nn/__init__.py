@@ -16,38 +16,34 @@ _OWN = homes_in(
     cell: Cell
     combined: Conv2dBnAct DenseBnAct TimeDistributed
     container: CellDict CellList SequentialCell
-    convolution: Conv1d Conv2d Conv3d
-    deconvolution: Conv1dTranspose Conv2dTranspose Conv3dTranspose
-    dynamic_lr: cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr piecewise_constant_lr
-        polynomial_decay_lr warmup_lr
+    convolution: Conv1d Conv2d Conv3d Conv1dTranspose Conv2dTranspose Conv3dTranspose
     embedding: EmbeddingLookup MultiFieldEmbeddingLookup
     grad_reducer: DistributedGradReducer
-    graph_cell: GraphCell
     image: PSNR CentralCrop ChannelShuffle ImageGradients PixelShuffle PixelUnshuffle ResizeBilinear Unfold Upsample
-        MSSSIM SSIM
-    jax_cell: JaxCell
+        MSSSIM SSIM ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d
+        ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad2d
+    jax_cell: GraphCell JaxCell
     learning_rate_schedule: CosineDecayLR ExponentialDecayLR InverseDecayLR LearningRateSchedule NaturalExpDecayLR
-        PolynomialDecayLR WarmUpLR
+        PolynomialDecayLR WarmUpLR cosine_decay_lr exponential_decay_lr inverse_decay_lr natural_exp_decay_lr
+        piecewise_constant_lr polynomial_decay_lr warmup_lr
     likelihood_loss: BCELoss CTCLoss DiceLoss FocalLoss GaussianNLLLoss KLDivLoss MultiClassDiceLoss
         MultiLabelSoftMarginLoss NLLLoss PoissonNLLLoss SampledSoftmaxLoss
-    loss: BCEWithLogitsLoss CrossEntropyLoss L1Loss L1LossExt LossBase MAELoss MSELoss SoftmaxCrossEntropyWithLogits
+    loss: BCEWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss HingeEmbeddingLoss HuberLoss L1Loss L1LossExt LossBase
+        MAELoss MarginRankingLoss MSELoss MultilabelMarginLoss MultiMarginLoss RMSELoss SmoothL1Loss
+        SoftmaxCrossEntropyWithLogits SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
     loss_scale: DynamicLossScaleUpdateCell FixedLossScaleUpdateCell TrainOneStepWithLossScaleCell
-    margin_loss: CosineEmbeddingLoss HingeEmbeddingLoss HuberLoss MarginRankingLoss MultilabelMarginLoss MultiMarginLoss
-        RMSELoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
     mathematics: BiDense ClipByNorm DiGamma IGamma L1Regularizer LBeta LGamma MatDet MatInverse MatrixDiag
         MatrixDiagPart MatrixSetDiag Norm OneHot ReduceLogSumExp Tril Triu Unflatten MatMul Moments Range Roll
+        SparseTensorDenseMatmul SparseToDense
     normalization: BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm
         RMSNorm SyncBatchNorm
     optim: ASGD FTRL LARS SGD Adadelta AdaFactor Adagrad Adam AdaMax AdamOffload AdamWeightDecay Lamb LazyAdam Momentum
         OptaxOptimizer Optimizer ProximalAdagrad RMSProp Rprop thor
-    padding: ConstantPad1d ConstantPad2d ConstantPad3d Pad ReflectionPad1d ReflectionPad2d ReflectionPad3d
-        ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad2d
     pooling: AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
         AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d MaxPool1d MaxPool2d
         MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
     recurrent: GRU LSTM RNN GRUCell LSTMCell RNNCell
     second_order: Conv2dThor DenseThor EmbeddingLookupThor EmbeddingThor
-    sparse: SparseTensorDenseMatmul SparseToDense
     wrap: ForwardValueAndGrad ParameterUpdate TrainOneStepCell WithEvalCell WithGradCell WithLossCell Jvp Vjp
     """,
 )

@@ -148,7 +148,6 @@ def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple
         SporaxTypeError: not ints.
         SporaxValueError: another number of them, or one that is too small.
     """
-    # One int stands for all dimensions.
     values = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(values, tuple | list) or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
         raise SporaxTypeError(f"For '{layer}', '{name}' must be an int or a tuple of ints, but got {value!r}.")

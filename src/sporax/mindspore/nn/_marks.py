@@ -37,7 +37,6 @@ class CellTree(Generic[AnyCell]):
 
     def name_cells(self) -> dict[str, AnyCell]:
         """The direct children by attribute name; a child with two names appears once."""
-        # By identity: Cells are equal only to themselves.
         seen: set[int] = set()
         cells: dict[str, AnyCell] = {}
         for name, child in self._cells.items():

@@ -125,7 +125,6 @@ class MultiheadAttention(Cell):
                 f"but got shapes {query.shape}, {key.shape}, {value.shape}."
             )
         if not batched:
-            # Without a batch the tensors become a batch of one.
             query, key, value = (ops.expand_dims(tensor, 1) for tensor in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else ops.expand_dims(key_padding_mask, 0)
         elif self.batch_first:
@@ -143,7 +142,6 @@ class MultiheadAttention(Cell):
         length, batch, size = query.shape
         query, key, value = self._projected(query, key, value)
         if self.bias_k is not None and self.bias_v is not None:
-            # One more position for keys and values.
             key = ops.concat((key, ops.tile(self.bias_k.astype(key.dtype), (1, batch, 1))))
             value = ops.concat((value, ops.tile(self.bias_v.astype(value.dtype), (1, batch, 1))))
         if self.add_zero_attn:

@@ -82,7 +82,6 @@ class Dense(Cell):
         return result if self.activation is None else self.activation(result)
 
     def _by_parts(self, x: Tensor, weight: Any, bias: Any) -> Tensor:
-        # Leading dimensions become rows.
         rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
         result = self.matmul(rows, weight)
         if bias is not None:

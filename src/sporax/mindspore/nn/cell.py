@@ -1,7 +1,7 @@
 """`Cell`: the unit networks are built of.
 
 A Cell is a callable with Parameters and child Cells. This file holds what runs when it is called and what happens when an
-attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, hooks in `_hooks`.
+attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, hooks in `_flags`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.gradient_hooks import own_gradient
 from sporax.mindspore.common.jit import returning_values, run_program
 from sporax.mindspore.common.one_forward import run_once
-from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
-from sporax.mindspore.nn._flags import CellFlags
-from sporax.mindspore.nn._hooks import CellHooks, run_hooked
+from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
 from sporax.mindspore.ops._core.marking import fixed_strategies, staying_batch_parallel
@@ -56,7 +55,7 @@ def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
 
 
 # MindSpore has it here; it is built on this module.
-answer_missing_names(__name__, homes("sporax.mindspore.nn.graph_cell", "GraphCell"))
+answer_missing_names(__name__, homes("sporax.mindspore.nn.jax_cell", "GraphCell"))
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
@@ -113,8 +112,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         self.requires_grad = False
         for name, value in (flags or {}).items():
             setattr(self, name, value)
-
-    # -------------------------------------------------------------------------------------------------- running
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the Cell computes; every subclass defines its own."""
@@ -314,8 +311,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         """Class and name, for messages."""
         return f"{type(self).__name__} '{self._cell_name}'" if self._cell_name else type(self).__name__
 
-    # -------------------------------------------------------------------------------------------------- attributes
-
     def __setattr__(self, name: str, value: Any) -> None:
         if "_cells" not in self.__dict__:
             if isinstance(value, Parameter | Cell):
@@ -429,8 +424,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             registry.pop(name, None)
         object.__delattr__(self, name)
         frames.touch()
-
-    # -------------------------------------------------------------------------------------------------- settings
 
     def set_train(self, mode: bool = True) -> Self:
         """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""

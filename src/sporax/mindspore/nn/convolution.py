@@ -1,7 +1,8 @@
-"""Convolution layers over signals, images and volumes."""
+"""Convolution layers over signals, images and volumes, and their transposes: gradients with respect to inputs, as layers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
@@ -13,6 +14,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops._core.parameters import taking
 
 
 class _Convolution(Cell):
@@ -28,19 +30,25 @@ class _Convolution(Cell):
     has_bias"""
     spatial = 2
     transposed = False
+    data_formats: tuple[str, ...] = ("NCHW", "NHWC")
 
-    def _take_settings(
+    def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        pad_mode: PadMode,
-        padding: Any,
-        dilation: Any,
-        group: int,
-        has_bias: bool,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: PadMode = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: ImageFormat = "NCHW",
+        dtype: DType = dtypes.float32,
     ) -> None:
+        super().__init__()
         name = type(self).__name__
         self.in_channels = argument.positive_int(name, "in_channels", in_channels)
         self.out_channels = argument.positive_int(name, "out_channels", out_channels)
@@ -54,6 +62,9 @@ class _Convolution(Cell):
             raise SporaxValueError(
                 f"For '{name}', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
             )
+        self.data_format = argument.one_of(name, "data_format", data_format, self.data_formats)
+        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
+        self._make_operator()
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         # A tuple of one is no int to MindSpore, either.
@@ -61,34 +72,43 @@ class _Convolution(Cell):
             raise SporaxTypeError.must(type(self).__name__, what, "be an int", type(value).__name__)
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
-    def _make_parameters(
-        self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
-    ) -> None:
-        """`extra`: dimensions of size 1 before those of the kernel."""
+    def _make_parameters(self, weight_init: Any, bias_init: Any, dtype: DType, channels_last: bool) -> None:
         # A transposed convolution swaps the roles of the channels.
-        outer, inner = (
-            (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
-        )
-        kernel = (*extra, *self.kernel_size)
+        channels = self.out_channels, self.in_channels
+        outer, inner = reversed(channels) if self.transposed else channels
+        kernel = self._as_image(1, self.kernel_size)
         shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
-        # A Tensor may be given without the dimension of size 1.
-        if isinstance(weight_init, Tensor) and extra:
+        if isinstance(weight_init, Tensor) and self.spatial == 1:
             weight_init = ops.expand_dims(weight_init, 2)
+        bias_init = bias_init if self.has_bias else None
         self.weight, self.bias = argument.weight_and_bias(
-            type(self).__name__,
-            shape,
-            self.out_channels,
-            dtype,
-            self.has_bias,
-            weight_init,
-            bias_init if self.has_bias else None,
+            type(self).__name__, shape, self.out_channels, dtype, self.has_bias, weight_init, bias_init
         )
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
+
+    def _as_image(self, fill: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Settings for the operator: a signal is an image of height 1, as in MindSpore, so weights have four dimensions."""
+        return (fill,) * (2 - self.spatial) + sizes
+
+    def _make_operator(self) -> None:
+        raise NotImplementedError
+
+    def _operator(self, kind: Callable[..., Any], **others: Any) -> Any:
+        """A primitive with the settings of this layer, and `others`."""
+        settings = {
+            "out_channel": self.in_channels if self.transposed else self.out_channels,
+            "kernel_size": self._as_image(1, self.kernel_size),
+            "pad_mode": self.pad_mode,
+            "pad": self.padding,
+            "stride": self._as_image(1, self.stride),
+            "dilation": self._as_image(1, self.dilation),
+            "group": self.group,
+        }
+        return kind(**{**settings, **others})
 
     @property
     def _sides(self) -> tuple[tuple[int, int], ...]:
         """Padding before and after each spatial dimension, where `pad_mode` is ``"pad"``."""
-        # (before, after) for each dimension, in MindSpore's flat order.
         sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
         return tuple(zip(sides[::2], sides[1::2], strict=True))
 
@@ -116,37 +136,13 @@ class Conv1d(_Convolution):
 
     spatial = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        pad_mode: PadMode = "same",
-        padding: int = 0,
-        dilation: int = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+    @taking(_Convolution.__init__, "data_format")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _make_operator(self) -> None:
         (sides,) = self._sides
-        # A signal is an image of height 1, as in MindSpore, so weights have four dimensions.
-        self.conv2d = ops.Conv2D(
-            out_channel=out_channels,
-            kernel_size=(1, self.kernel_size[0]),
-            pad_mode=pad_mode,
-            pad=(0, 0, *sides),
-            stride=(1, *self.stride),
-            dilation=(1, *self.dilation),
-            group=group,
-        )
+        self.conv2d = self._operator(ops.Conv2D, pad=(0, 0, *sides))
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
@@ -181,39 +177,8 @@ class Conv2d(_Convolution):
         SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        data_format: ImageFormat = "NCHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self.data_format = argument.one_of("Conv2d", "data_format", data_format, ("NCHW", "NHWC"))
-        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
-        height, width = self.kernel_size
-        self.conv2d = ops.Conv2D(
-            out_channel=out_channels,
-            kernel_size=(height, width),
-            pad_mode=pad_mode,
-            pad=padding,
-            stride=self.stride,
-            dilation=self.dilation,
-            group=group,
-            data_format=data_format,
-        )
+    def _make_operator(self) -> None:
+        self.conv2d = self._operator(ops.Conv2D, data_format=self.data_format)
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
@@ -236,38 +201,14 @@ class Conv3d(_Convolution):
     """
 
     spatial = 3
+    data_formats = ("NCDHW",)
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int, int],
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        data_format: str = "NCDHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        argument.one_of("Conv3d", "data_format", data_format, ("NCDHW",))
-        self._take_settings(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
-        )
-        self._make_parameters(weight_init, bias_init, dtype)
-        self.conv3d = ops.Conv3D(
-            out_channel=out_channels,
-            kernel_size=self.kernel_size,
-            pad_mode=pad_mode,
-            pad=padding,
-            stride=self.stride,
-            dilation=self.dilation,
-            group=group,
-        )
+    @taking(_Convolution.__init__, data_format="NCDHW")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def _make_operator(self) -> None:
+        self.conv3d = self._operator(ops.Conv3D)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
@@ -292,3 +233,131 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: object, spatial: int
     if pad_mode != "pad" and any(sides):
         raise SporaxValueError.must(layer, "padding", f"be 0 when 'pad_mode' is '{pad_mode}'", padding)
     return pad_mode, padding
+
+
+class _Transposed(_Convolution):
+    """What transposed convolutions share.
+
+    `Conv2DTranspose` is the gradient of a convolution, whose outputs are this layer's inputs, so `out_channel` is `in_channels`.
+    """
+
+    transposed = True
+
+    def _make_operator(self) -> None:
+        sides = tuple(side for pair in ((0, 0),) * (2 - self.spatial) + self._sides for side in pair)
+        self.conv2d_transpose = self._operator(ops.Conv2DTranspose, pad=sides if self.pad_mode == "pad" else 0)
+
+    def _output_size(self, x: Tensor) -> tuple[int, ...]:
+        """Spatial shape of the result: what the convolution with these settings maps to the shape of `x`."""
+        self._check_rank(x)
+        sizes = []
+        for size, kernel, step, spread, (before, after) in zip(
+            x.shape[2:], self.kernel_size, self.stride, self.dilation, self._sides, strict=True
+        ):
+            extent = spread * (kernel - 1) + 1
+            # "same" makes the output a multiple of the input.
+            if self.pad_mode == "same":
+                sizes.append(size * step)
+            elif self.pad_mode == "valid":
+                sizes.append(size * step + max(extent - step, 0))
+            else:
+                sizes.append((size - 1) * step + extent - before - after)
+        return tuple(sizes)
+
+    def _check_output_padding(self, value: Any) -> tuple[int, ...]:
+        name = type(self).__name__
+        extra = argument.ints(name, "output_padding", value, self.spatial, 0)
+        for more, step, spread in zip(extra, self.stride, self.dilation, strict=True):
+            # More would be a whole further step, which an input of the next size gives.
+            if more >= max(step, spread):
+                raise SporaxValueError(
+                    f"For '{name}', 'output_padding' must be below 'stride' or 'dilation' ({step}, {spread}), but got {value}."
+                )
+        if any(extra) and self.pad_mode != "pad":
+            raise SporaxValueError(
+                f"For '{name}', 'output_padding' needs the pad_mode 'pad', but that is '{self.pad_mode}'."
+            )
+        return extra
+
+
+class Conv1dTranspose(_Transposed):
+    """Transpose of `Conv1d`, which enlarges signals (N, C, L).
+
+    Args:
+        in_channels, out_channels: channels of the input and of the output.
+        kernel_size, stride, dilation: of the convolution this is the transpose of.
+        pad_mode: ``"same"``: the output is `stride` times as long; ``"valid"``; or ``"pad"``: `padding` cells less on both sides.
+        padding: see above.
+        group: number of independent groups of channels.
+        has_bias: add one bias per output channel.
+        weight_init: initializer of `weight`, (in_channels, out_channels / group, 1, kernel_size), or a Tensor without the 1.
+        bias_init: initializer of `bias`, (out_channels,).
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+    @taking(_Convolution.__init__, "data_format")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, L)."""
+        # The size is given, since several sizes have the same input.
+        size = (x.shape[0], self.out_channels, 1, *self._output_size(x))
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return self._biased(ops.squeeze(self.conv2d_transpose(ops.expand_dims(x, 2), weight, size), 2), bias)
+
+
+class Conv2dTranspose(_Transposed):
+    """Transpose of `Conv2d`, which enlarges images (N, C, H, W); arguments as `Conv1dTranspose`.
+
+    Args:
+        padding: cells on all sides, or (top, bottom, left, right); only with the pad_mode ``"pad"``.
+        output_padding: rows and columns of zeros added at the bottom and at the right.
+    """
+
+    @taking(_Convolution.__init__, "data_format", before="dilation")
+    def __init__(self, *, output_padding: int | tuple[int, int] = 0, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.output_padding = self._check_output_padding(output_padding)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, H, W)."""
+        size = (x.shape[0], self.out_channels, *self._output_size(x))
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        result = self._biased(self.conv2d_transpose(x, weight, size), bias)
+        down, right = self.output_padding
+        return ops.pad(result, (0, right, 0, down)) if down or right else result
+
+
+class Conv3dTranspose(_Transposed):
+    """Transpose of `Conv3d`, which enlarges volumes (N, C, D, H, W); arguments as `Conv1dTranspose`.
+
+    Args:
+        padding: cells on all sides, or (head, tail, top, bottom, left, right); only with the pad_mode ``"pad"``.
+        output_padding: how much larger the output is than the smallest one that fits.
+        data_format: ``"NCDHW"``; there is no other.
+    """
+
+    spatial = 3
+    data_formats = ("NCDHW",)
+
+    @taking(_Convolution.__init__, before="has_bias", data_format="NCDHW")
+    def __init__(self, *, output_padding: int | tuple[int, int, int] = 0, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.output_padding = extra = self._check_output_padding(output_padding)
+        channels = {"in_channel": self.in_channels, "out_channel": self.out_channels}
+        self.conv3d_transpose = self._operator(ops.Conv3DTranspose, **channels, output_padding=extra)
+
+    def _make_operator(self) -> None:
+        """It needs `output_padding`, which is checked afterwards."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, D, H, W)."""
+        self._check_rank(x)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return self._biased(self.conv3d_transpose(x, weight), bias)

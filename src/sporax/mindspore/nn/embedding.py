@@ -227,7 +227,6 @@ def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int
 
 def _limited(rows: Tensor, max_norm: float) -> Tensor:
     """`rows` with norms of at most `max_norm`."""
-    # The norm of each row.
     norms = ops.sqrt(ops.reduce_sum(ops.square(rows), -1).expand_dims(-1))
     # Shorter rows are divided by the limit, and keep their length.
     return rows * (max_norm / ops.maximum(norms, max_norm))
@@ -299,7 +298,6 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
             counts = ops.logical_and(members, (weights != 0).expand_dims(1))
             # The least float32, so that ids of other fields never win.
             lowest = ops.where(counts, weighted, ops.zeros_like(weighted) - 3.402823466e38)
-            # A field without an id is 0.
             return ops.reduce_max(lowest, 2) * ops.reduce_any(counts, 2).astype(rows.dtype)
         total = ops.reduce_sum(ops.where(members, weighted, ops.zeros_like(weighted)), 2)
         if self.operator == "SUM":

@@ -1,4 +1,7 @@
-"""Layers that resize, crop and rearrange images, and how similar two are: structurally, at one scale and at several."""
+"""Layers that resize, crop and rearrange images, and how similar two are: structurally, at one scale and at several.
+
+Layers that put cells around their input.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,6 @@ class CentralCrop(Cell):
         if image.ndim not in (3, 4):
             raise SporaxValueError.must("CentralCrop", "image", "have 3 or 4 dimensions", f"shape {image.shape}")
         if self.central_fraction == 1.0:
-            # Nothing to remove.
             return image
         spans = []
         for size in image.shape[-2:]:
@@ -243,7 +245,6 @@ def _window(size: int, sigma: float) -> Conv2d:
     """A convolution of one channel with a Gaussian; its weight is not trained."""
     at = np.arange(-size // 2 + 1, size // 2 + 1, dtype=np.float32)
     bell = np.exp(-np.square(at) / (2 * sigma**2))
-    # The sum of all weights is 1.
     weight = np.outer(bell, bell) / np.square(bell.sum())
     blur = Conv2d(1, 1, size, pad_mode="valid", weight_init=Tensor(weight[None, None].astype(np.float32)))
     blur.weight.requires_grad = False
@@ -275,7 +276,6 @@ class _Similarity(Cell):
         channels = [
             image.astype(dtypes.float32).reshape((-1, 1, *image.shape[2:])) / largest for image in images.values()
         ]
-        # uint8 pixels become shares of 255, and the largest value with them.
         return self.max_val / largest, channels
 
     def at_scale(self, blur: Cell, max_val: float, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -356,3 +356,138 @@ class MSSSIM(_Similarity):
             product = product * ops.pow(ops.relu(similarity if last else contrast), power)
             images = [ops.avg_pool2d(image, 2, 2) for image in images]
         return ops.mean(product.reshape(img1.shape[:2]), 1)
+
+
+class Pad(Cell):
+    """Cells before and after each dimension.
+
+    Args:
+        paddings: for every dimension a pair of ints >= 0: cells before and after.
+        mode: ``"CONSTANT"`` (zeros), ``"REFLECT"`` (mirrored without the edge) or ``"SYMMETRIC"`` (mirrored with it).
+
+    Raises:
+        SporaxTypeError, SporaxValueError: no such pairs or mode.
+    """
+
+    def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
+        super().__init__()
+        argument.one_of("Pad", "mode", mode, ("CONSTANT", "REFLECT", "SYMMETRIC"))
+        check_type("Pad", "paddings", paddings, "a tuple", tuple)
+        if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in paddings):
+            raise SporaxValueError(f"For 'Pad', 'paddings' must hold pairs of ints, but got {paddings}.")
+        self.paddings = tuple((first, last) for first, last in paddings)
+        self.mode = mode
+        self.pad: Any = ops.Pad(self.paddings) if mode == "CONSTANT" else ops.MirrorPad(mode)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with one dimension per pair."""
+        return self.pad(x) if self.mode == "CONSTANT" else self.pad(x, Tensor(self.paddings))
+
+
+class _Around(Cell):
+    """Padding of the last `spatial` dimensions, given as one int or as (left, right, top, bottom, …)."""
+
+    _in_repr = "padding"
+    spatial = 1
+    mode = "constant"
+
+    def __init__(self, padding: int | tuple[int, ...] | list[int]) -> None:
+        super().__init__()
+        self.padding = self._sides(padding)
+
+    def _sides(self, padding: int | tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        """Cells at both ends of each dimension, the last one first."""
+        name = type(self).__name__
+        sides = (padding,) * (2 * self.spatial) if isinstance(padding, int) else padding
+        if not isinstance(sides, tuple) or any(isinstance(s, bool) or not isinstance(s, int) for s in sides):
+            raise SporaxTypeError(f"For '{name}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
+        # Constant padding may be given for the last dimensions alone.
+        if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
+            raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
+        # Negative numbers of cells take cells away, which only constant padding can.
+        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
+        return sides
+
+    _exact = True
+    value = 0.0
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        if x.ndim < self.spatial or (self.mode != "constant" and x.ndim not in (self.spatial + 1, self.spatial + 2)):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
+                f"but got shape {x.shape}."
+            )
+        return ops.pad(x, self.padding, self.mode, self.value if self.mode == "constant" else None)
+
+
+class _Constant(_Around):
+    _exact = False
+
+    def __init__(self, padding: int | tuple[int, ...], value: float) -> None:
+        super().__init__(padding)
+        self.value = argument.number(type(self).__name__, "value", value)
+
+
+class ConstantPad1d(_Constant):
+    """`value` around the last dimension; negative numbers of cells take cells away.
+
+    Args:
+        padding: cells on both sides, or (left, right).
+        value: what the cells hold.
+    """
+
+
+class ConstantPad2d(_Constant):
+    """`value` around the last two dimensions: `padding` is an int or (left, right, top, bottom)."""
+
+    spatial = 2
+
+
+class ConstantPad3d(_Constant):
+    """`value` around the last three dimensions: `padding` is an int or (left, right, top, bottom, front, back)."""
+
+    spatial = 3
+
+
+class ZeroPad2d(_Around):
+    """Zeros around the last two dimensions: `padding` is an int or (left, right, top, bottom)."""
+
+    spatial = 2
+    _exact = False
+
+
+class ReflectionPad1d(_Around):
+    """The input mirrored at both ends, without the edge: `padding` is an int or (left, right)."""
+
+    mode = "reflect"
+
+
+class ReflectionPad2d(ReflectionPad1d):
+    """The input mirrored on all sides: `padding` is an int or (left, right, top, bottom)."""
+
+    spatial = 2
+
+
+class ReflectionPad3d(ReflectionPad1d):
+    """The input mirrored on all sides: `padding` is an int or (left, right, top, bottom, front, back)."""
+
+    spatial = 3
+
+
+class ReplicationPad1d(_Around):
+    """The edges repeated: `padding` is an int or (left, right)."""
+
+    mode = "replicate"
+
+
+class ReplicationPad2d(ReplicationPad1d):
+    """The edges repeated on all sides: `padding` is an int or (left, right, top, bottom)."""
+
+    spatial = 2
+
+
+class ReplicationPad3d(ReplicationPad1d):
+    """The edges repeated on all sides: `padding` is an int or (left, right, top, bottom, front, back)."""
+
+    spatial = 3

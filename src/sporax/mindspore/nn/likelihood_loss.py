@@ -159,11 +159,9 @@ def _focal(logits: Array, labels: Array, weight: Array | None, gamma: float) -> 
     marks = labels.reshape(batch, labels.shape[1], -1)
     weights = jnp.ones((1, classes, 1), logits.dtype) if weight is None else weight[None, :, None]
     weights = jnp.broadcast_to(weights, log_probs.shape)
-    # One label channel: class numbers.
     if labels.shape[1] == 1:
         chosen = marks.astype(jnp.int32)
         log_probs, weights = (jnp.take_along_axis(table, chosen, 1)[:, 0] for table in (log_probs, weights))
-        # Mean over positions.
         return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights, 1)
     return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights * marks, -1)
 
@@ -344,7 +342,6 @@ class SampledSoftmaxLoss(LossBase):
             logits: (N, D), the input of the last layer.
         """
         argument_is_tensor("SampledSoftmaxLoss", weights=weights, biases=biases, labels=labels, logits=logits)
-        # One column per true class.
         labels = labels.reshape((-1, self.num_true))
         sampled, expected_true, expected_sampled = self.sampled_values or self.sampler(labels)
         true = ops.reduce_sum(ops.gather(weights, labels, 0) * logits.expand_dims(1), -1) + ops.gather(

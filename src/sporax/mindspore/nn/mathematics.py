@@ -1,4 +1,7 @@
-"""Small layers around single functions; MindSpore has replaced `Range`, `Roll` and `Moments` by the functions."""
+"""Small layers around single functions; MindSpore has replaced `Range`, `Roll` and `Moments` by the functions.
+
+Cells of sparse matrices: `SparseToDense` and `SparseTensorDenseMatmul`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import Uniform, initializer
 from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.sparse_tensor import COOTensor
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.ops._core.operator import PRIMITIVES
 
 
 class BiDense(Cell):
@@ -373,3 +378,32 @@ def _ints(what: str, value: Any) -> tuple[int, ...]:
         if isinstance(item, bool) or not isinstance(item, int):
             raise SporaxTypeError.must("Roll", what, "be an int, or a tuple or list of ints", repr(value))
     return values
+
+
+class SparseToDense(Cell):
+    """The dense form of a COOTensor; same as `COOTensor.to_dense`."""
+
+    def construct(self, sparse_tensor: COOTensor) -> Tensor:
+        """Add up the entries."""
+        if not isinstance(sparse_tensor, COOTensor):
+            raise SporaxTypeError.must("SparseToDense", "the input", "be a COOTensor", type(sparse_tensor).__name__)
+        return sparse_tensor.to_dense()
+
+
+class SparseTensorDenseMatmul(Cell):
+    """A matrix of entries times a dense matrix.
+
+    Args:
+        adjoint_st: the sparse matrix is transposed (and conjugated) before.
+        adjoint_dt: the dense matrix is.
+    """
+
+    def __init__(self, adjoint_st: bool = False, adjoint_dt: bool = False) -> None:
+        super().__init__()
+        self.adj_st = adjoint_st
+        self.adj_dt = adjoint_dt
+        self.sparse_dense_matmul = PRIMITIVES["SparseTensorDenseMatmul"](adjoint_st, adjoint_dt)
+
+    def construct(self, indices: Tensor, values: Tensor, sparse_shape: tuple[int, ...], dense: Tensor) -> Any:
+        """The product of the (entries, 2) `indices`, (entries,) `values` and the dense matrix."""
+        return self.sparse_dense_matmul(indices, values, sparse_shape, dense)

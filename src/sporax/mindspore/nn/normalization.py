@@ -18,6 +18,7 @@ from sporax.mindspore.nn._arguments import ImageFormat
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.ops.nn.normalization import (
     batch_moments,
     batch_norm_eval,
@@ -103,7 +104,6 @@ class RMSNorm(Cell):
             raise SporaxValueError(
                 f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
             )
-        # A tuple of one.
         (gamma,) = argument.cast_like(self, x, self.gamma)
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 
@@ -307,22 +307,10 @@ class BatchNorm3d(Cell):
         bn2d: the `BatchNorm2d`, which holds the Parameters, so that checkpoints have MindSpore's names.
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.9,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
-        use_batch_statistics: bool | None = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
+    @taking(_BatchNorm.__init__, "data_format")
+    def __init__(self, **settings: Any) -> None:
         super().__init__()
-        initial = (gamma_init, beta_init, moving_mean_init, moving_var_init)
-        self.bn2d = BatchNorm2d(num_features, eps, momentum, affine, *initial, use_batch_statistics, dtype=dtype)
+        self.bn2d = BatchNorm2d(**settings)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, D, H, W)."""
@@ -350,32 +338,9 @@ class SyncBatchNorm(_BatchNorm):
 
     ranks = (2, 4)
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.9,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
-        use_batch_statistics: bool | None = None,
-        process_groups: list[list[int]] | None = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__(
-            num_features,
-            eps,
-            momentum,
-            affine,
-            gamma_init,
-            beta_init,
-            moving_mean_init,
-            moving_var_init,
-            use_batch_statistics,
-            dtype=dtype,
-        )
+    @taking(_BatchNorm.__init__, "data_format", before="dtype")
+    def __init__(self, *, process_groups: list[list[int]] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
         self.process_groups = _checked_groups(process_groups)
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -88,7 +88,6 @@ class _MaxPool(_Windowed):
         self._check_rank(x)
         around = self._around(x)
         settings = (self.kernel_size, self.stride, around, self.dilation, self.ceil_mode, type(self).__name__)
-        # The places are found in a second pass.
         return (
             (maxima(x, *settings), positions_of_maxima(x, *settings)) if self.return_indices else maxima(x, *settings)
         )
@@ -261,7 +260,6 @@ def _image_format(layer: str, data_format: ImageFormat, pad_mode: str) -> ImageF
 
 def _batched(pool: Any, x: Tensor) -> Tensor:
     """`pool` on a batch, or on a single image taken as one."""
-    # A single image becomes a batch of one.
     return ops.squeeze(pool(ops.expand_dims(x, 0)), 0) if x.ndim == 3 else pool(x)
 
 
@@ -351,7 +349,6 @@ class _LPPool(Cell):
         if norm_type == 0:
             raise SporaxValueError(f"For '{name}', 'norm_type' must not be 0.")
         self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
-        # Windows side by side by default.
         self.stride = argument.ints(name, "stride", self.kernel_size if stride is None else stride, self.spatial)
         self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
 

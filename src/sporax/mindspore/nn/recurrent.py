@@ -25,6 +25,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.parameters import taking
 
 State = tuple[Array, ...]
 
@@ -142,7 +143,6 @@ class _Recurrent(Cell):
         recipe = Uniform(1 / math.sqrt(self.hidden_size))
         parameters: dict[str, list[Parameter]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
         for layer in range(self.num_layers):
-            # Both directions of the layer below are joined.
             width = self.input_size if layer == 0 else self.hidden_size * self._directions
             # The forward weights come first in checkpoints.
             for suffix in ("", "_reverse")[: self._directions]:
@@ -251,21 +251,11 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """Stacked Elman networks; arguments as `LSTM`, and `nonlinearity`, ``"tanh"`` or ``"relu"``, after `num_layers`."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        has_bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: DType = dtypes.float32,
-    ) -> None:
+    @taking(_Recurrent.__init__, before="has_bias")
+    def __init__(self, *, nonlinearity: str = "tanh", **settings: Any) -> None:
         # Before the base class, which makes weights by the mode.
         object.__setattr__(self, "mode", argument.one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu")))
-        super().__init__(input_size, hidden_size, num_layers, has_bias, batch_first, dropout, bidirectional, dtype)
+        super().__init__(**settings)
 
 
 class RNNCellBase(Cell):
@@ -334,13 +324,7 @@ class GRUCell(_RecurrentCell):
 class RNNCell(_RecurrentCell):
     """One step of an Elman network: (x, h) to h; as `LSTMCell`, and `nonlinearity`, ``"tanh"`` or ``"relu"``."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        has_bias: bool = True,
-        nonlinearity: str = "tanh",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__(input_size, hidden_size, has_bias, dtype)
+    @taking(_RecurrentCell.__init__, before="dtype")
+    def __init__(self, *, nonlinearity: str = "tanh", **settings: Any) -> None:
+        super().__init__(**settings)
         self.mode = argument.one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))

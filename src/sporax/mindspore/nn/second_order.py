@@ -16,15 +16,14 @@ from jax.lax import conv_general_dilated_patches
 
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._arguments import PadMode
 from sporax.mindspore.nn.basic import Dense, Embedding
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d
 from sporax.mindspore.nn.embedding import EmbeddingLookup
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 
 
@@ -87,16 +86,9 @@ class DenseThor(Dense, _Statistics):
         array([[6., 6., 6., 6.]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
-        has_bias: bool = True,
-        activation: Any = None,
-    ) -> None:
-        super().__init__(in_channels, out_channels, weight_init, bias_init, has_bias, activation)
+    @taking(Dense.__init__, "dtype", weight_init="normal", bias_init="zeros")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self._add_statistics()
 
     def _add_statistics(self) -> None:
@@ -127,33 +119,9 @@ class Conv2dThor(Conv2d, _Statistics):
     Args and errors: as of `Conv2d`; the optimizer can use the statistics of one `group` only.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "same",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            pad_mode,
-            padding,
-            dilation,
-            group,
-            has_bias,
-            weight_init,
-            bias_init,
-        )
+    @taking(Conv2d.__init__, "data_format dtype", weight_init="normal", bias_init="zeros")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self._add_statistics()
 
     def _add_statistics(self) -> None:
@@ -194,16 +162,9 @@ class EmbeddingThor(Embedding, _TableStatistics):
     Args and errors: as of `Embedding`.
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        use_one_hot: bool = False,
-        embedding_table: Any = "normal",
-        dtype: DType = dtypes.float32,
-        padding_idx: int | None = None,
-    ) -> None:
-        super().__init__(vocab_size, embedding_size, use_one_hot, embedding_table, dtype, padding_idx)
+    @taking(Embedding.__init__)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self._add_statistics()
 
     def construct(self, ids: Tensor) -> Tensor:
@@ -220,28 +181,9 @@ class EmbeddingLookupThor(EmbeddingLookup, _TableStatistics):
     Args and errors: as of `EmbeddingLookup`, without `vocab_cache_size` and `dtype`.
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        param_init: Any = "normal",
-        target: str = "CPU",
-        slice_mode: str = "batch_slice",
-        manual_shapes: Any = None,
-        max_norm: float | None = None,
-        sparse: bool = True,
-    ) -> None:
-        super().__init__(
-            vocab_size,
-            embedding_size,
-            param_init,
-            target,
-            slice_mode,
-            manual_shapes,
-            max_norm,
-            sparse,
-            dtype=dtypes.float16,
-        )
+    @taking(EmbeddingLookup.__init__, "vocab_cache_size dtype")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, dtype=dtypes.float16)
         self._add_statistics()
 
     def construct(self, indices: Tensor) -> Tensor:

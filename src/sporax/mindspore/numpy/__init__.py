@@ -1,6 +1,6 @@
 """Functions with numpy's names on Tensors: `mindspore.numpy`.
 
-Integers become int32 and floats float32 where nothing says otherwise. See `_definition` for how functions are defined.
+Integers become int32 and floats float32 where nothing says otherwise. See `_functions` for how functions are defined.
 """
 
 import numpy as _np

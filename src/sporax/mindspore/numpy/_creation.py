@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.dtype import float32, int32, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.numpy._definition import narrowed
+from sporax.mindspore.numpy._functions import narrowed
 
 Shape = int | tuple[int, ...]
 

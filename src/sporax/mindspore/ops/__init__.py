@@ -7,8 +7,17 @@ Importing this package makes all operators (see `_core.operator`) and gives thei
 import sporax.mindspore.autograph  # tensors in Python's control flow
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common.tensor import Tensor as Tensor  # scripts import it from here as well
-from sporax.mindspore.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
-from sporax.mindspore.common.vectorize import jacfwd, jacrev, vmap
+from sporax.mindspore.common.transforms import (
+    GradOperation,
+    get_grad,
+    grad,
+    jacfwd,
+    jacrev,
+    jvp,
+    value_and_grad,
+    vjp,
+    vmap,
+)  # fmt: skip
 
 # Importing a family registers its operators.
 from sporax.mindspore.ops import _collectives, array, control, image, linalg, math, nn, random, sparse
@@ -23,7 +32,7 @@ from sporax.mindspore.ops import method_overloads  # isort: skip
 from sporax.mindspore.ops import auto_generate, composite, functional, operations  # isort: skip
 
 from sporax.mindspore.ops.composite import add_flags, core  # isort: skip
-from sporax.mindspore.ops.control.declared import PrimitiveWithInfer, prim_attr_register  # isort: skip
+from sporax.mindspore.ops.control.custom import PrimitiveWithInfer, prim_attr_register  # isort: skip
 
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
@@ -34,6 +43,5 @@ _OTHERS = """
 """.split()
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
-
 
 answer_missing_names(__name__, homes("sporax.mindspore.parallel.function", "reshard"))

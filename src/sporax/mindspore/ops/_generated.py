@@ -20,7 +20,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator, other_form
-from sporax.mindspore.ops.array import join_split, rearrangement, scatter, sorting
+from sporax.mindspore.ops.array import manipulation, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
 from sporax.mindspore.ops.math import reduction
@@ -82,7 +82,7 @@ other_form(reduction.prod, "ProdExt()", "input dim=axis keepdim=keep_dims dtype"
 other_form(products.matmul, "MatMulExt()", classes=GENERATED, dims=Product())
 other_form(activation.elu, "EluExt(alpha)", "input=input_x alpha", classes=GENERATED)
 other_form(activation.swiglu, "Swiglu()", classes=GENERATED)
-other_form(join_split.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
+other_form(manipulation.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
 other_form(rearrangement.diagonal, "Diagonal(offset, dim1, dim2)", classes=GENERATED)
 other_form(sorting._mint_topk, "TopkExt()", classes=GENERATED, dims=Along("dim", -1))
 

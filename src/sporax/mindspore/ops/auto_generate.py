@@ -56,7 +56,6 @@ TriangularSolve=triangular_solve TrilExt=tril UnstackExtView=unbind Var=var VarM
 """
 """Functions of `mint`, by their dotted names."""
 
-
 DOORS = {
     name: (functions, function)
     for functions, table in ((FUNCTIONS, _FUNCTIONS), (MINT, _MINT))

@@ -28,9 +28,6 @@ from sporax.runtime.ranks import collectives, groups
 _numbers = itertools.count()
 
 
-# ------------------------------------------------------------------------------------------------------ ranks and groups
-
-
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
@@ -141,9 +138,6 @@ def get_process_group_ranks(group: str | None = None) -> list[int]:
     return list(groups.find(group, "get_process_group_ranks").ranks)
 
 
-# ------------------------------------------------------------------------------------------------------------ collectives
-
-
 def all_reduce(tensor: Tensor, op: str = "sum", group: str | None = None, async_op: bool = False) -> CommHandle | None:
     """Combine the members' tensors element by element, in place."""
     return _fill(tensor, _reduced("all_reduce", check_tensor("all_reduce", tensor), op, group), async_op)
@@ -247,7 +241,6 @@ def gather(
     """The members' tensors, each into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather")
     here = groups.this_rank() == dst
-    # Only the receiver has a list to check.
     if here:
         _check_list("gather", gather_list, members.size, tensor)
     result = primitives.CollectiveGather(dst, group)(wrap(check_tensor("gather", tensor).array[None]))
@@ -332,9 +325,6 @@ def barrier(group: str | None = None, async_op: bool = False, device_ids: Any = 
     return _done(wrap(collectives.run(collectives.Barrier(groups.find(group, "barrier")))), async_op, wait=True)
 
 
-# ---------------------------------------------------------------------------------------------------- between two ranks
-
-
 def send(tensor: Tensor, dst: int = 0, group: str | None = None, tag: int = 0) -> None:
     """Send a tensor to world rank `dst`, which must call `recv`."""
     exchange([P2POp("isend", tensor, dst, group, tag)])
@@ -365,9 +355,6 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
     return handles[:1]
 
 
-# ----------------------------------------------------------------------------------------------------- Python objects
-
-
 def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None) -> None:
     """Every member's object into its place of the list. Objects are pickled: only take part with ranks you trust."""
     members = groups.find(group, "all_gather_object")
@@ -376,7 +363,6 @@ def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None
             f"For 'all_gather_object', 'object_list' must have {members.size} places, but has {len(object_list)}."
         )
     data = np.frombuffer(pickle.dumps(obj), np.uint8)
-    # Lengths first, as they differ from rank to rank.
     lengths = primitives.AllGather(group)(Tensor(np.array([data.size], np.int32))).asnumpy().tolist()
     flat = messages.AllGatherV(group)(Tensor(data), lengths).asnumpy()
     for index, length in enumerate(lengths):
@@ -445,9 +431,6 @@ def recv_object_list(object_list: list[Any], src: int = 0, group: str | None = N
     recv(data, src, group)
     object_list[:] = pickle.loads(data.asnumpy().tobytes())
     return src
-
-
-# ------------------------------------------------------------------------------------------------------------- machinery
 
 
 def _kernel_op(function: str, op: Any) -> str:

@@ -7,7 +7,7 @@ import jax
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.transforms import GradOperation
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES
-from sporax.mindspore.ops.control.float_status import is_tensor
+from sporax.mindspore.ops.control.debug import is_tensor
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 

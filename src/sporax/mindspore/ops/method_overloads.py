@@ -44,7 +44,6 @@ def _overload(
     name: str, names: str, function: _Function, by_place: Callable[..., bool] | None = None, same_result: bool = True
 ) -> None:
     """Let the method `name` go to `function` when one of `names` is used, or when `by_place` says so."""
-    # The first signature's method is kept in the closure.
     first, own = getattr(Tensor, name), tuple(names.split())
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +179,6 @@ def _converted(
     unknown = set(settings) - {"non_blocking"}
     if unknown:
         raise SporaxTypeError(f"For 'to', got an unexpected keyword argument {min(unknown)!r}.")
-    # Tensor, device or dtype by position, told apart by kind.
     for value in args:
         if isinstance(value, Tensor):
             other = value

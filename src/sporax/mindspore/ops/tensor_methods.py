@@ -60,7 +60,6 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """
     sizes = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
     shape = check.shape("sum_to_size", tuple(sizes), "size")
-    # Missing dims at the left are summed as well.
     lead = self.ndim - len(shape)
     if lead < 0 or any(want not in (1, have) for want, have in zip(shape, self.shape[lead:], strict=True)):
         raise SporaxValueError(f"For 'sum_to_size', a Tensor of shape {self.shape} cannot be summed to {shape}.")

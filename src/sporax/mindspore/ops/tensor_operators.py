@@ -188,7 +188,6 @@ def _extreme(name: str, with_positions: Callable[..., Any], alone: Callable[...,
         where: Any = None,
         return_indices: bool = False,
     ) -> Any:
-        # With positions the function of `ops` gives both.
         if return_indices:
             return with_positions(self, axis, keepdims, initial=initial, where=where)
         return alone(reduction.limited(name, self, initial, where), axis, keepdims)
@@ -213,7 +212,6 @@ def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> 
 
 def _select(self: Tensor, condition: Any, y: Any) -> Tensor:
     """Own elements where `condition`, those of `y` elsewhere; with two ints, ``(dim, index)``, the slice there."""
-    # PyTorch's form: a dim and a position.
     if isinstance(condition, int) and isinstance(y, int):
         where = check.axis("Tensor.select", condition, self.ndim, "dim")
         return self[(*(slice(None),) * where, y)]

@@ -26,7 +26,7 @@ from sporax.base.errors import (
 )
 from sporax.base.lazy_members import dataclass
 from sporax.ir.config.parallel_config import ParallelMode
-from sporax.mindspore.common._rank_rows import of_all_ranks
+from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size
 from sporax.mindspore.nn.cell import Cell
@@ -73,7 +73,7 @@ class Feed:
 
     Data sets of one's own need less than Sporax's: their `create_tuple_iterator` may take fewer arguments, what it gives may have
     no `release`, and `reset` of the data set, where there is one, is called after each epoch, as MindSpore does. They give the
-    rows of one rank (`common._rank_rows`).
+    rows of one rank (`common._rank_parts`).
 
     Args:
         dataset: gives lists of columns.

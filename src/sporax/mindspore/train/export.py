@@ -40,7 +40,7 @@ from sporax.base.errors import (
 from sporax.mindspore import context, log
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.nn.graph_cell import Graph, flattened
+from sporax.mindspore.nn.jax_cell import Graph, flattened
 from sporax.runtime.state import frames
 from sporax.runtime.storage import safetensors_format
 from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError

@@ -7,7 +7,7 @@ import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops, set_context
 from sporax.mindspore.common.api import _cell_graph_executor
 from sporax.mindspore.ops import PrimitiveWithInfer, prim_attr_register
-from sporax.mindspore.ops.control.declared import bprop_getters
+from sporax.mindspore.ops.control.custom import bprop_getters
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 

@@ -12,8 +12,7 @@ _HOMES = {
     **homes_in(
         __name__,
         """
-        _adam: Adam Adamax AdamW NAdam RAdam SGD
-        _scaled: Adadelta Adagrad ASGD RMSprop Rprop
+        _rules: Adadelta Adagrad Adam Adamax AdamW ASGD NAdam RAdam RMSprop Rprop SGD
         """,
     ),
 }

@@ -224,7 +224,6 @@ class MultiplicativeLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch.value()
-        # The first rate stays.
         if epoch <= 0:
             return self.get_last_lr()
         return [as_tensor(rate) * factor(epoch) for factor, rate in zip(self.lr_lambdas, self._last_lr, strict=True)]

@@ -206,7 +206,6 @@ class SequentialLR:
         """Go to the next epoch and set the rates."""
         epoch = int(self.last_epoch.item()) + 1
         assign(self.last_epoch, epoch)
-        # The schedule in which the epoch falls.
         index = bisect_right(self.milestones, epoch)
         if index > 0 and self.milestones[index - 1] == epoch:
             # A schedule begins with its own epoch 0.

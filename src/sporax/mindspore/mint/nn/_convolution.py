@@ -106,7 +106,6 @@ class Conv2d(_Convolution):
     def _edges(self) -> tuple[int, ...]:
         """Cells at both ends of each dimension, the last one first."""
         if self.padding == "same":
-            # Half on each side, the odd cell at the end.
             padding_total = [gap * (size - 1) for gap, size in zip(self.dilation, self.kernel_size, strict=True)]
             return tuple(side for total in reversed(padding_total) for side in (total // 2, total - total // 2))
         edge = (0,) * self.dims if self.padding == "valid" else self.padding

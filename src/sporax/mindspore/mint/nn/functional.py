@@ -17,7 +17,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.mint._registry import offer
+from sporax.mindspore.mint._functions import offer
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import MINT, Array, operator
 
@@ -100,7 +100,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Channels of (n, c, h, w) or (c, h, w) zeroed with probability `p`, the others divided by ``1 - p``."""
-    # One image without a batch.
     batched = input if input.ndim != 3 else input.expand_dims(0)
     result = ops.dropout2d(batched, p, training)
     return _placed(input, result if input.ndim != 3 else result.squeeze(0), inplace)
@@ -132,7 +131,6 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     relu, relu6, silu, elu, hardtanh, threshold, relu_, elu_, hardtanh_, threshold_, sigmoid_, dropout, dropout2d, one_hot,
 )  # fmt: skip
 offer(*_FUNCTIONS, place="nn.functional.")
-
 
 _PREFIX = "nn.functional."
 

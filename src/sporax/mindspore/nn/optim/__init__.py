@@ -8,8 +8,7 @@ _HOMES = homes_in(
     """
     _helpers: opt_init_args_register
     _optimizer: Optimizer
-    adafactor: AdaFactor
-    adagrad: Adagrad ProximalAdagrad Adadelta RMSProp FTRL
+    adagrad: AdaFactor Adagrad ProximalAdagrad Adadelta RMSProp FTRL
     adam: Adam AdamOffload AdamWeightDecay LazyAdam AdaMax Lamb LARS
     momentum: SGD Momentum ASGD Rprop
     optax: OptaxOptimizer

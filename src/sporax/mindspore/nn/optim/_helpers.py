@@ -66,7 +66,6 @@ def read_once(arguments: inspect.BoundArguments) -> inspect.BoundArguments:
 
 def keep_arguments(optimizer: Any, call: inspect.BoundArguments) -> None:
     """Set ``init_params``, ``init_learning_rate`` and ``init_args`` of an optimizer from the call that made it."""
-    # Defaults count as given.
     call.apply_defaults()
     arguments = dict(call.arguments)
     arguments.pop(next(iter(call.signature.parameters)))
@@ -133,7 +132,6 @@ class OptimizerHelpers:
             put("dynamic_decay_flags", scheduled)
             put("exec_weight_decay", any(flags))
         else:
-            # Without groups the names decide.
             flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
             put("dynamic_decay_flags", any(scheduled))
             put("exec_weight_decay", hasattr(weight_decay, "construct") or weight_decay > 0)
@@ -169,8 +167,6 @@ class OptimizerHelpers:
         if hasattr(weight_decay, "construct"):
             return weight_decay
         return Tensor(float(weight_decay) * self.loss_scale, dtypes.float32)
-
-    # -------------------------------------------------------------------------------------------- what construct calls
 
     def get_weight_decay(self: Any) -> Any:
         """Weight decay of the present step, times the loss scale: a Tensor, or one per Parameter where there are groups."""

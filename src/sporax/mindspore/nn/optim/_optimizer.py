@@ -81,7 +81,6 @@ class _RateList(LearningRateSchedule):
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         values = self.learning_rate.array
-        # After the last rate it stays.
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
@@ -266,8 +265,6 @@ class Optimizer(OptimizerHelpers, Cell):
 
         setattr(self, slot, ParameterTuple(make(parameter) for parameter in self.parameters))
 
-    # ---------------------------------------------------------------------------------------------------- one step
-
     def __call__(self, gradients: Any, *others: Any) -> Any:
         """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
 
@@ -391,8 +388,6 @@ class Optimizer(OptimizerHelpers, Cell):
                 )
         return [gradient.array for gradient in gradients]
 
-    # ---------------------------------------------------------------------------------------------------- questions
-
     def get_lr(self) -> Any:
         """The learning rate of the present step; a tuple with one per Parameter when groups differ."""
         step = self.global_step.array[0]
@@ -444,9 +439,6 @@ def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.
         return None
 
 
-# ------------------------------------------------------------------------------------------------------------ settings
-
-
 def _groups(name: str, parameters: Any) -> list[Any]:
     if parameters is None or isinstance(parameters, Cell) or not isinstance(parameters, Iterable):
         # None and a wrong type raise different errors in MindSpore.
@@ -460,7 +452,6 @@ def _groups(name: str, parameters: Any) -> list[Any]:
             f"For 'Optimizer', the argument parameters must not be empty, but 'params' of '{name}' is."
         )
     for entry in groups:
-        # Either all dicts or all Parameters.
         if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):
             raise SporaxTypeError(
                 f"For '{name}', 'params' must hold either Parameters or dicts, but got {type(entry).__name__} among them."

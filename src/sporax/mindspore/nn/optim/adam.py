@@ -24,6 +24,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, _decay_at, _rate_at
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 
 
@@ -67,7 +68,6 @@ class Adam(Optimizer):
             if name not in ("use_lazy", "use_offload"):
                 names = signature(Adam.__init__).parameters
                 raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.{did_you_mean(name, names)}")
-            # MindSpore refuses both together.
             if value and use_amsgrad:
                 raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
         if kwargs.get("use_offload", False):
@@ -132,19 +132,9 @@ class LazyAdam(Adam):
     lazy_rows = True
     power_shape = (1,)
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        use_locking: bool = False,
-        use_nesterov: bool = False,
-        weight_decay: Any = 0.0,
-        loss_scale: float = 1.0,
-    ) -> None:
-        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
+    @taking(Adam.__init__, "use_amsgrad kwargs")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
 
 class AdamOffload(Adam):
@@ -157,23 +147,13 @@ class AdamOffload(Adam):
 
     power_shape = (1,)
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        use_locking: bool = False,
-        use_nesterov: bool = False,
-        weight_decay: Any = 0.0,
-        loss_scale: float = 1.0,
-    ) -> None:
+    @taking(Adam.__init__, "use_amsgrad kwargs")
+    def __init__(self, **settings: Any) -> None:
         warnings.warn(
             "For 'AdamOffload', the state of the optimizer is kept on the device, not on the host: it works like 'Adam'.",
             stacklevel=2,
         )
-        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
+        super().__init__(**settings)
 
 
 class AdamWeightDecay(Optimizer):

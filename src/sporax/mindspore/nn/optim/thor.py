@@ -25,6 +25,7 @@ from sporax.mindspore.nn.grad_reducer import ReducerOfMode, reduces
 from sporax.mindspore.nn.normalization import LayerNorm
 from sporax.mindspore.nn.optim._optimizer import Optimizer, _rate_at
 from sporax.mindspore.nn.second_order import Conv2dThor, ConvertNetUtils, DenseThor, EmbeddingLookupThor, EmbeddingThor
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 
 _BLOCK_SIZE = 128
@@ -50,61 +51,6 @@ class _Place:
     layer: Any = None
     number: int = -1
     normalized: bool = False
-
-
-def thor(
-    net: Cell,
-    learning_rate: Any,
-    damping: Any,
-    momentum: float,
-    weight_decay: float = 0.0,
-    loss_scale: float = 1.0,
-    batch_size: int = 32,
-    use_nesterov: bool = False,
-    decay_filter: Callable[[Parameter], bool] = lambda x: True,
-    split_indices: list[int] | None = None,
-    enable_clip_grad: bool = False,
-    frequency: int = 100,
-) -> ThorGpu:
-    """The second-order optimizer THOR for `net`, whose layers are converted in place; see `ThorGpu`.
-
-    Args:
-        net: the network: its Parameters that require gradients are trained.
-        learning_rate: 1-D Tensor with one rate per step.
-        damping: 1-D Tensor with one damping per step; its square root is added to the diagonals of both matrices.
-        momentum: share of the velocity that stays, a float >= 0.
-        weight_decay: added to the preconditioned gradient, times the Parameter.
-        loss_scale: gradients are divided by it.
-        batch_size: samples per step, by which the matrices are scaled.
-        use_nesterov: look ahead along the velocity.
-        decay_filter: which Parameters are decayed.
-        split_indices: last layer of each group whose matrices are sent together between ranks; None: one group.
-        enable_clip_grad: shorten each gradient to the norm 1 before the update.
-        frequency: how often `ModelThor` renews the matrices in sink mode: every so many steps, >= 2.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: a setting of a wrong kind or size; the message names it.
-
-    Example:
-        >>> rates = Tensor([4e-4, 1e-4, 1e-5], mindspore.float32)
-        >>> optimizer = nn.thor(net, rates, rates, momentum=0.9, frequency=4)
-        >>> model = train.ConvertModelUtils.convert_to_thor_model(None, net, loss, optimizer)
-    """
-    ConvertNetUtils().convert_to_thor_net(net)
-    return ThorGpu(
-        net,
-        learning_rate,
-        damping,
-        momentum,
-        weight_decay,
-        loss_scale,
-        batch_size,
-        use_nesterov,
-        decay_filter,
-        split_indices,
-        enable_clip_grad,
-        frequency,
-    )
 
 
 class ThorGpu(Optimizer):
@@ -253,6 +199,36 @@ class ThorGpu(Optimizer):
             spans = zip([0, *ends], ends, strict=False)
             sides.append([(first, last, ReducerOfMode(matrices[first:last], fusion_type)) for first, last in spans])
         return sides
+
+
+@taking(ThorGpu.__init__, "self")
+def thor(**settings: Any) -> ThorGpu:
+    """The second-order optimizer THOR for `net`, whose layers are converted in place; see `ThorGpu`.
+
+    Args:
+        net: the network: its Parameters that require gradients are trained.
+        learning_rate: 1-D Tensor with one rate per step.
+        damping: 1-D Tensor with one damping per step; its square root is added to the diagonals of both matrices.
+        momentum: share of the velocity that stays, a float >= 0.
+        weight_decay: added to the preconditioned gradient, times the Parameter.
+        loss_scale: gradients are divided by it.
+        batch_size: samples per step, by which the matrices are scaled.
+        use_nesterov: look ahead along the velocity.
+        decay_filter: which Parameters are decayed.
+        split_indices: last layer of each group whose matrices are sent together between ranks; None: one group.
+        enable_clip_grad: shorten each gradient to the norm 1 before the update.
+        frequency: how often `ModelThor` renews the matrices in sink mode: every so many steps, >= 2.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: a setting of a wrong kind or size; the message names it.
+
+    Example:
+        >>> rates = Tensor([4e-4, 1e-4, 1e-5], mindspore.float32)
+        >>> optimizer = nn.thor(net, rates, rates, momentum=0.9, frequency=4)
+        >>> model = train.ConvertModelUtils.convert_to_thor_model(None, net, loss, optimizer)
+    """
+    ConvertNetUtils().convert_to_thor_net(settings["net"])
+    return ThorGpu(**settings)
 
 
 def _check(learning_rate: Any, damping: Any, momentum: Any, frequency: Any) -> None:

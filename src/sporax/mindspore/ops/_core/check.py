@@ -180,8 +180,6 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray:
 
 
 Pair = tuple[int, int]
-
-
 ImageFormat = Literal["NCHW", "NHWC"]
 
 
@@ -222,7 +220,6 @@ def per_dim(name: str, what: str, value: Any, dims: int, least: int = 1) -> tupl
         or any(not isinstance(number, int) for number in values)
     ):
         raise SporaxTypeError(f"For '{name}', '{what}' must be an int or a tuple of ints, but got {value!r}.")
-    # One number in a tuple stands for all dims too.
     values = values[2:] if len(values) == dims + 2 else values * dims if len(values) == 1 else values
     if len(values) != dims or min(values) < least:
         raise SporaxValueError(f"For '{name}', '{what}' must be one or {dims} ints >= {least}, but got {value}.")

@@ -178,7 +178,6 @@ def _smaller_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def _of_winner(first: Array, both: Array, one: Array, other: Array) -> Array:
-    # Integers have no tangents.
     if one.dtype == jax.dtypes.float0:
         return one
     half = jnp.asarray(0.5, one.dtype)

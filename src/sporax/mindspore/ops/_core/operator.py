@@ -95,8 +95,6 @@ _MAY_HOLD_TENSORS = (Tensor, tuple, list, range)
 _ONE = _Hole()
 _MANY = _Hole()
 _NUMBER_TYPES = (float, int, bool, complex)
-
-
 Result = TypeVar("Result", covariant=True)
 """What callers of an operator get: Tensors where its kernel returns arrays."""
 
@@ -312,7 +310,6 @@ class Operator(Generic[Result]):
         if len(set(names)) < len(names):
             raise TypeError(f"got an argument twice: {', '.join(names)}")
 
-        # The parts of the key are constants of this closure; arrays come in the order of the key.
         def call(*arrays: Any) -> Any:
             remaining = iter(arrays)
 
@@ -508,7 +505,6 @@ def operator(
 
     def register(kernel: Callable[..., Any]) -> Operator[Any]:
         class_name, constructor = _parse(primitive or "")
-        # The name of the class form is the operator's in messages and plans.
         result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
         result.dims = stated(dims)
         OPERATORS[result.name] = result
@@ -516,7 +512,6 @@ def operator(
         if name:
             FUNCTIONS[name] = result
         if class_name:
-            # Only a class that is named: other operators have a function only.
             (PRIMITIVES if classes is None else classes)[class_name] = class_form(class_name, constructor, result)
         for path in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(path.strip())
@@ -554,13 +549,7 @@ def other_form(
     )
     name = _parse(primitive or "")[0] or function or of_namespace
     make = operator(
-        primitive,
-        function=function,
-        method=method,
-        mint=mint,
-        composed=target.composed,
-        dims=dims,
-        classes=classes,
+        primitive, function=function, method=method, mint=mint, composed=target.composed, dims=dims, classes=classes
     )
     return make(Restated(target, name, parameters, defaults))
 

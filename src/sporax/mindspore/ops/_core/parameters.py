@@ -47,8 +47,7 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
     complex: (complex, float, int, np.number),
 }
 _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
-
-
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -56,6 +55,43 @@ def with_signature(function: _Function, signature: inspect.Signature) -> _Functi
     """`function`, for which `inspect` and `help` show this signature."""
     vars(function)["__signature__"] = signature
     return function
+
+
+def taking(
+    model: Callable[..., Any], without: str = "", before: str = "", **defaults: Any
+) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator for a function that takes the parameters of `model`, and gets all of them by name.
+
+    Args:
+        model: whose signature it is.
+        without: names of those that it does not take, separated by spaces.
+        before: in front of which the function's own ones come, those that are given by name alone; at the end by default.
+        defaults: of its own, where they differ.
+    """
+    signature = inspect.signature(model)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        added = [part for part in inspect.signature(function).parameters.values() if part.kind is part.KEYWORD_ONLY]
+        # A method of what is no method has `self` in front.
+        is_method = next(iter(inspect.signature(function).parameters), "") == "self" not in signature.parameters
+        parameters: list[inspect.Parameter] = [_SELF] if is_method else []
+        for part in signature.parameters.values():
+            parameters += [own.replace(kind=part.kind) for own in added if part.name == before]
+            if part.name not in without.split():
+                parameters.append(part.replace(default=defaults.get(part.name, part.default)))
+        if not before:
+            parameters += [own.replace(kind=own.POSITIONAL_OR_KEYWORD) for own in added]
+        taken = inspect.signature(function).replace(parameters=parameters)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = taken.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return function(**bound.arguments)
+
+        return with_signature(call, taken)
+
+    return decorate
 
 
 class Parameters:
@@ -310,9 +346,6 @@ def add_method(kind: type[Any], name: str, function: Callable[..., Any], names: 
     add_later(kind, name, lambda: {name: as_method(function, name, names)})
 
 
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
     """The same method once more, with these parameters."""
     # A new function object over the same code, since a signature belongs to the object.
@@ -340,7 +373,6 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
         return target(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, target.__doc__
-    # The first parameter becomes `self`.
     signature = inspect.signature(target)
     _, *others = signature.parameters.values()
     return with_signature(method, signature.replace(parameters=[_SELF, *others]))
@@ -352,7 +384,6 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
         return function
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # Only named arguments are renamed; positions are the same.
         return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
     call.__name__ = getattr(function, "__name__", "call")

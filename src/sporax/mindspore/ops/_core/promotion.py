@@ -81,7 +81,6 @@ def _is_number(value: object) -> bool:
 
 def _number_dtype(value: Any) -> np.dtype[Any]:
     kind = np.asarray(value).dtype.kind if not hasattr(value, "dtype") else value.dtype.kind
-    # MindSpore's dtypes of Python numbers.
     return np.dtype({"b": np.bool_, "i": np.int64, "f": np.float32, "c": np.complex64}[kind])
 
 
@@ -109,7 +108,6 @@ def _between(operator: str, left: np.dtype[Any], right: np.dtype[Any]) -> np.dty
         return left
     if (left in _WIDE_UNSIGNED or right in _WIDE_UNSIGNED) and np.dtype(np.bool_) not in (left, right):
         _refuse(operator, left, right)
-    # Everything else agrees with JAX's lattice.
     return np.dtype(jnp.promote_types(left, right))
 
 

@@ -4,12 +4,9 @@ from sporax.mindspore.ops.array import (
     conversion,
     creation,
     gather,
-    join_split,
     manipulation,
-    padding,
     rearrangement,
     repetition,
     scatter,
-    segment,
     sorting,
 )

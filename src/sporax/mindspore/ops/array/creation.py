@@ -267,5 +267,4 @@ def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, 
 
 
 other_form(fill, "Fill()", "dtype=type dims=shape x=value")
-# Ones and zeros in int64 by default.
 one_hot = other_form(_one_hot, function="one_hot", on_value=1, off_value=0)

@@ -24,7 +24,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import elements_along
 from sporax.mindspore.ops._core.operator import Array, Operator, operator, other_form
-from sporax.mindspore.ops.array.join_split import _split_along
+from sporax.mindspore.ops.array.manipulation import _split_along
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 
 
@@ -46,9 +46,6 @@ class TableLookup(Operator[Any]):
             return self.run_unmarked(args, kwargs, constants)
         found = execute.part_lookup.part_lookup(table.array, indices.array, split.rows.rows, split.offsets)
         return wrap(found)
-
-
-# ------------------------------------------------------------------------------------------------------- dimensions
 
 
 def _table_first(call: Call, shapes: Shapes) -> Dims | None:
@@ -87,7 +84,6 @@ def _indices_first(call: Call, shapes: Shapes) -> Dims:
 
 
 def _table_first_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
-    # Uneven parts have rules of their own.
     if not _is_split(call):
         _check_lookup(call, shapes[:2], slices[:2], num_devices)
 
@@ -131,9 +127,6 @@ TABLE_FIRST = OperatorDims(_table_first, _table_first_limits, table=0, takes_out
 """Of operators that take a table, then indices into it."""
 
 INDICES_FIRST = OperatorDims(_indices_first, _indices_first_limits, table=1, takes_out_strategy=True)
-
-
-# ----------------------------------------------------------------------------------------------------------- by index
 
 
 def _picked_dims(call: Call, shapes: Shapes) -> Dims:
@@ -197,7 +190,6 @@ def gather_nd(input_x: Array, indices: Array) -> Array:
             f"For 'GatherNd', the last dim of 'indices' must be at most the number of dims of 'input_x', "
             f"but got shapes {indices.shape} and {input_x.shape}."
         )
-    # One index array for each of the first dims.
     return input_x.at[tuple(jnp.moveaxis(indices, -1, 0))].get(mode="fill", fill_value=0)
 
 
@@ -223,9 +215,6 @@ def _mint_select(input: Any, dim: int, index: int) -> Any:
     """The slice at `index` along `dim`, without that dimension."""
     where = check.axis("select", dim, input.ndim, "dim")
     return input[(slice(None),) * where + (index,)]
-
-
-# ------------------------------------------------------------------------------------------------------------- tables
 
 
 def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
@@ -275,14 +264,11 @@ def embedding(
     check.integral("embedding", input=input)
     check.rank("embedding", 2, weight=weight)
     if padding_idx is not None:
-        # A row may be counted from the end.
         padding = check.axis("embedding", padding_idx, weight.shape[0], "padding_idx")
         is_padding = (jnp.arange(weight.shape[0]) == padding)[:, None]
-        # The row keeps its values and loses its gradient.
         weight = jnp.where(is_padding, jax.lax.stop_gradient(weight), weight)
     rows = _table_rows("embedding", weight, input, 0)
     if scale_grad_by_freq:
-        # How often each row is looked up, as seen by each lookup.
         counts = jnp.zeros((weight.shape[0],), rows.dtype).at[input].add(1)[input][..., None]
         # The value stays `rows`; only the gradient is divided.
         rows = rows / counts + jax.lax.stop_gradient(rows - rows / counts)
@@ -292,9 +278,6 @@ def embedding(
     size = jax.lax.stop_gradient(norm_of(rows, norm_type, -1, True))
     # 1e-7 keeps the scaled norm below the limit in spite of rounding.
     return rows * jnp.where(size > max_norm, max_norm / (size + 1e-7), jnp.ones((), rows.dtype))
-
-
-# ------------------------------------------------------------------- by mask or value: outside compiled steps only
 
 
 @operator("NonZero()", function="", composed=True)
@@ -346,8 +329,6 @@ def _picked(input: Array, index: Array, shape: tuple[int, ...]) -> Array:
 
 
 _split_along("vsplit", 0)
-
-
 _split_along("dsplit", 2)
 
 
@@ -452,9 +433,6 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
                 f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {extent}."
             )
     return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
-
-
-# ------------------------------------------------------------------------------------------------------- picking, counting
 
 
 @operator("Gather(batch_dims)", function="gather", method="gather", form=TableLookup, dims=TABLE_FIRST)

@@ -1,4 +1,4 @@
-"""Operators that change the shape of a tensor and keep its elements: reshape, transpose, squeeze, tile, broadcast.
+"""Operators that keep the elements: reshape, transpose, squeeze, tile, broadcast; concat, stack, split, chunk, unstack.
 
 Sizes of -1 and negative dims are resolved here and not by JAX, so that messages name MindSpore's arguments.
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.dims import FOLLOWS
+from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core.dims import FOLLOWS, Along, position_by_position
 from sporax.mindspore.ops._core.operator import Array, export, operator, other_form
 from sporax.mindspore.ops.array.conversion import rank, shape, size
 
@@ -192,6 +195,200 @@ for _name, _method in (("view", _view), ("reshape", _view), ("transpose", _trans
 
 permute = other_form(transpose, None, "input axis=dims", function="permute", mint="permute(dims=axis)")
 other_form(swapaxes, mint="transpose", parameters="input dim0=axis0 dim1=axis1")
-# All dimensions by default.
 other_form(flatten, method="flatten", start_dim=0)
 other_form(flatten, mint="flatten; nn.functional.flatten", parameters="input start_dim end_dim", start_dim=0)
+
+
+@operator(function="narrow", method="narrow", mint="narrow(dim=axis)")
+def narrow(input: Array, axis: int, start: int, length: int) -> Array:
+    """`length` slices along `axis` from `start` on.
+
+    Raises:
+        SporaxValueError: they are not all there.
+    """
+    where = check.axis("narrow", axis, input.ndim)
+    size = input.shape[where]
+    first = start + size if start < 0 else start
+    if not (0 <= first <= size and 0 <= length <= size - first):
+        raise SporaxValueError(
+            f"For 'narrow', 'start' {start} and 'length' {length} must lie within dim {axis} of size {size}."
+        )
+    return jax.lax.slice_in_dim(input, first, first + length, axis=where)
+
+
+@operator(function="chunk", method="chunk", mint="chunk(dim=axis)", dims=Along("axis", 0))
+def chunk(input: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
+    """At most `chunks` pieces along `axis`, all of one size but the last, which may be smaller."""
+    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
+        raise SporaxValueError(f"For 'chunk', 'chunks' must be a positive int, but got {chunks!r}.")
+    where = check.axis("chunk", axis, input.ndim)
+    # Rounded up; at least 1, since a dim may be empty.
+    size = max(-(-input.shape[where] // chunks), 1)
+    return tuple(jnp.split(input, list(range(size, input.shape[where], size)), where))
+
+
+@operator(function="tensor_split", method="tensor_split")
+def tensor_split(input: Array, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> tuple[Array, ...]:
+    """A number of pieces along `axis` whose sizes differ by at most one, or the pieces between given positions."""
+    if isinstance(indices_or_sections, int) and indices_or_sections < 1:
+        raise SporaxValueError(f"For 'tensor_split', the number of pieces must be >= 1, but got {indices_or_sections}.")
+    where = check.axis("tensor_split", axis, input.ndim)
+    return tuple(jnp.array_split(input, indices_or_sections, where))
+
+
+def _split_along(name: str, axis: int) -> None:
+    def kernel(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
+        SporaxValueError.raise_if(input.ndim <= axis, name, "input", f"have more than {axis} dims", input.shape)
+        # Vectors have dim 0 only, along which numpy's functions work as well.
+        return tensor_split.kernel(input, indices_or_sections, axis if input.ndim > 1 else 0)
+
+    kernel.__name__, kernel.__doc__ = name, f"As `tensor_split`, along dim {axis}."
+    operator(function=name, method=name)(kernel)
+
+
+@operator(function="hsplit", method="hsplit")
+def hsplit(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
+    """As `tensor_split`, along dim 1 (dim 0 of a vector)."""
+    return tensor_split.kernel(input, indices_or_sections, 1 if input.ndim > 1 else 0)
+
+
+@operator(function="unbind", method="unbind", mint="unbind")
+def unbind(input: Array, dim: int = 0) -> tuple[Array, ...]:
+    """The slices along `dim`, without that dimension."""
+    return tuple(jnp.moveaxis(input, check.axis("unbind", dim, input.ndim, "dim"), 0))
+
+
+def _check_filled(name: str, arrays: Any) -> None:
+    if not arrays:
+        raise SporaxValueError(f"For '{name}', 'tensors' must hold at least one Tensor, but it is empty.")
+
+
+def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
+    first = arrays[0]
+    for index, array in enumerate(arrays[1:], start=1):
+        if array.ndim != first.ndim:
+            raise SporaxValueError(
+                f"For '{name}', all tensors must have as many dimensions as the first ({first.ndim}), "
+                f"but x[{index}] has shape {array.shape}."
+            )
+        for dim in range(first.ndim):
+            if dim != axis and array.shape[dim] != first.shape[dim]:
+                raise SporaxValueError(
+                    f"For '{name}', all sizes but those of the axis must agree, but x[0].shape is {first.shape} "
+                    f"and x[{index}].shape is {array.shape} (dim {dim})."
+                )
+
+
+@operator("Concat", function="concat", mint="concat(dim=axis)", dims=Along("axis", 0))
+def concat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
+    """Tensors joined along an existing dimension, in the dtype they have in common.
+
+    Args:
+        tensors: tuple or list of tensors that agree in all other dimensions.
+        axis: the dimension.
+
+    Raises:
+        SporaxValueError: there are none, or their shapes do not fit together.
+        SporaxTypeError: no common dtype.
+    """
+    _check_filled("Concat", tensors)
+    where = check.axis("Concat", axis, tensors[0].ndim)
+    _check_joined("Concat", tensors, where)
+    # Promoted pair by pair in order, as MindSpore does.
+    return jnp.concatenate(promote.together("Concat", tensors), where)
+
+
+cat = other_form(concat, function="cat", mint="cat(dim=axis)")
+
+
+@operator("Stack", function="stack", mint="stack(dim=axis)", dims=position_by_position)
+def stack(tensors: tuple[Array, ...], axis: int = 0) -> Array:
+    """Tensors of one shape joined along a new dimension.
+
+    Raises:
+        SporaxValueError: there are none, or their shapes differ.
+        SporaxTypeError: no common dtype.
+    """
+    _check_filled("Stack", tensors)
+    _check_joined("Stack", tensors, None)
+    # The new dim counts, so one position more is valid.
+    return jnp.stack(promote.together("Stack", tensors), check.axis("Stack", axis, tensors[0].ndim + 1))
+
+
+@operator("Split", function="", dims=Along("axis", 0))
+def _split(input_x: Array, axis: int = 0, output_num: int = 1) -> tuple[Array, ...]:
+    """`output_num` equal parts along `axis`.
+
+    Raises:
+        SporaxValueError: the size is not divisible.
+    """
+    where = check.axis("Split", axis, input_x.ndim)
+    # MindSpore's class form has equal parts only.
+    if output_num < 1 or input_x.shape[where] % output_num:
+        raise SporaxValueError(
+            f"For 'Split', dim {where} of size {input_x.shape[where]} must be divisible by 'output_num' {output_num}."
+        )
+    return tuple(jnp.split(input_x, output_num, where))
+
+
+@operator(function="split", method="split", mint="split(dim=axis)", dims=Along("axis", 0))
+def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: int = 0) -> tuple[Array, ...]:
+    """Parts of a given size (the last may be smaller), or of the sizes in a tuple, along `axis`."""
+    where = check.axis("split", axis, tensor.ndim)
+    size = tensor.shape[where]
+    if isinstance(split_size_or_sections, int):
+        if split_size_or_sections < 1:
+            raise SporaxValueError.must("split", "the size of parts", "be positive", split_size_or_sections)
+        bounds: Any = range(split_size_or_sections, size, split_size_or_sections)
+    else:
+        if sum(split_size_or_sections) != size or min(split_size_or_sections, default=0) < 0:
+            raise SporaxValueError(
+                f"For 'split', the sections {split_size_or_sections} must add up to {size}, the size of dim {where}."
+            )
+        bounds = np.cumsum(split_size_or_sections)[:-1].tolist()
+    return tuple(jnp.split(tensor, list(bounds), where))
+
+
+def _slices(input_x: Array, axis: int) -> tuple[Array, ...]:
+    where = check.axis("Unstack", axis, input_x.ndim)
+    if not input_x.ndim:
+        raise SporaxValueError("For 'Unstack', 'input_x' must have at least one dimension, but its shape is ().")
+    return tuple(jnp.moveaxis(input_x, where, 0))
+
+
+@operator("Unstack", function="", dims=Along("axis", 0))
+def _unstack(input_x: Array, axis: int = 0, num: int | None = None) -> tuple[Array, ...]:
+    """The slices along `axis`, without that dimension; `num`, if given, has to be their number."""
+    slices = _slices(input_x, axis)
+    if num not in (None, len(slices)):
+        raise SporaxValueError(f"For 'Unstack', 'num' must be the size of dim {axis}, {len(slices)}, but got {num}.")
+    return slices
+
+
+@operator(function="unstack")
+def unstack(input_x: Array, axis: int = 0) -> tuple[Array, ...]:
+    """The slices along `axis`, without that dimension."""
+    return _slices(input_x, axis)
+
+
+@operator("IdentityN()", function="")
+def _identity_n(x: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Copies of several tensors."""
+    # Copies: an output that is an input would share its buffer with it.
+    return tuple(jnp.array(tensor, copy=True) for tensor in x)
+
+
+@operator("SplitV(size_splits, split_dim, num_split)", function="")
+def _split_v(input_x: Array, size_splits: tuple[int, ...], split_dim: int, num_split: int) -> tuple[Array, ...]:
+    """Parts of the sizes `size_splits` along `split_dim`; one of them may be -1, which takes what is left."""
+    name = "SplitV"
+    dim = check.axis(name, split_dim, input_x.ndim, "split_dim")
+    sizes, total = list(size_splits), input_x.shape[dim]
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = total - sum(sizes) - 1
+    if len(sizes) != num_split or min(sizes, default=-1) < 0 or sum(sizes) != total:
+        raise SporaxValueError(
+            f"For '{name}', 'size_splits' must be {num_split} sizes that add up to {total}, the size of dim {dim}, but got "
+            f"{tuple(size_splits)}."
+        )
+    return tuple(jnp.split(input_x, np.cumsum(sizes)[:-1], dim))

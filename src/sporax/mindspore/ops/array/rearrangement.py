@@ -1,4 +1,8 @@
-"""Elements moved between dimensions: space, depth and batch, images and patches, data formats; diagonals of matrices."""
+"""Elements moved between dimensions: space, depth and batch, images and patches, data formats; diagonals; padding.
+
+MindSpore has three orders of padding numbers: a pair per dim, flat pairs from the last dim on, and all first numbers before all
+second ones. Each is brought to pairs per dim, and one function pads.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops._core.dims import with_constants
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
-from sporax.mindspore.ops.array.padding import _ints, _padded
-
-# ------------------------------------------------------------------------------------------------ space, depth, batch
 
 
 def _divisible(name: str, what: str, size: int, parts: int) -> int:
@@ -43,7 +47,6 @@ def _depth_to_space(x: Array, block_size: int) -> Array:
     n, channels, height, width = x.shape
     c = _divisible("DepthToSpace", "the number of channels", channels, block_size**2)
     blocks = x.reshape(n, block_size, block_size, c, height, width)
-    # The inverse permutation of SpaceToDepth.
     return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(n, c, height * block_size, width * block_size)
 
 
@@ -128,9 +131,6 @@ def batch_to_space_nd(input_x: Array, block_shape: int | tuple[int, ...], crops:
     return _batch_to_space("BatchToSpaceND", input_x, block_shape, crops)
 
 
-# -------------------------------------------------------------------------------------------------- images and patches
-
-
 def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Array:
     """(n, c, h, w) as (n, c, kernel cells, places)."""
     check.rank(name, 4, x=x)
@@ -198,9 +198,6 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
     return _fold(input, _ints(output_size), kernel_size, dilation, padding, stride)
 
 
-# ----------------------------------------------------------------------------------------------- images in class forms
-
-
 @operator("SpaceToBatch(block_size, paddings)", function="")
 def _space_to_batch_class(input_x: Array, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
     """Height and width of (n, c, h, w), padded with zeros, divided into blocks whose cells become samples."""
@@ -229,9 +226,6 @@ def col2im(
     return fold(
         input_x.reshape((n, c * cells, num_positions)), output_size, kernel_size, dilation, padding_value, stride
     )
-
-
-# -------------------------------------------------------------------------------------------------- layouts of images
 
 
 def _layouts(name: str, source: str, target: str) -> list[int]:
@@ -264,9 +258,6 @@ def _format_permute(input_x: Array, src_format: str = "NHWC", dst_format: str = 
     return input_x[jnp.asarray(order)]
 
 
-# ---------------------------------------------------------------------------------------------------------- diagonals
-
-
 @operator("Diag", function="diag")
 def diag(input: Array) -> Array:
     """A tensor of twice as many dims with `input` on its diagonal, zeros elsewhere."""
@@ -281,7 +272,6 @@ def _diag_part(input_x: Array) -> Array:
     half = input_x.ndim // 2
     if input_x.ndim % 2 or input_x.shape[:half] != input_x.shape[half:]:
         raise SporaxValueError.must("DiagPart", "the shape of 'input_x'", "be one shape twice", input_x.shape)
-    # The tensor as a square matrix over all positions.
     size = math.prod(input_x.shape[:half])
     return jnp.diagonal(input_x.reshape(size, size)).reshape(input_x.shape[:half])
 
@@ -313,7 +303,6 @@ def diagonal(input: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Arr
 @operator(function="diag_embed")
 def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
     """Matrices with the vectors of the last dim as diagonals, in the plane of the new dims `dim1` and `dim2`."""
-    # An offset makes room for as many rows or columns more.
     size = input.shape[-1] + abs(offset)
     steps = np.arange(input.shape[-1])
     matrices = jnp.zeros((*input.shape[:-1], size, size), input.dtype)
@@ -322,7 +311,6 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     first = check.axis("diag_embed", dim1, input.ndim + 1, "dim1")
     second = check.axis("diag_embed", dim2, input.ndim + 1, "dim2")
     SporaxValueError.raise_if(first == second, "diag_embed", "'dim1' and 'dim2'", "differ", f"{dim1} and {dim2}")
-    # The matrices are made in the last two dims and moved.
     return jnp.moveaxis(matrices, (-2, -1), (first, second))
 
 
@@ -334,7 +322,6 @@ def _fill_diagonal(input_x: Array, fill_value: float, wrap: bool = False) -> Arr
     if input_x.ndim > 2 and len(set(input_x.shape)) > 1:
         raise SporaxValueError(f"For '{name}', more than 2 dims must have one size, but the shape is {input_x.shape}.")
     if input_x.ndim > 2:
-        # All sizes are one, so one index serves for all dims.
         at = jnp.arange(input_x.shape[0])
         return input_x.at[(at,) * input_x.ndim].set(jnp.asarray(fill_value, input_x.dtype))
     rows, columns = input_x.shape
@@ -366,3 +353,125 @@ other_form(
     padding=0,
     stride=1,
 )
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
+    """`x` with cells added at both ends of each dim; negative numbers take cells away (mode "constant")."""
+    if mode == "constant":
+        fill = jnp.asarray(value, x.dtype)
+        # XLA's pad takes negative numbers as cropping.
+        return jax.lax.pad(x, fill, [(low, high, 0) for low, high in pads])
+    # Cells that are left out of the mirror: the edge itself for "reflect".
+    limits = {"reflect": 1, "symmetric": 0, "circular": 0, "wrap": 0}
+    for (low, high), size in zip(pads, x.shape, strict=True):
+        if mode in limits and max(low, high) > size - limits[mode]:
+            raise SporaxValueError(
+                f"For 'pad', mode {mode!r} takes at most {size - limits[mode]} cells from a dim of size {size}, "
+                f"but got {(low, high)}."
+            )
+        if min(low, high) < 0:
+            raise SporaxValueError(
+                f"For 'pad', cells can be taken away only in mode 'constant', but got {(low, high)}."
+            )
+    return jnp.pad(x, pads, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
+
+
+def _from_last(name: str, flat: tuple[int, ...], ndim: int) -> Pads:
+    """Pads given as (left, right, top, bottom, …), the last dim first, as pairs for all dims."""
+    if len(flat) % 2 or len(flat) > 2 * ndim:
+        raise SporaxValueError.must(name, "padding", f"have two numbers a dim, at most {2 * ndim}", flat)
+    pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+    # MindSpore counts from the last dim.
+    return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
+
+
+def _ints(padding: Any) -> tuple[int, ...]:
+    values = padding.asnumpy().reshape(-1).tolist() if isinstance(padding, Tensor) else padding
+    return (values,) * 2 if isinstance(values, int) else tuple(values)
+
+
+def _pad_dims(call: Call, shapes: Shapes) -> Dims:
+    """Dims to which cells are added are never sharded; the first pair of numbers is of the last dim."""
+    rank, numbers = len(shapes[0]), call.get("padding", ())
+    pairs = enumerate(zip(numbers[::2], numbers[1::2], strict=True)) if isinstance(numbers, tuple) else ()
+    names = numbered(rank, [rank - 1 - place for place, pair in pairs if any(pair)])
+    return with_constants(names, shapes[0], (len(numbers),) if isinstance(numbers, tuple) else (), ())
+
+
+@operator(function="", dims=_pad_dims)
+def _pad(x: Array, padding: tuple[int, ...], mode: str, value: float | None) -> Array:
+    """`x` with cells added around."""
+    return _padded(x, _from_last("pad", padding, x.ndim), mode, 0 if value is None else value)
+
+
+@operator(function="pad", mint="nn.functional.pad(input=input_x, pad=padding)", composed=True)
+def pad(input_x: Any, padding: Any, mode: str = "constant", value: float | None = None) -> Any:
+    """Cells added at the ends of the last dims.
+
+    Args:
+        input_x: tensor.
+        padding: (left, right, top, bottom, …), two numbers for each dim, the last dim first; negative numbers take
+            cells away (``"constant"`` only).
+        mode: ``"constant"``; ``"reflect"`` (mirrored without the edge); ``"replicate"`` (the edge repeated);
+            ``"circular"`` (from the other end).
+        value: what the cells hold in mode ``"constant"``; 0 by default.
+    """
+    # In front of the conversion, which needs values: a mistake should not depend on them.
+    check.one_of("pad", mode, ("constant", "reflect", "replicate", "circular"), "mode")
+    return _pad(input_x, _ints(padding), mode, value)
+
+
+@operator("Pad(paddings)", function="")
+def _pad_primitive(input_x: Array, paddings: tuple[tuple[int, int], ...]) -> Array:
+    """Zeros added: ``paddings[i]`` are the numbers of cells before and after dim i."""
+    if len(paddings) != input_x.ndim or any(len(pair) != 2 for pair in paddings):
+        raise SporaxValueError.must("Pad", "paddings", f"hold a pair for each of the {input_x.ndim} dims", paddings)
+    return _padded(input_x, paddings, "constant")
+
+
+@operator("PadV3(mode, paddings_contiguous)", function="", composed=True)
+def _pad_v3(
+    x: Any, paddings: Any, constant_value: Any = None, mode: str = "constant", paddings_contiguous: bool = True
+) -> Any:
+    """Cells added around; ``"constant"``, ``"reflect"``, ``"edge"`` or ``"circular"``.
+
+    `paddings` are two numbers a dim, the last dim first; not contiguous: all the first ones, then all the second ones.
+    """
+    check.one_of("PadV3", mode, ("constant", "reflect", "edge", "circular"), "mode")
+    flat = _ints(paddings)
+    if not paddings_contiguous:
+        half = len(flat) // 2
+        flat = tuple(number for both in zip(flat[:half], flat[half:], strict=True) for number in both)
+    value = constant_value.item() if isinstance(constant_value, Tensor) else constant_value
+    return _pad(x, flat, "replicate" if mode == "edge" else mode, value)
+
+
+@operator(function="mirror_pad", composed=True)
+def mirror_pad(input_x: Any, paddings: Any, mode: str) -> Any:
+    """Mirror images added at the ends: ``"REFLECT"`` without the edge, ``"SYMMETRIC"`` with it.
+
+    `paddings` has a row (before, after) for each dim.
+    """
+    check.one_of("MirrorPad", mode, ("REFLECT", "SYMMETRIC"), "mode")
+    # Rows of a tensor must be known: they decide the shape.
+    rows = paddings.asnumpy().tolist() if isinstance(paddings, Tensor) else paddings
+    return _mirrored(input_x, tuple(map(tuple, rows)), mode.lower())
+
+
+other_form(mirror_pad, "MirrorPad(mode)", mode="REFLECT")
+
+
+@operator(function="")
+def _mirrored(x: Array, pads: tuple[tuple[int, int], ...], mode: str) -> Array:
+    """`x` with its mirror images around."""
+    return _padded(x, pads, mode)
+
+
+@operator("Padding(pad_dim_size)", function="padding")
+def padding(x: Array, pad_dim_size: int = 8) -> Array:
+    """Zeros added to the last dim, which must be of size 1, until it has `pad_dim_size` elements."""
+    if not x.ndim or x.shape[-1] != 1:
+        raise SporaxValueError(f"For 'Padding', the last dim of 'x' must be of size 1, but the shape is {x.shape}.")
+    return _padded(x, (*[(0, 0)] * (x.ndim - 1), (0, pad_dim_size - 1)), "constant")

@@ -99,8 +99,6 @@ def _flip_at(name: str, dim: int) -> None:
 
 
 _flip_at("flipud", 0)
-
-
 _flip_at("fliplr", 1)
 
 
@@ -137,7 +135,6 @@ def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int 
     position = jax.lax.broadcasted_iota(jnp.int64, x.shape, along)
     spread = [-1 if dim == batch else 1 for dim in range(x.ndim)]
     lengths = seq_lengths.astype(jnp.int64).reshape(spread)
-    # Positions behind the length stay.
     return jnp.take_along_axis(x, jnp.where(position < lengths, lengths - 1 - position, position), along)
 
 
@@ -201,26 +198,13 @@ def _repeat(input: Any, *repeats: Any) -> Any:
 
 
 _joined("hstack", jnp.hstack, "tensors", "Tensors joined along dim 1 (vectors along dim 0).", "hstack")
-
-
 _joined("vstack", jnp.vstack, "inputs", "Tensors joined along dim 0, vectors as rows.", "")
-
-
 _joined("row_stack", jnp.vstack, "tensors", "Tensors joined along dim 0, vectors as rows.", "")
-
-
 _joined("dstack", jnp.dstack, "tensors", "Tensors joined along dim 2, vectors as columns.", "dstack")
-
-
 _joined("column_stack", jnp.column_stack, "tensors", "Tensors joined along dim 1, vectors as columns.", "")
 
-
 _at_least("atleast_1d", jnp.atleast_1d, 1)
-
-
 _at_least("atleast_2d", jnp.atleast_2d, 2)
-
-
 _at_least("atleast_3d", jnp.atleast_3d, 3)
 
 
@@ -242,8 +226,6 @@ def _moved(name: str) -> Any:
 
 
 _moved("movedim")
-
-
 _moved("moveaxis")
 
 

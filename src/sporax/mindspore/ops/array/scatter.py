@@ -100,7 +100,6 @@ def _positions(name: str, target: Array, indices: Array, updates: Array, how: st
             f"but got shapes {indices.shape} and {target.shape}."
         )
     _agree(name, target, indices, updates, indices.shape[:-1] + target.shape[indices.shape[-1] :])
-    # One index array per dim of the position.
     return scattered(target, tuple(jnp.moveaxis(indices, -1, 0)), updates, how)
 
 
@@ -141,9 +140,6 @@ _DONE = {
     "set": "Replaces", "add": "Adds to", "sub": "Subtracts from", "mul": "Multiplies", "div": "Divides",
     "max": "Takes the maximum with", "min": "Takes the minimum with",
 }  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------ Parameters, in place
 
 
 def written(name: str, variable: Any, new: Tensor) -> Tensor:
@@ -195,9 +191,6 @@ for _word, _how in (
     _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _dims, True)
 
 
-# --------------------------------------------------------------------------------------------------------- new tensors
-
-
 def _tensor_scatter(name: str, own: str, how: str, method: str) -> Any:
     def kernel(input_x: Array, indices: Array, updates: Array) -> Array:
         return _positions(name, input_x, indices, updates, how)
@@ -246,7 +239,6 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
         raise SporaxValueError.must(name, "index", "not be larger than 'src'", f"{index.shape} and {values.shape}")
     # `src` may be larger than `index`; only its head counts.
     values = values[tuple(map(slice, index.shape))].astype(input.dtype)
-    # Each element's own position, except along the chosen dim.
     grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
     grid[where] = index
     return scattered(input, tuple(grid), values, how)
@@ -293,9 +285,6 @@ def _scatter_add_method(input: Any, dim: Any, index: Any, src: Any = None) -> An
     return _scatter_add_elements(input, dim, index, src)
 
 
-# ----------------------------------------------------------------------------------------------- slices along a dim
-
-
 def _slices(name: str, x: Array, axis: int, index: Array, source: Array, how: str) -> Array:
     check.integral(name, indices=index)
     check.same_dtype(name, x=x, y=source)
@@ -306,7 +295,6 @@ def _slices(name: str, x: Array, axis: int, index: Array, source: Array, how: st
             f"For '{name}', the source must have shape {expected} for 'x' of shape {x.shape} and 'indices' of shape "
             f"{index.shape}, but got {source.shape}."
         )
-    # One index for the chosen dim, all others whole.
     return scattered(x, (slice(None),) * where + (jnp.atleast_1d(index),), source, how)
 
 
@@ -366,15 +354,8 @@ def _inplace(word: str, how: str) -> None:
 
 
 _inplace("Update", "set")
-
-
 _inplace("Add", "add")
-
-
 _inplace("Sub", "sub")
-
-
-# ------------------------------------------------------------------------------------------------ masks, views, blocks
 
 
 @operator("MaskedScatter", function="", method="masked_scatter")
@@ -411,7 +392,6 @@ def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, d
     """`input` with `src` as a diagonal in the plane of two dims; the diagonal's dim is the last one of `src`."""
     first, second = check.axis("diagonal_scatter", dim1, input.ndim), check.axis("diagonal_scatter", dim2, input.ndim)
     planes = jnp.moveaxis(input, (first, second), (-2, -1))
-    # Length of a diagonal that may start off the corner.
     count = max(min(planes.shape[-2] - max(-offset, 0), planes.shape[-1] - max(offset, 0)), 0)
     steps = np.arange(count)
     changed = planes.at[..., steps + max(-offset, 0), steps + max(offset, 0)].set(src)

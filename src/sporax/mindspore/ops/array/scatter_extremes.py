@@ -61,7 +61,6 @@ def _shares(target: Array, index: Index, updates: Array, result: Array, upwards:
     mean = total(*(jnp.where(use, far, 0) for use, far in zip(measured, distance, strict=True)))
     mean = mean / total(*(use.astype(wide) for use in measured))
     far = [jnp.where(use, value, jnp.inf) for use, value in zip(measured, distance, strict=True)]
-    # The nearest of position and updates has exponent 0.
     nearest = far[0].at[index].min(far[1], mode="drop")
 
     def near(use: Array, value: Array, least: Array, scale: Array) -> Array:

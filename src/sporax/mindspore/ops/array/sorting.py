@@ -22,8 +22,6 @@ from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
-# ------------------------------------------------------------------------------------------------------------ sorting
-
 
 def _order(name: str, x: Array, axis: int, descending: bool) -> Array:
     check.tensor(name, input=x)
@@ -66,9 +64,6 @@ def _mint_argsort(input: Array, dim: int = -1, descending: bool = False, stable:
 def msort(input: Array) -> Array:
     """The elements in ascending order along dim 0."""
     return _sorted("msort", input, 0, False, jnp.int32)[0]
-
-
-# ------------------------------------------------------------------------------------------------- the largest elements
 
 
 def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any) -> tuple[Array, Array]:
@@ -145,9 +140,6 @@ def intopk(x1: Array, x2: Array, k: int) -> Array:
     return inside & jnp.isfinite(own[:, 0]) & (jnp.sum(x1 > own, 1) < k)
 
 
-# ----------------------------------------------------------------------------------------------------------- searching
-
-
 def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
     if sequence.ndim > 1 and sequence.shape[:-1] != values.shape[:-1]:
         raise SporaxValueError(
@@ -159,7 +151,6 @@ def _search(sequence: Array, values: Array, right: bool, dtype: Any) -> Array:
     def look_up(row: Array, values: Array) -> Array:
         return jnp.searchsorted(row, values, side=side)
 
-    # One row of values for each row of the sequence.
     for _ in range(sequence.ndim - 1):
         look_up = jax.vmap(look_up)
     return look_up(sequence, values).astype(dtype)
@@ -188,7 +179,6 @@ def searchsorted(
     check.one_of("searchsorted", side, (None, "left", "right"), "side")
     if side == "left" and right:
         raise SporaxValueError("For 'searchsorted', 'side' and 'right' contradict: got 'left' and True.")
-    # The sorter is applied first, so that the search itself sees sorted rows.
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)
     return _search(sequence, jnp.asarray(values), right or side == "right", jnp.int32 if out_int32 else jnp.int64)
 
@@ -225,9 +215,6 @@ def bucketize(input: Array, boundaries: tuple[float, ...], *, right: bool = Fals
     return jnp.searchsorted(edges, input, side="right" if right else "left").astype(jnp.int32)
 
 
-# ------------------------------------------------------------------------------- unique: outside compiled steps only
-
-
 @operator(
     "Unique()", function="unique", method="unique", composed=True, dims=OperatorDims(never_sharded, unsharded=True)
 )
@@ -241,7 +228,6 @@ def unique(input: Any) -> tuple[Tensor, Tensor]:
     # numpy gives sorted values; MindSpore the order of first occurrence.
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
-    # The inverse of the permutation, to translate the positions.
     place[order] = np.arange(order.size)
     index = place[inverse.reshape(values.shape)]
     # The dtype of positions follows int64 input, as in MindSpore.
@@ -283,7 +269,6 @@ def unique_consecutive(
         values.reshape(-1) if dim is None else np.moveaxis(values, check.axis("UniqueConsecutive", dim, input.ndim), 0)
     )
     changed = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
-    # The first row always starts a run.
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), changed])
     firsts = rows[starts]
     result = [firsts if dim is None else np.moveaxis(firsts, 0, dim)]

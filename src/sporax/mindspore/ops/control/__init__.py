@@ -1,11 +1,3 @@
 """Control flow, assignment, functions made of functions, and debugging."""
 
-from sporax.mindspore.ops.control import (
-    composition,
-    custom,
-    debug,
-    declared,
-    float_status,
-    flow,
-    python_values,
-)
+from sporax.mindspore.ops.control import composition, custom, debug, flow, python_values

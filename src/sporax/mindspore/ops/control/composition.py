@@ -23,7 +23,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
-from sporax.mindspore.ops.control.float_status import is_tensor, remember
+from sporax.mindspore.ops.control.debug import is_tensor, remember
 
 _NUMBER = (bool, int, float)
 _PYTHON_TYPES: dict[str, Any] = {
@@ -272,7 +272,6 @@ def jet(fn: Callable[..., Any], primals: Any, series: Any) -> tuple[Any, Any]:
             raise SporaxValueError(
                 f"For 'jet', 'series' must have shape (orders, *primals.shape), but got {curve.shape} and {point.shape}."
             )
-    # All curves of one call have as many orders as the first.
     orders = curves[0].shape[0]
     values = _along(fn, points, curves, orders)
     if isinstance(values[0], tuple):

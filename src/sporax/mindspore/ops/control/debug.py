@@ -3,6 +3,20 @@
 Same as MindSpore: summary operators give nothing back, the last value of a name counts, and `SummaryRecord.record` (or
 `SummaryCollector`) writes it. They work in both modes, and inside gradients. Compiled steps hand values over by a callback while
 they run, so who reads them waits for the callbacks first.
+
+The register of overflows that step classes for Ascend read: allocated, cleared and read as tensors.
+
+Problem: such steps ask a hardware register whether anything overflowed since it was cleared. XLA has none. What they ask
+about is written in the program all the same, because the order is fixed with `depend`::
+
+    status = ops.NPUAllocFloatStatus()()
+    status = ops.depend(status, grads)            # after the gradients …
+    read = ops.NPUGetFloatStatus()(status)        # … read the register
+    status = ops.depend(status, read)
+    overflow = status.sum() > 0
+
+Method: `depend` remembers with a tensor of the register's size what it waits for; reading looks for values among these
+that are not finite. An overflow whose infinity has gone by then (``1 / inf``) is not seen.
 """
 
 from __future__ import annotations
@@ -14,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.gradient_hooks import watched
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive, export, operator
-from sporax.mindspore.ops.control import debug
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
 
 
 class Print(Primitive):
@@ -45,7 +59,6 @@ def print_(*input_x: Any) -> None:
 
 
 PRIMITIVES["Print"] = Print
-
 
 export(print_)
 
@@ -90,7 +103,6 @@ def tensordump(file_name: str, tensor: Tensor, mode: str = "out") -> None:
 
 
 PRIMITIVES["TensorDump"] = TensorDump
-
 
 export(tensordump)
 
@@ -217,7 +229,7 @@ class _Summary(Primitive):
         wrong = value.ndim not in self.dims or (plugin == "scalar" and value.size != 1)
         SporaxValueError.raise_if(wrong, kind, "value", f"have {self.fits}", f"shape {value.shape}")
         # No gradient flows through: looking must not change what is computed.
-        jax.debug.callback(functools.partial(debug.keep, plugin, name), jax.lax.stop_gradient(value.array))
+        jax.debug.callback(functools.partial(keep, plugin, name), jax.lax.stop_gradient(value.array))
 
 
 # Class: numbers of dimensions, these in words, and what it puts aside
@@ -250,3 +262,111 @@ def take() -> dict[tuple[str, str], np.ndarray[Any, Any]]:
     taken = dict(_stored)
     _stored.clear()
     return taken
+
+
+REGISTER_SIZE = 8
+"""Elements of the tensor that stands for the register; the first says whether there was an overflow."""
+
+
+class StatusTensor(Tensor):
+    """A tensor of the register's size, with what has been computed before it.
+
+    Attributes:
+        watched: tensors that `depend` was given.
+    """
+
+    __slots__ = ("watched",)
+
+    watched: tuple[Tensor, ...]
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is a Tensor; for `jax.tree.leaves`."""
+    return isinstance(value, Tensor)
+
+
+def remember(value: Tensor, expr: Any) -> Tensor:
+    """`value`, the result of `depend`, with the tensors of `expr` where it may stand for the register."""
+    if value.shape != (REGISTER_SIZE,):
+        return value
+    status = StatusTensor(value)
+    status.watched = tuple(leaf for leaf in jax.tree.leaves(expr, is_leaf=is_tensor) if isinstance(leaf, Tensor))
+    return status
+
+
+@operator(function="")
+def _overflow(inputs: tuple[Array, ...]) -> Array:
+    """1.0 where any element of any of the tensors is not finite, else 0.0. Float32 of shape (1,)."""
+    floating = [value for value in inputs if jnp.issubdtype(value.dtype, jnp.inexact)]
+    bad = [jnp.any(~jnp.isfinite(value)) for value in floating] or [jnp.asarray(False)]
+    return jnp.any(jnp.stack(bad)).astype(jnp.float32).reshape(1)
+
+
+@operator("FloatStatus()", function="")
+def float_status(x: Array) -> Array:
+    """1.0 where any element is infinite or not a number, else 0.0. Float32 of shape (1,)."""
+    return jnp.any(~jnp.isfinite(x)).astype(jnp.float32).reshape(1)
+
+
+class NPUAllocFloatStatus(Primitive):
+    """Makes the tensor that stands for the register: zeros of shape (8,)."""
+
+    def __call__(self) -> Tensor:
+        """Float32 zeros."""
+        # A Tensor: zero everywhere says no overflow.
+        return Tensor([0.0] * REGISTER_SIZE)
+
+
+class NPUClearFloatStatus(Primitive):
+    """Forgets overflows so far."""
+
+    def __call__(self, status: Tensor) -> Tensor:
+        """Zeros of shape (8,); `status` is zeros as well.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: `status` is not a tensor of shape (8,).
+        """
+        return _write("NPUClearFloatStatus", status, lambda: jnp.zeros_like(status.array))
+
+
+class NPUGetFloatStatus(Primitive):
+    """Reads whether what `status` depends on overflowed."""
+
+    def __call__(self, status: Tensor) -> Tensor:
+        """(1, 0, …) of shape (8,) after an overflow, else zeros; `status` gets the same values.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: `status` is not a tensor of shape (8,).
+        """
+
+        def register() -> jax.Array:
+            watched = getattr(status, "watched", ())
+            # Without `depend` in front nothing is known to have been computed.
+            if not watched:
+                return status.array
+            flag = _overflow(watched).array.astype(status.array.dtype)
+            return jnp.concatenate([flag, jnp.zeros(REGISTER_SIZE - 1, flag.dtype)])
+
+        return _write("NPUGetFloatStatus", status, register)
+
+
+def _write(name: str, status: Any, register: Callable[[], jax.Array]) -> Tensor:
+    check_type(name, "the input", status, "a Tensor", Tensor)
+    if status.shape != (REGISTER_SIZE,):
+        raise SporaxValueError(f"For '{name}', the input's shape must be ({REGISTER_SIZE},), but got {status.shape}.")
+    values = register()
+    # Read or cleared: earlier tensors do not count any more.
+    if isinstance(status, StatusTensor):
+        status.watched = ()
+    # MindSpore's operators write to their argument as well.
+    status._replace(values)
+    return wrap(values)
+
+
+PRIMITIVES.update(
+    NPUAllocFloatStatus=NPUAllocFloatStatus,
+    NPUClearFloatStatus=NPUClearFloatStatus,
+    NPUClearFloatStatusV2=NPUClearFloatStatus,
+    NPUGetFloatStatus=NPUGetFloatStatus,
+    NPUGetFloatStatusV2=NPUGetFloatStatus,
+)

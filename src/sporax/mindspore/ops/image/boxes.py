@@ -68,7 +68,6 @@ def _roi_align(
         outside = (y < -1) | (y > height) | (x < -1) | (x > width)
         values = between(image, jnp.clip(y, 0, height - 1), jnp.clip(x, 0, width - 1))
         values = jnp.where(outside, jnp.zeros((), features.dtype), values)
-        # The mean over the points of each cell.
         return values.reshape(-1, pooled_height, sample_num, pooled_width, sample_num).mean((2, 4))
 
     return jax.vmap(one)(rois)
@@ -158,7 +157,6 @@ def bounding_box_decode(
 def check_valid(bboxes: Array, img_metas: Array) -> Array:
     """Whether boxes (n, 4) are inside the image of `img_metas`: height, width and ratio."""
     _corners("CheckValid", bboxes=bboxes)
-    # The image's own size after scaling.
     height, width, ratio = img_metas
     return (
         (bboxes[:, 0] >= 0)

@@ -101,7 +101,6 @@ def checked_size(name: str, size: object, dims: int) -> tuple[int, ...]:
 def _resize(name: str, kind: Any, x: Array, size: Any, align_corners: bool, half_pixel_centers: bool) -> Array:
     check.tensor(name, x=x)
     check.rank(name, 4, x=x)
-    # Two definitions of coordinates that exclude each other.
     if align_corners and half_pixel_centers:
         raise SporaxValueError(f"For '{name}', 'align_corners' and 'half_pixel_centers' must not both be True.")
     sizes = checked_size(name, size, 2)

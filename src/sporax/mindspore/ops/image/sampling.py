@@ -69,12 +69,10 @@ def _sampled(name: str, input: Array, grid: Array, mode: str, padding: str, alig
         for corner in itertools.product((0, 1), repeat=dims):
             weight = jnp.ones((), image.dtype)
             for index, base, bit in zip(at, low, corner, strict=True):
-                # The share of this corner along each dim.
                 weight = weight * (index - base if bit else 1 - (index - base))
             total = total + weight * picked(image, [base + bit for base, bit in zip(low, corner, strict=True)])
         return total
 
-    # Sample by sample: each has its own grid.
     return jax.vmap(one)(input, grid)
 
 
@@ -187,7 +185,6 @@ def crop_and_resize(
     columns = along(boxes[:, 1], boxes[:, 3], width, image.shape[2])
 
     def crop(number: Array, ys: Array, xs: Array) -> Array:
-        # MindSpore's result is float32.
         pixels = jnp.moveaxis(image[number].astype(jnp.float32), -1, 0)
         y, x = jnp.meshgrid(ys, xs, indexing="ij")
         outside = (y < 0) | (y > image.shape[1] - 1) | (x < 0) | (x > image.shape[2] - 1)

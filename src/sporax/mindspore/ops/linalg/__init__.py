@@ -1,3 +1,3 @@
 """Linear algebra: products, decompositions, norms, banded matrices."""
 
-from sporax.mindspore.ops.linalg import banded, decompositions, factors, norms, products
+from sporax.mindspore.ops.linalg import banded, decompositions, norms, products

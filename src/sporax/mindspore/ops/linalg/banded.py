@@ -68,7 +68,6 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
     """Matrices of packed bands; see `matrix_diag`."""
     check.rank("MatrixDiagV3", range(1, 9), x=x)
     length = x.shape[-1]
-    # The smallest matrix that has such diagonals.
     least = length - min(k[-1], 0), length + max(k[0], 0)
     both_open = num_rows == num_cols == -1
     rows, columns = (
@@ -82,7 +81,6 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
         )
     inside, row, column = _positions(low, high, rows, columns, align)
     band = _packed("MatrixDiagV3", x, low, high, length)
-    # One gather from the packed band.
     return jnp.where(inside, band[..., row, column], jnp.asarray(padding_value, x.dtype))
 
 
@@ -95,7 +93,6 @@ def _diag_part(x: Array, padding_value: Operand, k: tuple[int, ...], align: Alig
     inside, row, column = _positions(low, high, rows, columns, align)
     shape = (high - low + 1, _longest(low, high, rows, columns))
     source, filled = np.zeros((2, *shape), np.int64), np.zeros(shape, bool)
-    # From the places in the matrix back to those in the band.
     i, j = np.nonzero(inside)
     source[:, row[i, j], column[i, j]] = i, j
     filled[row[i, j], column[i, j]] = True

@@ -92,7 +92,6 @@ def _of_matrices(name: str, values: Array, ord: Any, axes: tuple[int, ...], keep
     if len(axes) != 2:
         raise SporaxValueError(f"For '{name}', a matrix norm needs 2 dims, but got {axes}.")
     if ord == "fro":
-        # The Frobenius norm is the 2-norm of all elements.
         return length(values, 2, axes, keepdim)
     return matrix_norm_of(values, ord, (axes[0], axes[1]), keepdim)
 
@@ -205,7 +204,6 @@ def pdist(input: Array, p: float = 2.0) -> Array:
     """Distances of all pairs of rows of `input` (…, n, d), in the order (0, 1), (0, 2), …, (1, 2), …"""
     check.floating("Pdist", input=input)
     _check_order("Pdist", p)
-    # Pairs above the diagonal, in the order of rows.
     first, second = jnp.triu_indices(input.shape[-2], 1)
     return length(input[..., first, :] - input[..., second, :], p, -1)
 

@@ -116,7 +116,6 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     left, right = jnp.broadcast_to(input, shape), jnp.broadcast_to(other, shape)
     if dim is None and 3 not in shape:
         raise SporaxValueError(f"For 'Cross', a dimension must be of size 3, but the shape is {shape}.")
-    # The first dim of size 3 of the broadcast shape.
     where = shape.index(3) if dim is None else check.axis("Cross", dim, len(shape), "dim")
     if shape[where] != 3:
         raise SporaxValueError(f"For 'Cross', dim {dim} must be of size 3, but the shape is {shape}.")
@@ -193,22 +192,13 @@ def _fused(name: str, product: Callable[[Array, Array], Array], ranks: tuple[int
 
 
 def _batches_summed(left: Array, right: Array) -> Array:
-    # `addbmm` sums over the batch, `baddbmm` does not.
     return jnp.sum(jnp.matmul(left, right), 0)
 
 
 _addmm = _fused("addmm", jnp.matmul, (2, 2))
-
-
 _addmv = _fused("addmv", jnp.matmul, (2, 1))
-
-
 _addr = _fused("addr", jnp.outer, (1, 1))
-
-
 _addbmm = _fused("addbmm", _batches_summed, (3, 3))
-
-
 _baddbmm = _fused("baddbmm", jnp.matmul, (3, 3))
 
 

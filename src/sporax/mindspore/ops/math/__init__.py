@@ -1,7 +1,6 @@
 """Mathematical operators: element by element, reductions, statistics, special functions, spectra."""
 
 from sporax.mindspore.ops.math import (
-    bessel,
     elementwise,
     reduction,
     rounding_and_bits,

@@ -135,7 +135,6 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
 def maximum(input: Operand, other: Operand) -> Array:
     """The larger of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Maximum", input, other)
-    # The two share the gradient where they are equal, see `extremes`.
     return extremes.larger(left, right)
 
 

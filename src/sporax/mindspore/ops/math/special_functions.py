@@ -1,13 +1,22 @@
-"""Special functions: the Bessel, gamma, beta and zeta functions, and exponentials and logarithms to other bases."""
+"""Special functions: the Bessel, gamma, beta and zeta functions, and exponentials and logarithms to other bases.
+
+JAX lacks the Bessel functions J, Y, and K with and without its exponential, of the orders 0 and 1. Each is a few smooth
+functions, put together by the function's known form near zero and far away (Abramowitz & Stegun, 9.1, 9.2, 9.6, 9.7). The smooth
+parts are Chebyshev series, which are fitted to SciPy's values in float64 when first needed. Derivatives are those of the series.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.scipy
+import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import check
@@ -84,37 +93,26 @@ def mvlgamma(input: Array, p: int) -> Array:
 
 other_form(mvlgamma, "Mvlgamma(p)", "x=input p")
 
-
 pointwise(
     "Igamma", _special("gammainc"), "Regularised lower incomplete gamma function P(input, other).",
     function="igamma", parameters=("input", "other"), method="igamma",
 )  # fmt: skip
-
-
 pointwise(
     "Igammac", _special("gammaincc"), "Regularised upper incomplete gamma function Q(input, other).",
     function="igammac", parameters=("input", "other"), method="igammac",
 )  # fmt: skip
-
-
 pointwise(
     "Zeta", _special("zeta"), "Hurwitz zeta function: the sum over k >= 0 of (k + other) to the power of -input.",
     function="zeta", parameters=("input", "other"),
 )  # fmt: skip
-
-
 pointwise(
     "Xlogy", _special("xlogy"), "input · log(other), and 0 where input is 0.",
     function="xlogy", parameters=("input", "other"), method="xlogy", mint="xlogy",
 )  # fmt: skip
-
-
 pointwise(
     None, jnp.logaddexp, "log(exp(input) + exp(other)), computed without overflow.",
     function="logaddexp", parameters=("input", "other"), method="logaddexp", mint="logaddexp",
 )  # fmt: skip
-
-
 pointwise(
     None, jnp.logaddexp2, "log2(2^input + 2^other), computed without overflow.",
     function="logaddexp2", parameters=("input", "other"), method="logaddexp2", mint="logaddexp2",
@@ -182,3 +180,169 @@ def eps(x: Array) -> Array:
     """The distance from 1 to the next number of the dtype, in the shape of `x`."""
     check.floating("Eps", x=x)
     return jnp.full_like(x, jnp.finfo(x.dtype).eps)
+
+
+# Where the forms for small and for large arguments of J and Y meet, the usual bound: series are short on both sides.
+_NEAR_JY = 8.0
+# As above, for K.
+_NEAR_K = 2.0
+# Degree of the interpolation; trailing coefficients are left out.
+_DEGREE = 30
+
+
+@functools.cache
+def _reference() -> Any:
+    """SciPy's functions. Loading them takes a tenth of a second, which only those pay who call a function of this file."""
+    return import_module("scipy.special")
+
+
+@functools.cache
+def _series(part: str) -> tuple[float, ...]:
+    """Chebyshev coefficients of one smooth part on [0, 1], without those at the level of rounding errors."""
+    fitted = np.polynomial.chebyshev.Chebyshev.interpolate(_PARTS[part], _DEGREE, domain=[0, 1])
+    # 4e-15: some rounding errors of float64.
+    return tuple(fitted.trim(4e-15 * np.abs(fitted.coef).max()).coef.tolist())
+
+
+def _at(part: str, t: Array) -> Array:
+    """A smooth part at `t` in [0, 1], by Clenshaw's recurrence."""
+    # Chebyshev polynomials live on [-1, 1].
+    place = 2 * t - 1
+    last, before = jnp.zeros_like(t), jnp.zeros_like(t)
+    first, *others = _series(part)
+    # Clenshaw's recurrence needs no powers and is stable.
+    for coefficient in reversed(others):
+        last, before = coefficient + 2 * place * last - before, last
+    return first + place * last - before
+
+
+def _small(t: Any) -> Any:
+    """The argument of J and Y for a share of the near range; t is its square."""
+    return _NEAR_JY * np.sqrt(t)
+
+
+def _phase(x: Any, order: int) -> Any:
+    # The phase of Hankel's asymptotic form.
+    return x - (2 * order + 1) * math.pi / 4
+
+
+def _amplitude(order: int, quadrature: bool) -> Callable[[Any], Any]:
+    """P and Q of Hankel's form ``J = sqrt(2 / (pi x)) (P cos - Q sin)``, ``Y`` likewise; t is (8 / x)²."""
+
+    def part(t: Any) -> Any:
+        x = _NEAR_JY / np.sqrt(t)
+        first, second = _reference().jv(order, x), _reference().yv(order, x)
+        cosine, sine = np.cos(_phase(x, order)), np.sin(_phase(x, order))
+        # P and Q are smooth, unlike J and Y themselves.
+        scale = np.sqrt(math.pi * x / 2)
+        if quadrature:
+            return scale * (second * cosine - first * sine) * x / _NEAR_JY
+        return scale * (first * cosine + second * sine)
+
+    return part
+
+
+def _k_near(order: int) -> Callable[[Any], Any]:
+    """K without its logarithm, and times x for order 1; t is (x / 2)²."""
+
+    def part(t: Any) -> Any:
+        x = _NEAR_K * np.sqrt(t)
+        if order == 0:
+            return _reference().k0(x) + np.log(x / 2) * _reference().i0(x)
+        return x * (_reference().k1(x) - np.log(x / 2) * _reference().i1(x))
+
+    return part
+
+
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "j0": lambda t: _reference().j0(_small(t)),
+    "j1": lambda t: _reference().j1(_small(t)) / _small(t),
+    # Without the logarithm (and for order 1 without the pole), what is left is smooth.
+    "y0": lambda t: _reference().y0(_small(t)) - 2 / math.pi * np.log(_small(t)) * _reference().j0(_small(t)),
+    "y1": lambda t: (
+        (_reference().y1(_small(t)) - 2 / math.pi * (np.log(_small(t)) * _reference().j1(_small(t)) - 1 / _small(t)))
+        / _small(t)
+    ),
+    "p0": _amplitude(0, False),
+    "q0": _amplitude(0, True),
+    "p1": _amplitude(1, False),
+    "q1": _amplitude(1, True),
+    "k0 near": _k_near(0),
+    "k1 near": _k_near(1),
+    "k0 far": lambda t: _reference().k0e(_NEAR_K / t) * np.sqrt(_NEAR_K / t),
+    "k1 far": lambda t: _reference().k1e(_NEAR_K / t) * np.sqrt(_NEAR_K / t),
+}
+
+
+def _oscillating(order: int, second: bool) -> Callable[[Array], Array]:
+    """J (or Y, the second kind)."""
+    name = f"{'y' if second else 'j'}{order}"
+
+    def near(x: Array) -> Array:
+        # Order 1 is odd: the factor x was divided out of its series.
+        smooth = _at(name, jnp.square(x / _NEAR_JY)) * (x if order else 1)
+        if not second:
+            return smooth
+        first = _at(f"j{order}", jnp.square(x / _NEAR_JY)) * (x if order else 1)
+        return smooth + 2 / math.pi * (jnp.log(x) * first - (1 / x if order else 0))
+
+    def far(x: Array) -> Array:
+        t = jnp.square(_NEAR_JY / x)
+        p, q = _at(f"p{order}", t), _at(f"q{order}", t) * _NEAR_JY / x
+        cosine, sine = jnp.cos(_phase(x, order)), jnp.sin(_phase(x, order))
+        return jnp.sqrt(2 / (math.pi * x)) * (p * sine + q * cosine if second else p * cosine - q * sine)
+
+    def value_at(x: Array) -> Array:
+        # J is even or odd, so only its size is evaluated.
+        size = jnp.abs(x)
+        is_near = size <= _NEAR_JY
+        inside = jnp.where(is_near & ((size > 0) | (not second)), size, 1)  # so that no gradient meets an infinity
+        # Both branches are evaluated, so each gets an argument within its range.
+        value = jnp.where(is_near, near(inside), far(jnp.where(is_near, _NEAR_JY, size)))
+        if not second:
+            return jnp.where(x < 0, -value, value) if order else value
+        # Y has a pole at 0 and no real value below.
+        return jnp.where(x > 0, value, jnp.where(x == 0, -jnp.inf, jnp.nan)).astype(x.dtype)
+
+    return value_at
+
+
+def _decaying(order: int, scaled: bool) -> Callable[[Array], Array]:
+    """K, or (`scaled`) K times exp(x)."""
+
+    def near(x: Array) -> Array:
+        smooth = _at(f"k{order} near", jnp.square(x / _NEAR_K))
+        grown = jax.scipy.special.i1(x) if order else jax.scipy.special.i0(x)
+        value = smooth / x + jnp.log(x / 2) * grown if order else smooth - jnp.log(x / 2) * grown
+        return value * jnp.exp(x) if scaled else value
+
+    def far(x: Array) -> Array:
+        value = _at(f"k{order} far", _NEAR_K / x) / jnp.sqrt(x)
+        return value if scaled else value * jnp.exp(-x)
+
+    def value_at(x: Array) -> Array:
+        is_near = x <= _NEAR_K
+        value = jnp.where(is_near, near(jnp.where(is_near & (x > 0), x, 1)), far(jnp.where(is_near, _NEAR_K, x)))
+        return jnp.where(x > 0, value, jnp.where(x == 0, jnp.inf, jnp.nan)).astype(x.dtype)
+
+    return value_at
+
+
+def _register(letter: str, order: int, compute: Callable[[Array], Array], doc: str) -> None:
+    def in_floats(x: Array) -> Array:
+        values = promote.inexact(x)
+        # Half precision does not hold the series' coefficients.
+        half = values.dtype.itemsize < 4
+        return compute(values.astype(jnp.float32) if half else values).astype(values.dtype)
+
+    kind = f"{letter[0].upper()}{order}{letter[1:]}"
+    pointwise(f"Bessel{kind}", in_floats, doc, function=f"bessel_{kind.lower()}", parameters=("x",))
+
+
+for _order in (0, 1):
+    _register("j", _order, _oscillating(_order, False), f"Bessel function of the first kind, order {_order}.")
+    _register(
+        "y", _order, _oscillating(_order, True), f"Bessel function of the second kind, order {_order}; for x > 0."
+    )
+    _register("k", _order, _decaying(_order, False), f"Modified Bessel function of the second kind, order {_order}.")
+    _register("ke", _order, _decaying(_order, True), f"exp(x) times the modified Bessel function K, order {_order}.")

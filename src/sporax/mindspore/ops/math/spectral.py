@@ -61,7 +61,6 @@ def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str | None) -
     SporaxValueError.raise_if(sizes is not None and min(sizes, default=1) < 1, name, "the sizes", "be >= 1", sizes)
     axes = check.axes(name, dims, x.ndim, "dim")
     if axes is None:
-        # Sizes without dims mean the last dims, as in numpy.
         axes = tuple(range(x.ndim) if sizes is None else range(x.ndim - len(sizes), x.ndim))
     if sizes is not None and (len(sizes) != len(axes) or min(axes) < 0):
         raise SporaxValueError(f"For '{name}', there must be one size for each dim, but got {sizes} and {dims}.")

@@ -19,8 +19,6 @@ from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_
 
 Axes = int | tuple[int, ...] | None
 
-# ----------------------------------------------------------------------------------------------------------- extremes
-
 
 def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
     def kernel(
@@ -75,9 +73,6 @@ def _argmin_primitive(x: Array, axis: int = -1, output_type: DType = dtypes.int3
     return positions.astype(output_type.np_dtype)
 
 
-# ------------------------------------------------------------------------------------------------ medians and quantiles
-
-
 def _ranked(x: Array, axis: int, ignore_nan: bool) -> Array:
     """Position along `axis` of the lower median; of the first NaN where there is one, unless it is ignored."""
     order = jnp.argsort(x, axis, stable=True)  # NaN come last
@@ -94,7 +89,6 @@ def _ranked(x: Array, axis: int, ignore_nan: bool) -> Array:
 
 def _median(name: str, x: Array, axis: int, keepdims: bool, ignore_nan: bool) -> tuple[Array, Array]:
     check.tensor(name, input=x)
-    # A scalar is treated as a row of one element.
     rows = x[None] if not x.ndim else x
     where = check.axis(name, axis, x.ndim)
     if not rows.shape[where]:
@@ -155,8 +149,6 @@ def _quantile(name: str, function: Callable[..., Array]) -> Any:
 quantile = _quantile("quantile", jnp.quantile)
 nanquantile = _quantile("nanquantile", jnp.nanquantile)
 
-# ------------------------------------------------------------------------------------------------------ moments, sums
-
 
 def _ignoring_nan(name: str, function: Callable[..., Array], doc: str, mint: str) -> Any:
     def kernel(input: Array, axis: Axes = None, keepdims: bool = False, *, dtype: DType | None = None) -> Array:
@@ -216,9 +208,6 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
     return jnp.cov(jnp.atleast_1d(promote.inexact(input)), ddof=correction, fweights=fweights, aweights=aweights)
 
 
-# --------------------------------------------------------------------------------------------------------------- counts
-
-
 @operator(function="count_nonzero", method="count_nonzero(dim=axis)")
 def count_nonzero(x: Array, axis: Axes = (), keep_dims: bool = False, dtype: DType = dtypes.int32) -> Array:
     """Number of elements over `axis` that are not zero, in `dtype`."""
@@ -240,7 +229,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """
     if input.ndim != 1:
         raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")
-    # The largest value decides the size.
     values = input.asnumpy()
     if values.dtype.kind not in "iu":
         raise SporaxTypeError(f"For 'bincount', 'input' must hold integers, but its dtype is {input.dtype}.")
@@ -253,7 +241,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 @operator(function="")
 def _counted(input: Array, size: int) -> Array:
     """Number of occurrences of each of `size` values (float32, as MindSpore gives it)."""
-    # float32 and not integers, as MindSpore gives it.
     return jnp.zeros((size,), jnp.float32).at[input].add(1)
 
 
@@ -277,7 +264,6 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     low, high = (jnp.min(values), jnp.max(values)) if min == max == 0 else (jnp.asarray(min), jnp.asarray(max))
     # A range without width gets one on both sides.
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
-    # The upper end belongs to the last interval.
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
     return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
@@ -286,15 +272,11 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
 other_form(histc, mint="histc", min=0, max=0)
 
 
-# ------------------------------------------------------------------------------------------------------ running results
-
-
 @operator("CumProd(exclusive, reverse)", function="", dims=Along("axis", 0))
 def _cumprod_primitive(x: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """Running product along `axis`; `exclusive` leaves out the element itself, `reverse` starts at the end."""
     where = check.axis("CumProd", axis, x.ndim)
     values = jnp.flip(x, where) if reverse else x
-    # Shifted by one, with the neutral element in front.
     if exclusive:
         head = jnp.ones_like(jax.lax.slice_in_dim(values, 0, 1, axis=where))
         values = jnp.concatenate([head, jax.lax.slice_in_dim(values, 0, x.shape[where] - 1, axis=where)], where)
@@ -316,7 +298,6 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_
         check.tensor(name, input=input)
         where = check.axis(name, axis, input.ndim)
         rows = jnp.atleast_1d(input)
-        # Positions go with the values through the scan.
         positions = jax.lax.broadcasted_iota(jnp.int64, rows.shape, where)
 
         # Of the running winner and the next element, which is later.

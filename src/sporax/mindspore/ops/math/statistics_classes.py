@@ -74,7 +74,6 @@ def _histogram_fixed_width(x: Array, range: Array, nbins: int, dtype: str = "int
             f"For 'HistogramFixedWidth', 'nbins' must be >= 1 and 'range' have shape (2,), but got {nbins} and {range.shape}."
         )
     low, high = promote.inexact(range)
-    # Elements outside belong to the end intervals.
     place = jnp.clip(jnp.floor((x.reshape(-1) - low) / (high - low) * nbins), 0, nbins - 1).astype(jnp.int32)
     return jnp.zeros((nbins,), jnp.int32).at[place].add(1)
 
@@ -88,7 +87,6 @@ def _confusion_matrix(
     check.one_of("ConfusionMatrix", dtype, ("int32", "float32", "float16", "int64"), "dtype")
     kind = jnp.dtype(dtype)
     amounts = jnp.ones(labels.shape, kind) if weights is None else weights.astype(kind)
-    # Labels out of range count nowhere.
     return jnp.zeros((num_classes, num_classes), kind).at[labels, predictions].add(amounts, mode="drop")
 
 
@@ -158,8 +156,6 @@ def _running_logsumexp(x: Array, axis: int, exclusive: bool, reverse: bool) -> A
 
 
 _bound("LowerBound", False, "Where in each sorted row the first element is that is not smaller than each of `values`.")
-
-
 _bound("UpperBound", True, "Where in each sorted row the first element is that is larger than each of `values`.")
 
 
@@ -184,7 +180,6 @@ def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
             f"For 'ListDiff', 'x' and 'y' must be vectors of one dtype, but got {x.dtype}{list(x.shape)} and "
             f"{y.dtype}{list(y.shape)}."
         )
-    # The order of `x`, as MindSpore gives it.
     positions = np.flatnonzero(~np.isin(values, others))
     return wrap_numpy(values[positions]), wrap_numpy(positions.astype(out_idx.np_dtype))
 
@@ -201,7 +196,6 @@ def _unravel_index(indices: Array, dims: Array) -> Array:
     # MindSpore clamps instead of refusing.
     rest = jnp.minimum(indices, jnp.prod(dims) - 1).astype(indices.dtype)
     rows = []
-    # From the last dim, which counts fastest.
     for dim in range(dims.shape[0] - 1, -1, -1):
         rows.append(rest % dims[dim])
         rest = rest // dims[dim]
@@ -251,9 +245,7 @@ def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) ->
         )
     starts = jnp.arange(length - size + 1)
     windows = state_seq[..., starts[:, None] + jnp.arange(size)]
-    # The last words of the sequence against the begin of each earlier window.
     begins_equally = (windows[..., :-1] == state_seq[..., None, length - size + 1 :]).all(-1)
     words = jnp.arange(log_probs.shape[-1])
-    # Any window with the same beginning bans its last word.
     is_banned = (begins_equally[..., None] & (windows[..., -1:] == words)).any(-2)
     return jnp.where(is_banned, jnp.finfo(log_probs.dtype).min, log_probs)

@@ -97,8 +97,6 @@ def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | No
 
 other_form(softmax, "Softmax", "input axis", dims=Along("axis", -1))
 other_form(softmax, method="softmax", parameters="input axis dtype", axis=REQUIRED)
-
-
 other_form(softmax, None, "input dim=axis * dtype", mint="softmax", dim=REQUIRED)
 
 
@@ -178,9 +176,6 @@ def softplus(input: Array, beta: float = 1, threshold: float = 20) -> Array:
     return jnp.where(scaled > threshold, input, curve / jnp.asarray(beta, input.dtype))
 
 
-# ------------------------------------------------------------------------------------------------------ no parameters
-
-
 def _floating(name: str, value: Any) -> Array:
     check.floating(name, input=value)
     return value
@@ -221,13 +216,9 @@ for _primitive, _compute, _own, _parameter, _mint, _doc in (
     pointwise(_primitive, _compute, _doc, function=_own, parameters=(_parameter,), convert=_floats, mint=_mint)
 
 
-# ------------------------------------------------------------------------------------------------------- one threshold
-
-
 def _shrunk(name: str, x: Array, lambd: float, soft: bool) -> Array:
     check.floating(name, input=x)
     limit = jnp.asarray(lambd, x.dtype)
-    # On the limit itself the result is zero.
     outside = jnp.abs(x) > limit
     return jnp.where(outside, x - jnp.sign(x) * limit if soft else x, jnp.zeros((), x.dtype))
 
@@ -244,11 +235,7 @@ def _shrink(name: str | None, own: str, soft: bool, method: str, mint: str) -> N
 
 
 _shrink("HShrink", "hardshrink", False, "hardshrink", "nn.functional.hardshrink")
-
-
 _shrink("SoftShrink", "softshrink", True, "", "nn.functional.softshrink")
-
-
 _shrink(None, "soft_shrink", True, "soft_shrink", "")
 
 
@@ -282,9 +269,6 @@ def softmin(x: Array, axis: int = -1, *, dtype: DType | None = None) -> Array:
     return jax.nn.softmax(-(x if dtype is None else x.astype(dtype.np_dtype)), check.axis("softmin", axis, x.ndim))
 
 
-# --------------------------------------------------------------------------------------------------------------- gates
-
-
 def _halves(name: str, x: Array, axis: int) -> tuple[Array, Array]:
     check.floating(name, x=x)
     where = check.axis(name, axis, x.ndim)
@@ -308,9 +292,6 @@ def swiglu(input: Array, dim: int = -1) -> Array:
     return jax.nn.silu(first) * second
 
 
-# -------------------------------------------------------------------------------------------- learned and drawn slopes
-
-
 @operator("PReLU", function="prelu", mint="nn.functional.prelu", dims=channels)
 def prelu(input: Array, weight: Array) -> Array:
     """The input where it is positive, `weight` times the input elsewhere.
@@ -321,14 +302,12 @@ def prelu(input: Array, weight: Array) -> Array:
     """
     check.floating("PReLU", input=input, weight=weight)
     check.rank("PReLU", 1, weight=weight)
-    # A vector has one channel.
     channels = input.shape[1] if input.ndim > 1 else 1
     if weight.shape[0] not in (1, channels):
         raise SporaxValueError(
             f"For 'PReLU', 'weight' must have 1 or {channels} elements, the channels of 'input' of shape {input.shape}, "
             f"but got {weight.shape}."
         )
-    # Channels are dim 1.
     spread = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)]) if input.ndim > 1 else weight
     return jnp.where(input > 0, input, spread * input)
 

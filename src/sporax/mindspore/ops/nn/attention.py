@@ -14,6 +14,7 @@ Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of Min
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops._core.parameters import taking, with_signature
 
 _LAYOUTS = {
     "BSH": ("b", "s", "n"),
@@ -113,8 +115,6 @@ _BITS = 8
 # MindSpore's numbers of `sparse_mode`.
 _FULL, _BAND_OR_FULL, _LEFT_CAUSAL, _RIGHT_CAUSAL, _BAND = 1, 0, 2, 3, 4
 
-# ------------------------------------------------------------------------------------------------------ layouts and masks
-
 
 def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     """(batch, length, heads, size) of a query, key or value."""
@@ -122,7 +122,6 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     if layout.endswith("H"):
         if x.shape[-1] % heads:
             raise SporaxValueError.must(name, "the hidden size", f"be a multiple of the {heads} heads", x.shape[-1])
-        # The hidden size is heads times size.
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     # "T" layouts have one row of all sequences: a batch of one.
     if layout.startswith("T"):
@@ -155,7 +154,6 @@ def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
     if ends is None:
         return jnp.zeros_like(numbers), numbers, jnp.full_like(numbers, length)
     ends = ends.astype(numbers.dtype)
-    # The first end behind a place belongs to its sequence.
     sequence = jnp.searchsorted(ends, numbers, side="right")
     # A zero in front: the first sequence begins there.
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
@@ -175,7 +173,6 @@ def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns:
         _BAND: lambda: (ahead - past_end >= -backward) & (ahead - past_end <= forward),
         _BAND_OR_FULL: lambda: (ahead >= -backward) & (ahead <= forward),
     }[mode]()
-    # No query looks into another sequence.
     return inside & (sequence == columns[0][None])
 
 
@@ -210,9 +207,6 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
         raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
 
 
-# -------------------------------------------------------------------------------------------------------------- attention
-
-
 def _scores(query: Array, key: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
     """Scaled products in float32, (batch, heads, queries, keys); -inf where a query may not look."""
     # Grouped queries: several heads share a key.
@@ -235,7 +229,6 @@ def _weighted(scores: Array, value: Array, remaining: Array | None, keep_prob: f
     """The result (batch, length, heads, size); weights that are not `remaining` count nothing."""
     largest, total = _statistics(scores)
     weights = jnp.exp(scores - largest)
-    # Such rows give zeros.
     weights = weights / jnp.where(total > 0, total, 1.0)
     # Scaled up by the share that is kept, as dropout does.
     weights = weights if remaining is None else jnp.where(remaining, weights / keep_prob, 0.0)
@@ -373,28 +366,14 @@ class FlashAttentionScore(Primitive):
     """
 
     operator = _flash_attention_score
-    attribute_names = tuple(
-        "head_num keep_prob scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode".split()
-    )
+    attribute_names = _flash_attention_score.parameters.attributes[1:]
     defaults = dict(zip(attribute_names[1:], (1.0, 1.0, EVERYTHING, EVERYTHING, 0, "BSH", 0), strict=True))
 
-    def __init__(
-        self,
-        head_num: int,
-        keep_prob: float = 1.0,
-        scale_value: float = 1.0,
-        pre_tokens: int = 2147483647,
-        next_tokens: int = 2147483647,
-        inner_precise: int = 0,
-        input_layout: str = "BSH",
-        sparse_mode: int = 0,
-    ) -> None:
-        check.only("FlashAttentionScore", inner_precise=(inner_precise, 0))
-        windows = pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode
-        # By name, since the class's order differs from the operator's.
-        settings = zip(self.attribute_names, (head_num, keep_prob, scale_value, *windows), strict=True)
-        super().__init__(**dict(settings))
-        self._drops = keep_prob < 1
+    @taking(_flash_attention_score.kernel, "query key value others present")
+    def __init__(self, **settings: Any) -> None:
+        check.only("FlashAttentionScore", inner_precise=(settings["inner_precise"], 0))
+        super().__init__(**settings)
+        self._drops = settings["keep_prob"] < 1
 
     def __call__(
         self,
@@ -428,31 +407,31 @@ class FlashAttentionScore(Primitive):
 PRIMITIVES["FlashAttentionScore"] = FlashAttentionScore
 
 
-def flash_attention_score(
-    query: Any,
-    key: Any,
-    value: Any,
-    head_num: int,
-    real_shift: Any = None,
-    drop_mask: Any = None,
-    padding_mask: Any = None,
-    attn_mask: Any = None,
-    prefix: Any = None,
-    actual_seq_qlen: Any = None,
-    actual_seq_kvlen: Any = None,
-    keep_prob: float = 1.0,
-    scalar_value: float = 1.0,
-    pre_tokens: int = 2147483647,
-    next_tokens: int = 2147483647,
-    inner_precise: int = 0,
-    input_layout: str = "BSH",
-    sparse_mode: int = 0,
-) -> Tensor:
-    """The result of `FlashAttentionScore` alone; `scalar_value` is its `scale_value`."""
-    settings = (keep_prob, scalar_value, pre_tokens, next_tokens, inner_precise, input_layout, sparse_mode)
-    attention = FlashAttentionScore(head_num, *settings)
-    masks = (real_shift, drop_mask, padding_mask, attn_mask, prefix, actual_seq_qlen, actual_seq_kvlen)
-    return attention(query, key, value, *masks)[3]
+def as_function(name: str, kind: type[Primitive], parameters: str, doc: str, result: int | None = None) -> None:
+    """Register the function that makes a primitive and calls it at once.
+
+    Args:
+        name: in `sporax.mindspore.ops`.
+        kind: the primitive.
+        parameters: names of inputs and settings in the function's order, ``new=old`` where they differ.
+        doc: what it does.
+        result: which of several results it gives.
+    """
+    settings, inputs = (dict(list(inspect.signature(f).parameters.items())[1:]) for f in (kind.__init__, kind.__call__))
+    old_names = {new: old or new for new, _, old in (part.partition("=") for part in parameters.split())}
+    taken = {**settings, **inputs}
+    signature = inspect.Signature(
+        [taken[old].replace(name=new) for new, old in old_names.items()], return_annotation="Tensor"
+    )
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = {old_names[new]: value for new, value in signature.bind(*args, **kwargs).arguments.items()}
+        primitive = kind(**{old: value for old, value in given.items() if old in settings})
+        results = primitive(**{old: value for old, value in given.items() if old in inputs})
+        return results if result is None else results[result]
+
+    function.__name__, function.__doc__, function.__module__ = name, doc, kind.__module__
+    export(with_signature(function, signature))
 
 
 def as_tensor(name: str, value: Any) -> Tensor | None:
@@ -468,4 +447,11 @@ def as_tensor(name: str, value: Any) -> Tensor | None:
     raise SporaxTypeError(f"For 'attention', '{name}' must be a Tensor or integers, but got {type(value).__name__}.")
 
 
-export(flash_attention_score)
+as_function(
+    "flash_attention_score",
+    FlashAttentionScore,
+    """query key value head_num real_shift drop_mask padding_mask attn_mask prefix actual_seq_qlen actual_seq_kvlen keep_prob
+    scalar_value=scale_value pre_tokens next_tokens inner_precise input_layout sparse_mode""",
+    "The result of `FlashAttentionScore` alone; `scalar_value` is its `scale_value`.",
+    result=3,
+)

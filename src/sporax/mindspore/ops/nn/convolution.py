@@ -97,14 +97,8 @@ def _conv2d(
 
 
 Setting = int | tuple[int, ...]
-
-
 PadMode = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]
-
-
 Edges = tuple[tuple[int, int], ...]
-
-
 _DIMS = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -121,10 +115,8 @@ def same_edges(sizes: tuple[int, ...], window: tuple[int, ...], stride: tuple[in
     """Cells to add so that the output has ``ceil(size / stride)`` elements; the odd one goes behind."""
     totals = [
         max((-(-size // step) - 1) * step + reach - size, 0)
-        # The output has ceil(size / stride) elements; whatever is missing is added.
         for size, reach, step in zip(sizes, window, stride, strict=True)
     ]
-    # The odd cell goes behind, as in MindSpore.
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
@@ -146,7 +138,6 @@ def resolved_edges(name: str, pad_mode: str, padding: Any, sizes: Any, window: A
 
 
 def _reach(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
-    # A dilated kernel covers gaps as well.
     return tuple((size - 1) * gap + 1 for size, gap in zip(kernel, dilation, strict=True))
 
 
@@ -178,9 +169,6 @@ def _convolved(
 
 def _biased(result: Array, bias: Array | None) -> Array:
     return result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
-
-
-# -------------------------------------------------------------------------------------------------------- convolutions
 
 
 def _functional(dims: int) -> None:
@@ -271,9 +259,6 @@ def _conv3d(
     return _convolved("Conv3D", x, weight, stride, pad_mode, pad, dilation, group)
 
 
-# ---------------------------------------------------------------------------------------------------------- transposes
-
-
 def _transposed(
     name: str, x: Array, weight: Array, stride: tuple[int, ...], around: Edges, extra: Any, gap: Any, groups: int
 ) -> Array:
@@ -353,8 +338,6 @@ def _conv2d_backprop_input(name: str) -> None:
 
 
 _conv2d_backprop_input("Conv2DTranspose")
-
-
 _conv2d_backprop_input("Conv2DBackpropInput")
 
 

@@ -91,11 +91,9 @@ def _bilinear(x: Array, down: Array, across: Array) -> Array:
     top, left = jnp.floor(down), jnp.floor(across)
     flat = x.reshape(*x.shape[:3], height * width)
     total: Any = 0
-    # The four pixels around each place.
     for step_down in (0, 1):
         for step_across in (0, 1):
             row, column = top + step_down, left + step_across
-            # The share of a pixel falls linearly with its distance.
             weight = (1 - jnp.abs(down - row)) * (1 - jnp.abs(across - column))
             # Outside counts as zero; clipped places only keep the index valid.
             is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)

@@ -50,7 +50,6 @@ def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Re
     check_equal_shapes("smooth_l1_loss", input, target)
     SporaxValueError.raise_if(beta <= 0, "smooth_l1_loss", "beta", "be positive", beta)
     gap = jnp.abs(input - target)
-    # Both pieces meet at `beta` with the same slope.
     return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
 
 
@@ -84,7 +83,6 @@ def cosine_embedding_loss(
     # The vectors are in the last dim here, unlike the function's default.
     cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
     zero = jnp.zeros((), cosine.dtype)
-    # Other targets than 1 and -1 count for nothing.
     loss = jnp.where(target == 1, 1 - cosine, jnp.where(target == -1, jnp.maximum(cosine - margin, 0), zero))
     return reduced(loss, reduction)
 
@@ -171,7 +169,6 @@ def _multilabel_margin(x: Array, target: Array) -> tuple[Array, Array]:
     index = jnp.where(listed, target, classes)
     is_target = jnp.any(index[..., :, None] == jnp.arange(classes), -2)
     own = jnp.take_along_axis(x, jnp.where(listed, target, 0), -1)
-    # All pairs of a listed and any class; which count is masked below.
     gaps = jnp.maximum(1 - (own[..., :, None] - x[..., None, :]), 0)
     counts = listed[..., :, None] & ~is_target[..., None, :]
     return jnp.sum(jnp.where(counts, gaps, 0), (-2, -1)) / classes, is_target.astype(target.dtype)

@@ -99,7 +99,6 @@ def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Arra
         SporaxValueError: `x` does not end with the shape of `gamma`.
     """
     check.floating("RmsNorm", x=x)
-    # The last dims, as many as `gamma` has.
     if x.shape[x.ndim - gamma.ndim :] != gamma.shape:
         raise SporaxValueError(
             f"For 'RmsNorm', the shape of 'x' must end with that of 'gamma', but got {x.shape} and {gamma.shape}."
@@ -223,7 +222,6 @@ def _batch_norm_primitive(
         average); and the two once more, in the place of what MindSpore keeps for its backward pass.
     """
     check.one_of("BatchNorm", data_format, ("NCHW", "NHWC"), "data_format")
-    # NHWC has the channels last.
     channel = 1 if data_format == "NCHW" else input_x.ndim - 1
     if not is_training:
         result = batch_norm_eval(input_x, mean, variance, scale, bias, channel, epsilon)

@@ -88,9 +88,6 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Ar
     return arguments[gradient]
 
 
-# ------------------------------------------------------------------------------------------------- Adam and its relatives
-
-
 def _adam_step(
     m: Any, v: Any, gradient: Any, beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any,
     nesterov: bool = False,
@@ -177,9 +174,6 @@ def _adamax(
     new_m = beta1 * m + (1 - beta1) * grad
     new_v = jnp.maximum(beta2 * v, jnp.abs(grad))
     return var - lr / (1 - beta1_power) * new_m / (new_v + epsilon), new_m, new_v
-
-
-# --------------------------------------------------------------------------------------------- gradients and their signs
 
 
 @_update("ApplyGradientDescent()", "var")
@@ -280,9 +274,6 @@ def _lars(
     return (trust * (gradient + weight_decay * weight)).astype(gradient.dtype)
 
 
-# ------------------------------------------------------------------------------------------- sums of squares of gradients
-
-
 def _adagrad_step(var: Any, accum: Any, lr: Any, grad: Any, update_slots: bool, outside: Any, inside: Any) -> Any:
     """New values; small numbers are added to the root of the sum of squares, or to the sum."""
     squares = accum + jnp.square(grad) if update_slots else accum
@@ -363,9 +354,6 @@ def _sparse_ftrl(
 ) -> _Values:  # fmt: skip
     """As `ApplyFtrl`, for the rows `indices`."""
     return _ftrl(var, accum, linear, grad, lr, l1, l2, lr_power)
-
-
-# ------------------------------------------------------------------------------------------- means of squares of gradients
 
 
 @_update("ApplyAdadelta()", "var accum accum_update")

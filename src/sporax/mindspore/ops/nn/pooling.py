@@ -18,8 +18,6 @@ from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, othe
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 
-# ---------------------------------------------------------------------------------------------------------- the windows
-
 Window = int | tuple[int, ...]
 
 
@@ -27,9 +25,7 @@ def with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
     """Padding enlarged behind so that a last, partial window fits, unless it would start in the padding."""
     grown = []
     for size, reach, step, (low, high) in zip(sizes, window, stride, around, strict=True):
-        # Rounded up: the last window may reach over the end.
         count = -(-(size + low + high - reach) // step) + 1
-        # A window that would begin in the padding is left out.
         if (count - 1) * step >= size + low:
             count -= 1
         grown.append((low, max((count - 1) * step + reach - size - low, high)))
@@ -62,7 +58,6 @@ def mean_of_windows(
     """Means of windows; the divisor is `divisor`, or the number of cells, with or without the padding."""
     grown = with_ceil(x.shape[-len(window) :], window, stride, around) if ceil else around
     total = fits(name, _summed(x, window, stride, grown), x, window)
-    # A given divisor counts whatever the windows hold.
     if divisor:
         return total / divisor
     sizes = x.shape[-len(window) :]
@@ -130,9 +125,6 @@ def _with_positions(name: str, x: Array, window: Any, stride: Any, around: Edges
 
 def _nothing(dims: int) -> Edges:
     return ((0, 0),) * dims
-
-
-# --------------------------------------------------------------------------------------------------------------- means
 
 
 def _avg_pool(dims: int) -> None:
@@ -259,12 +251,7 @@ def _lp_pool(dims: int) -> None:
 
 
 _lp_pool(1)
-
-
 _lp_pool(2)
-
-
-# -------------------------------------------------------------------------------------------------------------- maxima
 
 
 def _max_function(
@@ -411,7 +398,6 @@ def _max_unpool(dims: int) -> None:
         window = per_dim(name, "kernel_size", kernel_size, dims)
         step = window if stride is None else per_dim(name, "stride", stride, dims)
         around = per_dim(name, "padding", padding, dims, 0)
-        # The size that pooling of this kind came from, as far as it is determined.
         sizes = tuple(
             (size - 1) * jump - 2 * pad + reach
             for size, jump, pad, reach in zip(x.shape[-dims:], step, around, window, strict=True)

@@ -22,6 +22,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, operator
+from sporax.mindspore.ops._core.parameters import taking
 
 # Gates whose matrices are stacked in one.
 _LSTM_GATES = 4
@@ -149,29 +150,15 @@ class LSTM(Primitive):
     """
 
     operator = _lstm
-    attribute_names = ("input_size", "hidden_size", "num_layers", "has_bias", "bidirectional", "dropout", "proj_size")
+    attribute_names = _lstm.parameters.attributes
     defaults = {"proj_size": 0}
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        has_bias: bool,
-        bidirectional: bool,
-        dropout: float,
-        proj_size: int = 0,
-    ) -> None:
-        super().__init__(
-            input_size=input_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            has_bias=has_bias,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            proj_size=proj_size,
-        )
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+    @taking(_lstm.kernel, "input h c w key")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        sizes = {name: settings[name] for name in ("input_size", "hidden_size", "num_layers")}
+        hidden_size, dropout, proj_size = settings["hidden_size"], settings["dropout"], settings["proj_size"]
+        for name, size in sizes.items():
             SporaxValueError.raise_if(size <= 0, "LSTM", name, "be positive", size)
         check_type("LSTM", "dropout", dropout, "a float", float)
         SporaxValueError.raise_if(not 0 <= dropout <= 1, "LSTM", "dropout", "be in [0, 1]", dropout)

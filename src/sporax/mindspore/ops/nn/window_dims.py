@@ -41,7 +41,6 @@ def _convolution_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devic
         if num_slices == 1:
             continue
         stride, dilation = (_of_dim(call, name, dim, len(parts)) for name in ("stride", "dilation"))
-        # Elements from the first to the last that a window reads.
         reach = dilation * (kernel[dim] - 1) + 1
         if mode == "valid":
             _window_inside(call, dim, size, num_slices, reach, stride)
@@ -76,7 +75,6 @@ def _pooling_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: 
 def _window_near(call: Call, dim: int, size: int, num_slices: int, reach: int, stride: int) -> None:
     same, pad = str(call.get("pad_mode")).lower() == "same", call.get("pad_list", call.get("pad", 0))
     total = max(0, (-(-size // stride) - 1) * stride + reach - size)
-    # Cells in front of the dimension and behind it.
     front, behind = pad[2 * dim : 2 * dim + 2] if isinstance(pad, tuple) else (pad, pad)
     front, behind = (total // 2, total - total // 2) if same else (int(str(front)), int(str(behind)))
     windows, slice_size = (size + front + behind - reach) // stride + 1, size // num_slices

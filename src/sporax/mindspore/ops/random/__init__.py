@@ -1,3 +1,3 @@
 """Random operators: dropout, distributions, candidate sampling, masks of bits."""
 
-from sporax.mindspore.ops.random import candidate_sampling, distributions, dropout
+from sporax.mindspore.ops.random import distributions, dropout

@@ -100,8 +100,6 @@ def class_form(
 
 _SEEDS = {"seed": 0, "seed2": 0}
 
-# -------------------------------------------------------------------------------------------------------- distributions
-
 
 @operator(function="")
 def _standard_normal(key: Array, shape: tuple[int, ...]) -> Array:
@@ -138,7 +136,6 @@ def _drawn_dims(call: Call, shapes: Shapes) -> Dims | None:
     shape = call.get("shape", ())
     if not isinstance(shape, tuple):
         return None
-    # The random key is the first input and has no entry.
     inputs = tuple(numbered(len(shape), range(len(shape)), f"{number}.") for number, shape in enumerate(shapes))
     parameters = tuple(StrategyEntry(names, shape) for names, shape in zip(inputs[1:], shapes[1:], strict=True))
     rest = max(map(len, shapes[1:]), default=0)
@@ -294,7 +291,6 @@ def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -
 @operator(function="")
 def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
     """Numbers of normal distributions, truncated at `min` and `max`, one distribution for each row of the result."""
-    # One row of each setting per row of the result.
     rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
     mean, stdevs, low, high = rows
     # In standard deviations, as JAX draws it.
@@ -316,9 +312,6 @@ class_form("Cauchy", _cauchy, "size median sigma", {"median": 0.0, "sigma": 1.0}
 class_form("LogNormalReverse", _log_normal, "mean std", {"mean": 1.0, "std": 2.0}, shape_first=False)
 class_form("ParameterizedTruncatedNormal", _truncated_between, "seed seed2", _SEEDS)
 class_form("NonDeterministicInts", _any_integers, "dtype", {"dtype": dtypes.int64})
-
-
-# -------------------------------------------------------------------------------------------------------------- choices
 
 
 @operator(function="")
@@ -419,7 +412,6 @@ def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array
     flat = input_x.reshape(-1)
     # 2 is above all uniform numbers, so the false ones come last.
     order = jnp.argsort(jnp.where(flat, jax.random.uniform(key, flat.shape), 2.0))  # the true ones first, shuffled
-    # More than there are: filled up and marked.
     chosen = order[:count] if count <= flat.size else jnp.pad(order, (0, count - flat.size))
     valid = jnp.arange(count) < jnp.sum(flat)
     positions = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
@@ -438,14 +430,10 @@ def choice_with_mask(input_x: Any, count: int = 256, seed: int | None = None) ->
     return drawn(_true_positions, stream(seed), input_x, count)
 
 
-# ---------------------------------------------------------------------------------------------------- dropping channels
-
-
 @operator(function="")
 def _channel_dropout(key: Array, x: Array, keep_prob: float, spatial: int) -> tuple[Array, Array]:
     """Whole channels zeroed, the others divided by `keep_prob`; and the mask."""
     check.tensor("Dropout", x=x)
-    # One draw per channel: its elements share the mask.
     mask = jax.random.bernoulli(key, keep_prob, (*x.shape[: x.ndim - spatial], *[1] * spatial))
     # A probability of 0 would divide by zero, though nothing is kept.
     result = jnp.where(mask, x / jnp.asarray(keep_prob or 1, x.dtype), jnp.zeros((), x.dtype))

@@ -113,7 +113,6 @@ def csr_mm(
     left, right = coordinates("csr_mm", csr_to_coo(a)), coordinates("csr_mm", csr_to_coo(b))
     (m, k), (other_k, n) = a.shape, b.shape
     if trans_a or adjoint_a:
-        # Transposing exchanges the coordinates.
         left, m, k = left[:, ::-1], k, m
     if trans_b or adjoint_b:
         right, other_k, n = right[:, ::-1], n, other_k
@@ -374,7 +373,6 @@ def _coo_add(self: COOTensor, other: Any) -> Any:
 def _coo_sub(self: COOTensor, other: Any) -> Any:
     _check_shape("subtract", self, other)
     if isinstance(other, Tensor):
-        # The dense operand is negated: x - y with x sparse.
         return FUNCTIONS["tensor_scatter_add"](-other, self.indices, self.values)
     if isinstance(other, COOTensor):
         return functions.coo_add(self, -other, _zero(self))

@@ -20,7 +20,6 @@ def rows_of(indptr: Array, entries: int) -> Array:
     """The row of each entry: how many rows have begun before it, less one."""
     # The first row starts at 0 in any case; each further start raises the row by one.
     begun = jnp.zeros((entries + 1,), indptr.dtype).at[indptr[1:-1]].add(1, mode="drop")
-    # A running count gives the row of each entry.
     return jnp.cumsum(begun[:entries], dtype=indptr.dtype)
 
 
@@ -96,7 +95,6 @@ def csr_product(indptr: Array, indices: Array, values: Array, dense: Array, shap
             f"For 'CSRMM', shapes must be (m, n) and (n, k), but got {tuple(shape)} and {dense.shape}."
         )
     values, dense = pair("CSRMM", values, dense)
-    # Each entry times the row of the dense matrix at its column.
     terms = values[:, None] * dense[indices]
     target = jnp.zeros((shape[0], dense.shape[1]), terms.dtype)
     # "drop": entries out of range count for nothing.
@@ -192,7 +190,6 @@ def sparse_tensor_dense_matmul(
     rows, columns = indices[:, 0], indices[:, 1]
     height, width = sparse_shape
     if adjoint_st:
-        # Transposing exchanges coordinates and sizes.
         rows, columns, height, width, values = columns, rows, width, height, jnp.conj(values)
     if adjoint_dt:
         dense = jnp.conj(dense.T)

@@ -232,7 +232,6 @@ class ConvReparam(_Variational):
         self.conv2d = ops.Conv2D(
             out_channels, (height, width), 1, pad_mode, padding, layer.stride, layer.dilation, group
         )
-        # The shape follows from the checked settings.
         shape = list(layer.weight.shape)
         weight_fns, bias_fns = (weight_prior_fn, weight_posterior_fn), (bias_prior_fn, bias_posterior_fn)
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
@@ -272,7 +271,6 @@ class WithBNNLossCell(Cell):
     def construct(self, x: Any, label: Any) -> Tensor:
         """The weighted sum."""
         loss: Tensor = self._loss_fn(self._backbone(x), label) * self.dnn_factor
-        # Layers may be at any depth of the network.
         for _, layer in self._backbone.cells_and_names():
             if isinstance(layer, _Variational):
                 loss = loss + layer.compute_kl_loss() * self.bnn_factor

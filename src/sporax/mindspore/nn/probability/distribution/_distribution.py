@@ -74,7 +74,6 @@ def noise(
     if kind == "normal":
         return jax.random.normal(key, shape, jnp.float32)
     if kind == "uniform":
-        # Not 0, of which samplers take the logarithm.
         return jax.random.uniform(key, shape, jnp.float32, minval=_TINY)
     (parameter,) = parameters
     if kind == "gamma":
@@ -157,8 +156,6 @@ class Distribution(Cell):
         self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in parameters.values())
         self._broadcast_shape = self._batch_shape
 
-    # ------------------------------------------------------------------------------------------------- what it is
-
     name = parameter("_name", "Its name.")
     dtype = parameter("_dtype", "Dtype of samples.")
     seed = parameter("_seed", "Seed of its stream; 0 for the one of all random operators.")
@@ -166,8 +163,6 @@ class Distribution(Cell):
     is_scalar_batch = parameter("_is_scalar_batch", "Whether all parameters that are given are Python numbers.")
     batch_shape = parameter("_batch_shape", "Shape of the parameters together; None if one is not given.")
     broadcast_shape = parameter("_broadcast_shape", "As `batch_shape`; of categories, without their number.")
-
-    # ------------------------------------------------------------------------------------------------- parameters
 
     def _add_parameter(self, value: Any, name: str) -> Tensor | None:
         """Keep a parameter as a Tensor, or as what is to be given at every call."""
@@ -221,13 +216,10 @@ class Distribution(Cell):
             values[positions[name]] = value
         return values
 
-    # ------------------------------------------------------------------------------------------------- functions
-
     def _formula(self, name: str) -> Formula:
         own = getattr(self, f"_{name}", None)
         if own is not None:
             return own
-        # The first source that the subclass has.
         for source, change in _DERIVED.get(name, ()):
             formula = getattr(self, f"_{source}", None)
             if formula is not None:
@@ -326,9 +318,6 @@ class Distribution(Cell):
         if name == "get_dist_type":
             return self.get_dist_type()  # the same whatever the parameters
         return getattr(self, name)(*args, **kwargs)
-
-
-# ------------------------------------------------------------------------------------------------------------- arguments
 
 
 def parameter_type(parameters: Mapping[str, Any], hint: DType) -> DType:
