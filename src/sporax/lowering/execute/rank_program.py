@@ -68,10 +68,9 @@ class IslandAxes:
             operands: what it reads.
             shapes: of its results.
         """
-        name, axes = str(primitive.name), tuple(axis for name in named_axes(params) for axis in self.runs.get(name, ()))
+        name, axes = str(primitive.name), self._axes(params)
         along = tuple(self.names[axis] for axis in axes)
-        # Dimensions next to axes, which `jax.vmap` makes of names
-        dims = tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
+        dims = _dims(params)
         if name == "axis_index":
             return [jnp.asarray(jax.lax.axis_index(along) if along else 0, jnp.int32)]
         if name in _SENDS_NOTHING or not (along or dims):
@@ -85,9 +84,18 @@ class IslandAxes:
         results = primitive.bind(*operands, **{**params, **named})
         return list(results) if primitive.multiple_results else [results]
 
+    def _axes(self, params: Mapping[str, Any]) -> Axes:
+        """Axes of this program that an equation names."""
+        return tuple(axis for name in named_axes(params) for axis in self.runs.get(name, ()))
+
     def _in_order(self, axes: Axes) -> Axes:
         """The same axes in the order of the island's mesh, in which JAX counts places."""
         return tuple(axis for run in self.runs.values() for axis in run if axis in axes)
+
+
+def _dims(params: Mapping[str, Any]) -> tuple[int, ...]:
+    """Dimensions next to axes, which `jax.vmap` makes of names."""
+    return tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
 
 
 _SENDS_NOTHING = frozenset(["pvary", "pbroadcast"])

@@ -64,9 +64,7 @@ def _of_equation(eqn: JaxprEqn, known: list[int], reads: Mapping[int, int]) -> l
         return [GRADIENT if is_gradient and label else label for label in known]
     if name in _CONTROL:
         return _CONTROL[name](eqn, known, reads)
-    # The program that an equation calls with its own inputs, if it calls one.
-    lengths = len(eqn.invars), len(eqn.outvars)
-    inner = next((body for body in bodies_of(eqn) if (len(body.invars), len(body.outvars)) == lengths), None)
+    inner = _body(eqn)
     if inner is not None:
         return labels_of_results(inner, known, reads)
     return [_of_value(aval_of(var), highest) for var in eqn.outvars]
@@ -118,3 +116,9 @@ _CONTROL: Mapping[str, Callable[[JaxprEqn, list[int], Mapping[int, int]], list[i
     "while": _of_while,
     "scan": _of_scan,
 }
+
+
+def _body(eqn: JaxprEqn) -> Jaxpr | None:
+    """The program that an equation calls with its own inputs, if it calls one."""
+    lengths = len(eqn.invars), len(eqn.outvars)
+    return next((body for body in bodies_of(eqn) if (len(body.invars), len(body.outvars)) == lengths), None)

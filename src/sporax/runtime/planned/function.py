@@ -129,8 +129,8 @@ def plan(
         donate_argnums=donate_argnums, overlap=overlap,
     )  # fmt: skip
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
-        said = {} if fixed is None else fixed
-        fixed = _with_in_shardings(said, in_shardings, len(args))
+        by_argument = {} if fixed is None else fixed
+        fixed = _with_in_shardings(by_argument, in_shardings, len(args))
         keywords = {} if kwargs is None else kwargs
         check_mapping("kwargs", keywords, "{name: value}")
         args, names = (*args, *keywords.values()), tuple(keywords)
@@ -146,7 +146,7 @@ def plan(
             out_shardings = None if out_shardings is None else (*[None] * len(carry), out_shardings)
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings,
-            {*fixed} - {*said},
+            {*fixed} - {*by_argument},
         )  # fmt: skip
     alone = called.by_position(fn, len(args))
     planned = replace(planned, objects=objects, plan_again=again, alone=alone)

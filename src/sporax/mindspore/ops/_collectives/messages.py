@@ -25,7 +25,7 @@ from sporax.mindspore.ops._collectives.primitives import (
     check_tensor,
     register,
 )
-from sporax.runtime.ranks import collectives, point_to_point
+from sporax.runtime import ranks as between_ranks
 
 
 def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
@@ -46,7 +46,7 @@ class AllGatherV(CommunicationPrimitive):
     def __call__(self, x: Tensor, output_split_sizes: Any) -> Tensor:
         """Lengths of all members' tensors are given, in group order; returns them one after another."""
         array, lengths = check_tensor(self.name, x).array, sizes(self.name, "output_split_sizes", output_split_sizes)
-        own = lengths[collectives.own_position(self.members, self.name)]
+        own = lengths[between_ranks.collectives.own_position(self.members, self.name)]
         if array.shape != (own,):
             raise SporaxValueError(
                 f"For '{self.name}', the input must have the shape ({own},) that 'output_split_sizes' gives for this rank, "
@@ -55,7 +55,9 @@ class AllGatherV(CommunicationPrimitive):
         longest = max(lengths)
         # One collective over padded tensors is faster than many messages of different lengths.
         padded = jnp.pad(array, (0, longest - own))
-        rows = collectives.run(collectives.AllGather(self.members), padded).reshape(-1, longest)
+        rows = between_ranks.collectives.run(between_ranks.collectives.AllGather(self.members), padded).reshape(
+            -1, longest
+        )
         return wrap(jnp.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)]))
 
 
@@ -79,8 +81,10 @@ class ReduceScatterV(CommunicationPrimitive):
             jnp.pad(array[start : start + length], (0, longest - length))
             for start, length in zip(starts, lengths, strict=True)
         ]
-        piece = collectives.run(collectives.ReduceScatter(self.members, op), jnp.concatenate(pieces))
-        return wrap(piece[: lengths[collectives.own_position(self.members, self.name)]])
+        piece = between_ranks.collectives.run(
+            between_ranks.collectives.ReduceScatter(self.members, op), jnp.concatenate(pieces)
+        )
+        return wrap(piece[: lengths[between_ranks.collectives.own_position(self.members, self.name)]])
 
 
 class AlltoAllV(CommunicationPrimitive):
@@ -117,7 +121,7 @@ class AlltoAllVC(CommunicationPrimitive):
     def __call__(self, x: Tensor, send_count_matrix: Any) -> Tensor:
         # All ranks have the same matrix, so each reads its own row and column.
         """Entry i·n + j of the matrix is the length of the piece that i sends to j."""
-        count, me = self.members.size, collectives.own_position(self.members, self.name)
+        count, me = self.members.size, between_ranks.collectives.own_position(self.members, self.name)
         matrix = [length * self.block_size for length in sizes(self.name, "send_count_matrix", send_count_matrix)]
         if len(matrix) != count * count:
             raise SporaxValueError.must(self.name, "send_count_matrix", f"have {count}·{count} entries", len(matrix))
@@ -147,16 +151,18 @@ def exchange_pieces(
     # Empty pieces are no messages: both sides leave them out by the same lengths.
     pieces = [array[start : start + length] for start, length in zip(starts, outgoing, strict=True) if length]
     sends = [
-        point_to_point.Message(rank, (length, *row), dtype)
+        between_ranks.point_to_point.Message(rank, (length, *row), dtype)
         for rank, length in zip(ranks, outgoing, strict=True)
         if length
     ]
     receives = [
-        point_to_point.Message(rank, (length, *row), dtype)
+        between_ranks.point_to_point.Message(rank, (length, *row), dtype)
         for rank, length in zip(ranks, incoming, strict=True)
         if length
     ]
-    arrived = point_to_point.run(point_to_point.Exchange(tuple(sends), tuple(receives)), pieces)
+    arrived = between_ranks.point_to_point.run(
+        between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
+    )
     return jnp.concatenate(arrived) if arrived else jnp.zeros((0, *row), dtype)
 
 
@@ -210,8 +216,8 @@ class Send(CommunicationPrimitive):
         """Returns the tensor, so that something can depend on it."""
         array = check_tensor(self.name, x).array
         # Kept out of the message: MindSpore's tag only tells messages of one pair apart.
-        message = point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
-        return wrap(point_to_point.send(message, array))
+        message = between_ranks.point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
+        return wrap(between_ranks.point_to_point.send(message, array))
 
 
 class Receive(CommunicationPrimitive):
@@ -232,13 +238,13 @@ class Receive(CommunicationPrimitive):
 
     def __call__(self, x: Tensor | None = None) -> Tensor:
         """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
-        message = point_to_point.Message(
+        message = between_ranks.point_to_point.Message(
             self.world_rank(self.src_rank), tuple(self.shape), dtypes.to_dtype(self.dtype).np_dtype
         )
         # With an input the receive has a place in the order of the step, and a gradient.
         if x is not None:
-            return wrap(point_to_point.receive(message, check_tensor(self.name, x).array))
-        return wrap(point_to_point.run(point_to_point.Exchange((), (message,)), [])[0])
+            return wrap(between_ranks.point_to_point.receive(message, check_tensor(self.name, x).array))
+        return wrap(between_ranks.point_to_point.run(between_ranks.point_to_point.Exchange((), (message,)), [])[0])
 
 
 class NeighborExchange(CommunicationPrimitive):
@@ -277,14 +283,21 @@ class NeighborExchange(CommunicationPrimitive):
             )
         dtype = dtypes.to_dtype(self.recv_type).np_dtype
         sends = [
-            point_to_point.Message(self.world_rank(rank), shape, array.dtype)
+            between_ranks.point_to_point.Message(self.world_rank(rank), shape, array.dtype)
             for rank, shape, array in zip(self.send_rank_ids, shapes, arrays, strict=True)
         ]
         receives = [
-            point_to_point.Message(self.world_rank(rank), tuple(shape), dtype)
+            between_ranks.point_to_point.Message(self.world_rank(rank), tuple(shape), dtype)
             for rank, shape in zip(self.recv_rank_ids, self.recv_shapes, strict=True)
         ]
-        return tuple(map(wrap, point_to_point.run(point_to_point.Exchange(tuple(sends), tuple(receives)), arrays)))
+        return tuple(
+            map(
+                wrap,
+                between_ranks.point_to_point.run(
+                    between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), arrays
+                ),
+            )
+        )
 
 
 class BatchISendIRecv(CommunicationPrimitive):
@@ -335,14 +348,14 @@ class BatchISendIRecv(CommunicationPrimitive):
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
         incoming = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "irecv"]
         sends = tuple(
-            point_to_point.Message(rank, tuple(array.shape), array.dtype)
+            between_ranks.point_to_point.Message(rank, tuple(array.shape), array.dtype)
             for rank, array in zip(outgoing, arrays, strict=True)
         )
         receives = tuple(
-            point_to_point.Message(rank, tuple(shape), dtypes.to_dtype(dtype).np_dtype)
+            between_ranks.point_to_point.Message(rank, tuple(shape), dtypes.to_dtype(dtype).np_dtype)
             for rank, shape, dtype in zip(incoming, self.receive_shapes, self.receive_dtypes, strict=True)
         )
-        arrived = iter(point_to_point.run(point_to_point.Exchange(sends, receives), arrays))
+        arrived = iter(between_ranks.point_to_point.run(between_ranks.point_to_point.Exchange(sends, receives), arrays))
         # Positions of sends must be filled, since results are given by operation.
         return tuple(wrap(next(arrived) if kind == "irecv" else jnp.zeros((), jnp.float32)) for kind in self.op_types)
 
@@ -390,14 +403,18 @@ class NeighborExchangeV2(CommunicationPrimitive):
         for rank, (rows, columns) in zip(self.send_rank_ids, outgoing, strict=True):
             if rank != -1:
                 pieces.append(array[:, :, rows, columns])
-                sends.append(point_to_point.Message(self.world_rank(rank), tuple(pieces[-1].shape), array.dtype))
+                sends.append(
+                    between_ranks.point_to_point.Message(self.world_rank(rank), tuple(pieces[-1].shape), array.dtype)
+                )
         for rank, (rows, columns) in zip(self.recv_rank_ids, incoming, strict=True):
             if rank != -1:
                 shape = (*batch, rows.stop - rows.start, columns.stop - columns.start)
-                receives.append(point_to_point.Message(self.world_rank(rank), shape, array.dtype))
+                receives.append(between_ranks.point_to_point.Message(self.world_rank(rank), shape, array.dtype))
                 positions.append((rows, columns))
         # One exchange for all directions, so that no two ranks wait for each other.
-        arrived = point_to_point.run(point_to_point.Exchange(tuple(sends), tuple(receives)), pieces)
+        arrived = between_ranks.point_to_point.run(
+            between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
+        )
         top, bottom, left, right = self.recv_lens
         # Zeros first: directions without a sender stay 0.
         padded = jnp.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))

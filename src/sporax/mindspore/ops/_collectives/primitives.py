@@ -22,7 +22,8 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
-from sporax.runtime.ranks import collectives, groups
+from sporax.runtime import ranks as between_ranks
+from sporax.runtime.ranks import groups
 from sporax.runtime.ranks.groups import Group
 from sporax.runtime.state import frames
 
@@ -154,7 +155,7 @@ def check_member(name: str, group: Group, rank: int) -> int:
 
 def check_reduction(name: str, op: str) -> str:
     """`op`, the name of a reduction, else SporaxRuntimeError."""
-    SporaxRuntimeError.raise_unless_in(name, "op", op, collectives.REDUCTIONS)
+    SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
     return op
 
 
@@ -183,7 +184,7 @@ class AllReduce(CommunicationPrimitive):
             ranks = groups.find_planned(self.group, self.name)
             frames.note_tag(pass_tags.RANK_SUMS)
             return wrap(trace_marks.apply_mark([x.array], RankSumMark(op, tuple(rank - ranks[0] for rank in ranks)))[0])
-        return wrap(collectives.run(collectives.AllReduce(self.members, op), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllReduce(self.members, op), x.array))
 
 
 class Reduce(CommunicationPrimitive):
@@ -203,7 +204,9 @@ class Reduce(CommunicationPrimitive):
         # The rank is checked on all members, so that all fail together.
         self.world_rank(self.dest_rank)
         op = check_reduction(self.name, self.op)
-        return wrap(collectives.run(collectives.Reduce(self.members, op, self.dest_rank), x.array))
+        return wrap(
+            between_ranks.collectives.run(between_ranks.collectives.Reduce(self.members, op, self.dest_rank), x.array)
+        )
 
 
 class AllGather(CommunicationPrimitive):
@@ -212,7 +215,7 @@ class AllGather(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """(d0, …) in, (n·d0, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
-        return wrap(collectives.run(collectives.AllGather(self.members), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllGather(self.members), x.array))
 
 
 class ReduceScatter(CommunicationPrimitive):
@@ -228,7 +231,7 @@ class ReduceScatter(CommunicationPrimitive):
         """(d0, …) in, (d0/n, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         op = check_reduction(self.name, self.op)
-        return wrap(collectives.run(collectives.ReduceScatter(self.members, op), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.ReduceScatter(self.members, op), x.array))
 
 
 class Broadcast(CommunicationPrimitive):
@@ -248,7 +251,9 @@ class Broadcast(CommunicationPrimitive):
             raise SporaxTypeError.must(self.name, "the input", "be a tuple of Tensors", type(x).__name__)
         arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
-        return tuple(map(wrap, collectives.run(collectives.Broadcast(self.members, root), *arrays)))
+        return tuple(
+            map(wrap, between_ranks.collectives.run(between_ranks.collectives.Broadcast(self.members, root), *arrays))
+        )
 
 
 class AlltoAll(CommunicationPrimitive):
@@ -273,10 +278,10 @@ class AlltoAll(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """The split dim shrinks by the number of members, the other grows by it."""
         array = check_tensor(self.name, x).array
-        collectives.check_divisible(self.name, array, self.split_dim, self.split_count)
-        collectives.check_divisible(self.name, array, self.concat_dim, 1)
+        between_ranks.collectives.check_divisible(self.name, array, self.split_dim, self.split_count)
+        between_ranks.collectives.check_divisible(self.name, array, self.concat_dim, 1)
         dims = self.split_dim % array.ndim, self.concat_dim % array.ndim
-        return wrap(collectives.run(collectives.AllToAll(self.members, *dims), array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.AllToAll(self.members, *dims), array))
 
 
 class CollectiveScatter(CommunicationPrimitive):
@@ -295,7 +300,7 @@ class CollectiveScatter(CommunicationPrimitive):
         """(d0, …) in, (d0/n, …) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         src = check_member(self.name, self.members, self.src_rank)
-        return wrap(collectives.run(collectives.Scatter(self.members, src), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.Scatter(self.members, src), x.array))
 
 
 class CollectiveGather(CommunicationPrimitive):
@@ -313,7 +318,7 @@ class CollectiveGather(CommunicationPrimitive):
         """(d0, …) in, (n·d0, …) or (1,) out."""
         at_least_1d(self.name, check_tensor(self.name, x))
         dest = check_member(self.name, self.members, self.dest_rank)
-        return wrap(collectives.run(collectives.Gather(self.members, dest), x.array))
+        return wrap(between_ranks.collectives.run(between_ranks.collectives.Gather(self.members, dest), x.array))
 
 
 class Barrier(CommunicationPrimitive):
@@ -321,7 +326,7 @@ class Barrier(CommunicationPrimitive):
 
     def __call__(self) -> None:
         """Returns when all are there; in a compiled step, at that place of the step."""
-        total = collectives.run(collectives.Barrier(self.members))
+        total = between_ranks.collectives.run(between_ranks.collectives.Barrier(self.members))
         # Outside of a step the call itself must wait.
         if not isinstance(total, jax.core.Tracer):
             total.block_until_ready()

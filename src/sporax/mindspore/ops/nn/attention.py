@@ -425,9 +425,9 @@ def as_function(name: str, kind: type[Primitive], parameters: str, doc: str, res
     )
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        given = {old_names[new]: value for new, value in signature.bind(*args, **kwargs).arguments.items()}
-        primitive = kind(**{old: value for old, value in given.items() if old in settings})
-        results = primitive(**{old: value for old, value in given.items() if old in inputs})
+        arguments = {old_names[new]: value for new, value in signature.bind(*args, **kwargs).arguments.items()}
+        primitive = kind(**{old: value for old, value in arguments.items() if old in settings})
+        results = primitive(**{old: value for old, value in arguments.items() if old in inputs})
         return results if result is None else results[result]
 
     function.__name__, function.__doc__, function.__module__ = name, doc, kind.__module__
