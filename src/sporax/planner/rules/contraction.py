@@ -84,15 +84,11 @@ def ragged_dot_general(operation: Operation) -> Rule:
         if dim not in groups and dim not in contract[1] and dim not in batch[1]
     )
     group_result = (group,) if ragged[0] in contract[0] else ()
-    result = (*group_result, *shared, *_free(lhs, *_lhs(contract, batch)), *free_rhs)
+    result = (*group_result, *shared, *_free(lhs, contract[0], batch[0]), *free_rhs)
     _pass_parts_of_either(draft)
     # The group factor is no index of the arithmetic: each row belongs to one group.
     points = tuple({index for dims in (*lhs, *free_rhs) for index in dims})
     return draft.finish([lhs, rhs, (group,)], [result], flops_per_point=2.0, points=points)
-
-
-def _lhs(contract: tuple[Any, Any], batch: tuple[Any, Any]) -> tuple[Any, Any]:
-    return contract[0], batch[0]
 
 
 def conv_general_dilated(operation: Operation) -> Rule:

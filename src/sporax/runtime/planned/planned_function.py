@@ -167,7 +167,8 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
-        donated = self.donated if donate is None else donated_positions(donate, self._num_by_position, "donate")
+        num_by_position = len(self.in_shardings) - len(self.names)
+        donated = self.donated if donate is None else donated_positions(donate, num_by_position, "donate")
         inputs = self.graph.inputs[len(self.step.constants) :]
         jitted: Any = self.programs.get(tuple(sorted(donated))) or self.jitted(donated)
         # Ranks of other processes, and programs that call the host, have arrays elsewhere.
@@ -238,10 +239,6 @@ class PlannedFunction(Answers):
         values = list(map(jnp.asarray, leaves))
         own = None if constrained and not is_typed(values) else alone
         return verified(self.step, self.plan, values, names, own, steps)
-
-    @property
-    def _num_by_position(self) -> int:
-        return len(self.in_shardings) - len(self.names)
 
     def jitted(self, donated: tuple[int, ...]) -> Any:
         """The function of whole arrays, of states in place of objects and with all arguments by position."""
