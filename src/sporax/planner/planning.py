@@ -242,13 +242,13 @@ def _is_same(plan: Plan, other: Plan) -> bool:
 
 
 def peak_bytes(result: PlanResult) -> int:
-    """The peak of the finished plan; what the search has measured where that is its own plan."""
-    search = result.search
-    measured = None if search is None or not _is_same(result.plan, search.plan) else search.statistics.get("peak_bytes")
-    if isinstance(measured, int):
-        return measured
-    backend = backend_of(result.request.profile.compiler)
-    return memory_of(result.request.graph, result.plan, backend=backend).peak_bytes
+    """The peak of the finished plan; what the search has measured where that is its own, without loops, which it writes out."""
+    search, graph = result.search, result.request.graph
+    if search is not None and _is_same(result.plan, search.plan) and not any(step.bodies for step in graph.operators):
+        measured = search.statistics.get("peak_bytes")
+        if isinstance(measured, int):
+            return measured
+    return memory_of(graph, result.plan, backend=backend_of(result.request.profile.compiler)).peak_bytes
 
 
 def search_options(request: PlanRequest) -> SearchOptions:

@@ -226,6 +226,96 @@ def test_memory_of_what_loops_are_handed_is_that_of_the_compiled_program(kind):
     assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.1)
 
 
+def micro_batches(layer):
+    """A step whose gradients are those of four micro batches, which are added up; `state` is handed through."""
+
+    def step(ws, state, x):
+        def loss(ws, x):
+            return (lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0] ** 2).mean()
+
+        parts = x.reshape(4, -1, x.shape[-1])
+        total = lax.scan(lambda g, part: (g + jax.grad(loss)(ws, part), None), jnp.zeros_like(ws), parts)[0]
+        return ws - 0.1 * total, state
+
+    return step
+
+
+def dropped(x, w):
+    """Two thirds of the elements stay, in every layer others: the key is an element of the layer's weight."""
+    key = jax.random.fold_in(jax.random.key(0), lax.bitcast_convert_type(w[0, 0], "uint32"))
+    return jnp.where(jax.random.bernoulli(key, 0.7, x.shape), jax.nn.relu(x @ w), 0)
+
+
+def of_each(layer):
+    """As `micro_batches`, with layers one by one."""
+
+    def step(ws, state, x):
+        def loss(ws, x):
+            for w in ws:
+                x = layer(x, w)
+            return (x**2).mean()
+
+        parts = x.reshape(4, -1, x.shape[-1])
+        total = lax.scan(lambda g, part: (g + jax.grad(loss)(ws, part), None), jnp.zeros_like(ws), parts)[0]
+        return ws - 0.1 * total, state
+
+    return step
+
+
+BROUGHT = {
+    "to a loop": (micro_batches(lambda x, w: jnp.tanh(x @ w)), {0: (1, 8, 1), 2: (8, 1)}),
+    "to each layer of a round": (of_each(dropped), {0: (1, 1, 8), 2: (1, 1)}),
+}
+
+
+@pytest.mark.parametrize("kind", BROUGHT)
+def test_memory_of_what_is_brought_to_a_loop_is_that_of_the_compiled_program(kind):
+    """Weights are gathered once before the loop, not for each of their readers; each device takes its slices before, too."""
+    step, fixed = BROUGHT[kind]
+    arguments = [jax.ShapeDtypeStruct(shape, "float32") for shape in [(3, 256, 256)] * 2 + [(256, 256)]]
+    planned = sporax.plan(step, *arguments, devices=8, hardware="cpu", donate_argnums=(0, 1), fixed=fixed)
+    compiled = device_bytes(planned.jitted((0, 1)).lower(*arguments).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.02)
+
+
+def one_head(x, w):
+    rows = (x @ w).reshape(8, -1, x.shape[-1])
+    return (jax.nn.softmax(rows @ rows.swapaxes(1, 2)) @ rows).reshape(x.shape)
+
+
+def heads(x, w):
+    rows = (x @ w).reshape(8, -1, 4, x.shape[-1] // 4)
+    scores = jax.nn.softmax(jnp.einsum("bshd,bthd->bhst", rows, rows))
+    return x + jnp.einsum("bhst,bthd->bshd", scores, rows).reshape(x.shape)
+
+
+@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.full)])
+def test_memory_of_batched_products_is_that_of_the_compiled_program(devices):
+    """They read operands in any order; a batch of one is none, and its transposed operand is written."""
+
+    def network(ws, x):
+        for w in ws:
+            x = one_head(x, w)
+        return (x**2).mean()
+
+    arguments = jax.ShapeDtypeStruct((3, 256, 256), "float32"), jax.ShapeDtypeStruct((1024, 256), "float32")
+    planned = sporax.plan(jax.grad(network), *arguments, devices=devices, hardware="cpu", fixed={1: (devices, 1)})
+    compiled = device_bytes(planned.jitted(()).lower(*arguments).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.05)
+
+
+def test_memory_of_what_is_converted_to_float32_is_that_of_the_compiled_program():
+    """A softmax in bfloat16 sums exponentials in float32: these are written as they are before they are rounded."""
+
+    def network(ws, x):
+        return lax.fori_loop(0, 4, lambda _, x: heads(x, ws[0]), x)
+
+    arguments = jax.ShapeDtypeStruct((2, 256, 256), "bfloat16"), jax.ShapeDtypeStruct((4096, 256), "bfloat16")
+    planned = sporax.plan(network, *arguments, devices=8, hardware="cpu", fixed={1: (4, 1)})
+    compiled = device_bytes(planned.jitted(()).lower(*arguments).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.02)
+
+
 @pytest.mark.parametrize("donated", [(), (0,)])
 def test_memory_of_what_is_handed_out_as_it_came_in(donated):
     state = {"frozen": jax.ShapeDtypeStruct((64, 64), jnp.float32), "tuned": jax.ShapeDtypeStruct((64,), jnp.float32)}

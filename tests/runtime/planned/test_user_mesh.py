@@ -138,6 +138,48 @@ def test_gradients_and_automatic_axes_next_to_explicit_ones():
     np.testing.assert_allclose(gradient, alone[1], rtol=1e-4)
 
 
+def test_conversions_under_vmap_on_explicit_axes():
+    """JAX says of a converted basis of `jacfwd` that it has one dimension more than it has."""
+    typed = mesh(EXPLICIT, EXPLICIT)
+    x = jax.device_put(X, NamedSharding(typed, P("data", None)))
+    with jax.set_mesh(typed):
+        planned = sporax.plan(jax.jacfwd(lambda x: x.sum(0) ** 2), x)
+        assert planned.in_shardings[0].spec == P("data", None)
+        got = planned.function()(x)
+    np.testing.assert_allclose(got, jax.jacfwd(lambda x: x.sum(0) ** 2)(X), rtol=1e-5)
+
+
+def test_donated_arguments_carry_results_of_their_type_on_explicit_axes():
+    """A result that is elsewhere than the argument cannot take its place: none is carried, as `jax.jit` does it."""
+    typed = mesh(EXPLICIT, EXPLICIT)
+    square = jnp.arange(64.0).reshape(8, 8)
+    x = jax.device_put(square, NamedSharding(typed, P("data", None)))
+    with jax.set_mesh(typed):
+        planned = sporax.plan(lambda x: (x.T, x * 2), x, donate_argnums=0)
+        assert planned.graph.aliases == ((1, 0),)
+        turned, double = planned.function(donate=())(x)
+    np.testing.assert_array_equal(turned, square.T)
+    np.testing.assert_array_equal(double, square * 2)
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_islands_reduce_over_axes_of_one_device(hardware):
+    devices = jax.make_mesh((2, 1), ("data", "model"), axis_types=(AUTO, AUTO), devices=jax.devices()[:2])
+
+    def step(x):
+        both = ("data", "model")
+        largest = jax.shard_map(lambda x: jax.lax.pmax(x.max(0), both), mesh=devices, in_specs=P(both), out_specs=P())
+        gathered = jax.shard_map(
+            lambda x: jax.lax.all_gather(x, "model", tiled=True), mesh=devices, in_specs=P("data"), out_specs=P("data"),
+            check_vma=False,
+        )  # fmt: skip
+        return largest(x), gathered(x)
+
+    largest, gathered = sporax.plan(step, X, devices=devices, hardware=hardware).function()(X)
+    np.testing.assert_array_equal(largest, X.max(0))
+    np.testing.assert_array_equal(gathered, X)
+
+
 def test_typed_arrays_are_taken_by_plans_on_automatic_axes():
     typed = mesh(EXPLICIT, EXPLICIT)
     planned = sporax.plan(lambda x: x * 2, X, devices=mesh(), in_shardings=P("data", "model"))

@@ -316,7 +316,8 @@ class _Runner:
     def _move(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
         """Send one tensor, or several in common buffers."""
         dtype, resharding = arrays[0].dtype, group[0].resharding
-        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
+        is_short = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+        if resharding is not None and resharding.in_float32 and is_short:
             # Sums of short floats over many ranks lose digits, and XLA:CPU has no bfloat16 reductions of its own.
             arrays = [array.astype(jnp.float32) for array in arrays]
         moved = apply_redistributions(arrays, [transfer.redistribution for transfer in group], self.axis_names)
@@ -328,10 +329,6 @@ class _Runner:
 def _scaled(array: Array, transfer: Transfer) -> Array:
     scale = 1.0 if transfer.resharding is None else transfer.resharding.scale
     return array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
-
-
-def _is_short_float(dtype: Any) -> bool:
-    return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
 
 
 # One object: a new one would be built for every operator.

@@ -35,17 +35,14 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     plan = out.unfolded(plan)
     timeline = Timeline(out.graph, plan)
     step = backend_of(model.platform).compiled(timeline)
-    # Collectives are kernels as well, and are in the communication already.
-    working = [kernel for kernel in step.kernels if not (kernel.roots[0].sends or _is_part(kernel, timeline))]
+    # Collectives are in the communication already; several products, and one of several kernels of an operator, are costed by it.
+    roots = ((kernel, kernel.roots[0]) for kernel in step.kernels)
+    alone = ((kernel, root) for kernel, root in roots if not root.sends and root.kind is not Kind.FUSED)
+    working = [kernel for kernel, root in alone if timeline.events[root.event].island is None]
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
     computing += _seconds_of_parts(out.graph, plan, model)
     shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden)
     return float(computing + sum(shares[kind] * seconds for kind, seconds in cost.by_overlap.items()))
-
-
-def _is_part(kernel: Kernel, timeline: Timeline) -> bool:
-    """Whether it is of several products, or one of several of an operator: those are costed by their operators."""
-    return kernel.roots[0].kind is Kind.FUSED or timeline.events[kernel.roots[0].event].island is not None
 
 
 def _seconds_of_parts(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:

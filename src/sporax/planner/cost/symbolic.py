@@ -121,7 +121,8 @@ class Symbolic:
         operands, _ = found = placements(rule, assignment)
         touched = self._touched(operation, *found, _is_reduced(rule, assignment), mesh)
         # One byte less decides a tie, and is less than any tensor.
-        if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
+        rows = operands[0].dims[:1] if operands else ()
+        if touched > 1.0 and rows and num_parts(mesh, rows[0]) == mesh.num_devices > 1:
             touched -= 1.0
         return self.config.costmodel_alpha * touched
 
@@ -151,10 +152,6 @@ def _is_reduced(rule: Rule, assignment: Assignment) -> bool:
     """Whether an index that results lose is sharded."""
     pairs = zip(assignment, rule.factors, strict=True)
     return any(sharding for sharding, factor in pairs if factor.kind is FactorKind.REDUCE)
-
-
-def _is_data_parallel(placement: Placement, mesh: DeviceMatrix) -> bool:
-    return bool(placement.dims) and num_parts(mesh, placement.dims[0]) == mesh.num_devices > 1
 
 
 def unit_of(model: object) -> str:

@@ -509,8 +509,9 @@ class _Propagation:
         """
         if isinstance(mark, OperatorMark):
             busy = self.busy.get(mark.number, set()) if mark.side is Side.OUT else set()
+            refines = all(axes[: len(old)] == old for axes, old in zip(here.dims, source.dims, strict=True))
             # Sharded further along idle axes is as good, and saves gathering now what is sliced again later.
-            if _refines(here, source) and not (here.used - source.used) & busy:
+            if refines and not (here.used - source.used) & busy:
                 return here
         # Partial along axes that the tensor did not use: these sums are reduced with the gradients of weights.
         remaining = tuple(axis for axis in here.partial if axis not in source.used)
@@ -683,11 +684,6 @@ class _Propagation:
             # An updated variable must end where it is stored, whatever else was asked.
             outputs.append(aliased.get(position) or asked.get(position) or here)
         return tuple(outputs)
-
-
-def _refines(placement: Placement, coarser: Placement) -> bool:
-    """Whether every dimension is sharded as in the coarser placement, and perhaps further."""
-    return all(axes[: len(before)] == before for axes, before in zip(placement.dims, coarser.dims, strict=True))
 
 
 def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | None:

@@ -36,7 +36,8 @@ def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | Non
     for indices in rule.joined:
         if not _contiguous(rule, indices, assignment, mesh):
             return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
-    if _mixed_reductions(rule, assignment):
+    used = ([rule.factors[number].reduction for number in numbers if assignment[number]] for numbers in rule.mixable)
+    if any(len({*reductions}) > 1 for reductions in used):
         return f"parts of one tensor must combine in one way, but {assignment} mixes reductions"
     return None
 
@@ -173,13 +174,6 @@ def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, me
     return all(
         num_parts(mesh, assignment[index]) == rule.factors[index].size
         for index in indices[: sharded[-1] if sharded else 0]
-    )
-
-
-def _mixed_reductions(rule: Rule, assignment: Assignment) -> bool:
-    return any(
-        len({rule.factors[number].reduction for number in numbers if assignment[number]}) > 1
-        for numbers in rule.mixable
     )
 
 

@@ -138,14 +138,9 @@ def leading(operation: Operation) -> Rule:
     shared = draft.maps(tensors[0].shape[:num_shared])
     dims = [(*shared, *draft.blocks(tensor.shape[num_shared:])) for tensor in tensors]
     num_operands = len(operation.operands)
-    adapt = _local_key_shape if operation.name == "random_split" else None
+    is_split = operation.name == "random_split"
+    adapt = (lambda _, operands, results: {"shape": results[0][len(operands[0]) :]}) if is_split else None
     return draft.finish(dims[:num_operands], dims[num_operands:], adapt=adapt, flops_per_point=0.0)
-
-
-def _local_key_shape(
-    operation: Operation, operands: tuple[tuple[int, ...], ...], results: tuple[tuple[int, ...], ...]
-) -> dict[str, tuple[int, ...]]:
-    return {"shape": results[0][len(operands[0]) :]}
 
 
 # The results of all these primitives have one shape.

@@ -41,7 +41,8 @@ def ilp(task: SearchTask) -> SearchResult:
     plan, cost = best.plan, problem.seconds(best.chosen)
     bound = bound_below(cost, solution.bound, problem.scale)
     # A quick search may have met another plan; the better one is kept, and the bound holds for both.
-    if options.memory_bytes is not None and not _is_proven(cost, bound):
+    is_proven = bound is not None and cost <= bound * (1 + OPTIMALITY_TOLERANCE)
+    if options.memory_bytes is not None and not is_proven:
         quick = one_axis_after_another(task, full=problem)
         plan, cost = min(((plan, cost), (quick.plan, quick.cost_seconds)), key=itemgetter(1))
         bound = bound_below(cost, solution.bound, problem.scale)
@@ -52,10 +53,6 @@ def ilp(task: SearchTask) -> SearchResult:
         "peak_bytes": memory_of(task.graph, plan, backend=backend_of(options.platform)).peak_bytes,
     }
     return task.result("ilp", plan, cost, statistics, bound)
-
-
-def _is_proven(cost: float, bound: float | None) -> bool:
-    return bound is not None and cost <= bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _solve(problem: Problem, budget: Budget) -> tuple[MeasuredPlan, Solution]:

@@ -119,13 +119,8 @@ def _begins(path: str, key: tuple[Any, ...]) -> bool:
 
 def _children(tree: Any) -> list[tuple[tuple[Any, ...], Any]]:
     """The parts of a structure by key; none of an array or of nothing."""
-    return (
-        jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)[0] if _is_node(tree) else []
-    )
-
-
-def _is_node(tree: Any) -> bool:
-    return not jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+    is_leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+    return [] if is_leaf else jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)[0]
 
 
 def by_leaf(requested: Any, tree: Any, option: str, whose: str) -> list[Any]:

@@ -72,7 +72,7 @@ def traced(
         raise
     check_mapping("carry", carry, "{position of result: position of argument}")
     made = _results(in_tree, out_tree[0], carry, donated)
-    carry = {**carry, **_carried_by_donation(donated, carry, (structs, in_tree), (jaxpr.out_avals, made))}
+    carry = {**carry, **_carried_by_donation(donated, carry, (jaxpr.in_avals, in_tree), (jaxpr.out_avals, made))}
     aliases = _aliases(carry, in_tree, [where for _, where in made])
     # A carried result takes the buffer of its argument, so both must have one shape and dtype.
     for result, argument in aliases:
@@ -170,7 +170,7 @@ def _carried_by_donation(
     arguments: tuple[Sequence[Any], Any],
     results: tuple[Sequence[Any], Sequence[tuple[Any, range]]],
 ) -> dict[int, int]:
-    """For donated arguments the first result of equal structure, shapes and dtypes.
+    """For donated arguments the first result of equal structure, shapes and dtypes, and types on explicit axes.
 
     Args:
         donated: positions of arguments.
@@ -182,7 +182,7 @@ def _carried_by_donation(
     made = results[1]
 
     def facts(leaves: Sequence[Any], where: range) -> list[Any]:
-        return [(leaves[number].shape, leaves[number].dtype) for number in where]
+        return [(leaves[number].shape, leaves[number].dtype, leaves[number].sharding.spec) for number in where]
 
     found: dict[int, int] = {}
     for argument in donated:

@@ -68,11 +68,7 @@ def is_array(leaf: object) -> bool:
     return _is_array_type(type(leaf))
 
 
-def _is_kind_of_array(kind: type) -> bool:
-    return issubclass(kind, (jax.Array, jax.core.Tracer))
-
-
-_is_array_type: Callable[[type], bool] = functools.cache(_is_kind_of_array)
+_is_array_type: Callable[[type], bool] = functools.cache(lambda kind: issubclass(kind, (jax.Array, jax.core.Tracer)))
 """`isinstance` with `jax.Array` is slow, so each type is looked at once."""
 
 

@@ -86,7 +86,8 @@ def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> I
         # `parts` is there for tables in uneven slices, which are stored padded.
         parts = frames.slot(value, "parts")
         array = parts.array if parts is not None else value if isinstance(value, jax.Array) else _array(value)
-        if not isinstance(array, jax.Array) or _is_own_copy(array):
+        is_own = isinstance(array, jax.Array) and isinstance(array.sharding, SingleDeviceSharding)
+        if not isinstance(array, jax.Array) or (is_own and array.is_fully_addressable):
             # Every rank has a copy for itself.
             # Dealt out by number, so that no rank writes all copies.
             if not once or number % place.num_ranks == place.rank:
@@ -98,10 +99,6 @@ def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> I
 
 def _array(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else value.raw
-
-
-def _is_own_copy(array: jax.Array) -> bool:
-    return isinstance(array.sharding, SingleDeviceSharding) and array.is_fully_addressable
 
 
 def _shards(name: str, array: jax.Array, parts: Any, place: RankPlace, once: bool) -> Iterator[Slice]:

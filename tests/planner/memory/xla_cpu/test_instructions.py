@@ -48,11 +48,10 @@ def test_transposed_matrices_are_read_as_they_are():
     assert compiled.instructions[-1].reads == (compiled.number[x, None], compiled.number[w, None])
 
 
-def test_batched_products_read_operands_in_one_order():
+def test_products_of_several_dimensions_read_operands_in_one_order():
     builder = GraphBuilder()
-    x, w = builder.argument(4, 8, 2), builder.argument(4, 8, 2)
-    params = {"dimension_numbers": (((2,), (2,)), ((0,), (0,)))}
-    product = builder.add("dot_general", [x, w], (4, 8, 8), params=params)
+    x, w = builder.argument(4, 2), builder.argument(8, 3, 2)
+    product = builder.add("dot_general", [x, w], (4, 8, 3), params={"dimension_numbers": (((1,), (2,)), ((), ()))})
     compiled = instructions_of(builder, product)
     assert kinds(compiled) == [Kind.LOOP, Kind.KERNEL]  # the second operand is transposed first
     assert compiled.instructions[0].reads == (compiled.number[w, None],)
@@ -62,11 +61,13 @@ def test_batched_products_read_operands_in_one_order():
     (((1,), (0,)), ((), ()), 0, False),
     (((0,), (1,)), ((), ()), 0, False),  # a plain matrix may be transposed
     (((2,), (1,)), ((0,), (0,)), 0, False),
-    (((1,), (1,)), ((0,), (0,)), 0, True),
+    (((1,), (1,)), ((0,), (0,)), 0, False),  # and those of a batch
+    (((1,), (1,)), ((2,), (0,)), 0, True),  # but not the batch
+    (((0, 1), (0, 1)), ((), ()), 0, True),
 ])  # fmt: skip
-def test_an_operand_in_another_order_order_of_unless_it_is_a_plain_matrix(contracted, batch, place, rearranged):
+def test_an_operand_in_another_order_is_rearranged_unless_it_is_a_matrix(contracted, batch, place, rearranged):
     builder = GraphBuilder()
-    rank = 3 if batch[0] else 2
+    rank = 3 if batch[0] or len(contracted[0]) > 1 else 2
     x, w = builder.argument(*(4,) * rank), builder.argument(*(4,) * rank)
     builder.add("dot_general", [x, w], (4,) * rank, params={"dimension_numbers": (contracted, batch)})
     assert bool(order_of(builder.operators[0], place, (4,) * rank)) == rearranged

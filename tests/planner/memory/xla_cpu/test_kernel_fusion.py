@@ -90,9 +90,13 @@ def test_what_nobody_needs_is_not_computed():
     assert names(wasteful, X, W) == ["add"]
 
 
-def test_products_read_matrices_in_any_order_and_batches_in_one():
+def test_products_read_matrices_in_any_order_and_several_dimensions_in_one():
     assert names(lambda x, w: x @ w.T, X, W) == ["dot_general"]
-    assert names(lambda a, b: jnp.einsum("bth,bsh->bts", a, b), shaped(4, 8, 2), shaped(4, 8, 2)) == ["dot_general"] * 2
+    assert names(lambda a, b: jnp.einsum("bth,bsh->bts", a, b), shaped(4, 8, 2), shaped(4, 8, 2)) == ["dot_general"]
+    assert names(lambda a: a @ a.swapaxes(1, 2), shaped(4, 8, 2)) == ["dot_general"]
+    # the columns are two dimensions, or the batch is not the first one
+    assert names(lambda a, b: jnp.einsum("mk,bnk->mbn", a, b), X, shaped(4, 8, 16)) == ["dot_general"] * 2
+    assert names(lambda a, b: jnp.einsum("tbh,bsh->bts", a, b), shaped(8, 4, 2), shaped(4, 8, 2)) == ["dot_general"] * 2
     # a gradient of a weight: one operand is turned, though the other need not be
     assert names(lambda a, b: jnp.einsum("btm,btn->mn", a, b), shaped(4, 8, 2), shaped(4, 8, 3)) == ["dot_general"] * 2
 

@@ -49,6 +49,8 @@ _BFLOAT16 = frozenset(["bfloat16"])
 _HALF = _BFLOAT16 | {"float16"}
 _WORD = 4
 """Bytes of one word of random bits."""
+_EXACT = frozenset(["convert_element_type", "select_n", "copy", "reduce_precision"])
+"""Operators over elements that round nothing, or what compilers round as it is."""
 _MANY = 8
 """Operands up to which XLA fuses a concatenation into its readers."""
 
@@ -102,12 +104,18 @@ class Instructions:
         self._seen: dict[tuple[object, ...], int] = {}
         self._viewed: dict[int, int] = {}
         """Arrays in other shapes, and what they are views of."""
+        self._sliced: dict[int, int] = {}
+        """Slices, and what they are of."""
         self._turned: dict[tuple[int, tuple[object, ...]], int] = {}
         """Transposed matrices in the loops in which they are, and what they are made of."""
         self._squares: dict[int, int] = {}
         """Arrays, and their squares, of which other powers are made."""
         self._widened: dict[int, int] = {}
         """Arrays in half precision, and their copies in float32."""
+        self._rounded: dict[int, tuple[int, bool]] = {}
+        """Arrays in bfloat16 that arithmetic made and nothing has read yet: who makes them, and whether that alone is costly."""
+        self._exact: dict[int, int] = {}
+        """Arrays in bfloat16, and what they were before they were rounded."""
         self._rounds: dict[tuple[object, ...], list[int]] = {}
         """By loops what their rounds end with."""
         self._around: tuple[object, ...] = ()
@@ -149,6 +157,17 @@ class Instructions:
             self._add(Kind.LOOP, [array], [wide], elementwise=True)
         return self._widened[array]
 
+    def _converted(self, array: int) -> int:
+        """What the program itself converts to float32: of arithmetic in bfloat16 what it was before it was rounded."""
+        if array in self._rounded:
+            number, costly = self._rounded.pop(array)
+            self._exact[array] = exact = self._widened_like(array)
+            self.instructions[number] = replace(self.instructions[number], writes=(exact,), costly=costly)
+            self._changes[exact] = self._changes[array]
+            self._looped.add(exact)
+            self._add(Kind.LOOP, [exact], [array], elementwise=True)
+        return self._exact[array] if array in self._exact else self._wide(array)
+
     def _widened_like(self, array: int) -> int:
         return self._new(Array(2 * self.arrays[array].num_bytes, "float32"))
 
@@ -186,16 +205,18 @@ class Instructions:
     def _bytes(self, value: Value) -> int:
         return math.prod(self._shape(value)) * self.timeline.tensors[value[0]].itemsize
 
-    def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
+    def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], moves: bool = False, **marks: Any) -> None:
         # Rounding to bfloat16 has to look for what is no number.
         rounds = kind is Kind.LOOP and "view" not in marks and self.arrays[writes[0]].dtype in _BFLOAT16
         marks["costly"] = rounds or marks.get("costly", False)
+        for array in reads:
+            self._rounded.pop(array, None)
         needed = (self._changes.get(array, ()) for array in (*reads, *self._after))
         changes = max(needed, key=len, default=())
         self._changes.update(dict.fromkeys(writes, changes))
         if "loops" not in marks:
-            # Changes of shape alone stay where they are until what reads them moves.
-            stays = kind is Kind.LOOP and not rounds and not marks.get("elementwise")
+            # Changes of shape alone stay where they are until what reads them moves; slices from a computed start move.
+            stays = kind is Kind.LOOP and not rounds and not marks.get("elementwise") and not moves
             marks["loops"] = self._around if stays or not reads else changes
             if marks["loops"] != changes:
                 self._shapes.update(dict.fromkeys(writes, len(self.instructions)))
@@ -287,7 +308,7 @@ class Instructions:
         name = operator.name
         family = "" if operator.bodies else entry_for(name).family
         if name == "convert_element_type" and self._widens(event):
-            self.number[event.writes[0]] = self._wide(self._array_of(event.reads[0]))
+            self.number[event.writes[0]] = self._converted(self._array_of(event.reads[0]))
         # With a literal operand it is no call of a library.
         elif name == "dot_general" and len(event.reads) == len(operator.operands):
             self._product(event, operator)
@@ -311,7 +332,7 @@ class Instructions:
         runs = island.runs(mesh)
         move = Move(
             kind,
-            tuple(axis for name in named_axes(params) for axis in runs[name]),
+            tuple(axis for name in named_axes(params) for axis in runs.get(name, ())),  # none for axes of one device
             params.get("all_gather_dimension", params.get("concat_axis", -1)),
             params.get("scatter_dimension", params.get("split_axis", -1)),
             # As in `pmax`.
@@ -386,7 +407,7 @@ class Instructions:
         if name == "transpose":
             in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
             # Plain matrices are read in any order by the libraries of matrix products.
-            return in_order or self.number.get(operand) in self._plain
+            return in_order or (_are_matrices(self._shape(operand)) and self.number.get(operand) in self._plain)
         return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
 
     def _widens(self, event: Event) -> bool:
@@ -405,10 +426,14 @@ class Instructions:
         reads = self._read(event)
         if operator.name == "convert_element_type" and operator.operation.operands[0].dtype == "bool":
             self._chosen.update(self._written(event))
-        if operator.name == "transpose" and len(self._shape(event.reads[0])) == 2:
+        if operator.name == "transpose" and _turns_matrices(operator.operation.params["permutation"]):
             # A transposed matrix of a transposed one is the original.
             turned = self._array_of(event.writes[0]), self._around
             self._turned[turned] = self._turned.get((reads[0], self._around), reads[0])
+        if operator.name == "slice":
+            # A slice of a slice is one of the array itself.
+            reads = [self._sliced.get(self._viewed.get(reads[0], reads[0]), reads[0])]
+            self._sliced[self._array_of(event.writes[0])] = reads[0]
         joined = operator.name in ("concatenate", "stack")
         for result in self._written(event):
             self._add(
@@ -417,15 +442,14 @@ class Instructions:
                 reads,
                 [result],
                 elementwise=family == "1 elementwise",
-                simple=operator.name in SIMPLE and not self._selects(reads) and self._is_simple(result),
+                # A product with zeros and ones made of a condition is none: compilers select then.
+                simple=operator.name in SIMPLE and self._chosen.isdisjoint(reads) and self._is_simple(result),
                 costly=operator.name in COSTLY,
                 spreads=family == "9 creation" or operator.name in ("broadcast_in_dim", "broadcast_to"),
                 joins=joined,
             )
-
-    def _selects(self, reads: Sequence[int]) -> bool:
-        """Whether a product is one with zeros and ones made of a condition: compilers select then."""
-        return not self._chosen.isdisjoint(reads)
+            if family == "1 elementwise" and operator.name not in _EXACT and self.arrays[result].dtype in _BFLOAT16:
+                self._rounded[result] = len(self.instructions) - 1, operator.name in COSTLY
 
     def _power(self, event: Event, exponent: int) -> None:
         """A square, or the product of the square and its operand."""
@@ -450,12 +474,13 @@ class Instructions:
             # Each operand by itself: a transposed one may be written out while the other is read as it is.
             shape = self._shape(value)
             array = self._array_of(value)
+            order = order_of(operator, side, shape)
             if self.arrays[array].dtype in _HALF:
                 array = self._wide(array)
-            elif len(shape) == 2:
+            elif not order and _are_matrices(shape):
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
                 array = self._turned.get((array, self._around), array)
-            if order := order_of(operator, side, shape):
+            if order:
                 array = self._rearranged(array, order)
             elif len(shape) > 2:
                 free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
@@ -538,7 +563,7 @@ class Instructions:
         size = self.arrays[target].num_bytes if target is not None else self._resized(array, move, shape, count)
         result = self.like(array, size) if target is None else target
         if kind in (MoveKind.SLICE, MoveKind.MASK):
-            self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
+            self._add(Kind.LOOP, [array], [result], moves=True, elementwise=kind is MoveKind.MASK)
         # Without a native collective, parts are traded and combined by a loop.
         elif kind is MoveKind.ALL_TO_ALL or move.trades_parts:
             self._traded(array, result, count)
@@ -594,11 +619,21 @@ def order_of(operator: Operator, place: int, shape: Sequence[int]) -> tuple[int,
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
-    # A batched product accepts one order per side; a product of matrices either one.
+    # Products of matrices, batched or not, accept either order; where several dimensions are one of a matrix, one per side.
     orders = [(*batch[place], *free, *inner), (*batch[place], *inner, *free)]
-    plain = not batch[place] and (len(shape) == 2 or place == 1)
+    plain = len(free) <= 1 and len(inner) <= 1
     fits = any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
     return () if fits else orders[place]
+
+
+def _are_matrices(shape: Sequence[int]) -> bool:
+    """Whether it is a matrix, or a batch of some: a batch of one is taken off first, and what transposes it is left."""
+    return len(shape) == 2 or math.prod(shape[:-2]) > 1
+
+
+def _turns_matrices(order: Sequence[int]) -> bool:
+    """Whether a transpose swaps the last two dimensions alone."""
+    return [*order] == [*range(len(order) - 2), len(order) - 1, len(order) - 2]
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:

@@ -121,7 +121,8 @@ class _Fusion:
             self.written.add(number)
             return frozenset([number])
         # A reduction absorbs one simple operator if no other reader needs its result.
-        if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
+        reader = self.instructions[readers[0]] if len(readers) == 1 and not handed_out else None
+        if reader is not None and reader.kind is Kind.REDUCTION and instruction.simple:
             self.absorbed.add(number)
             return self.fused_into[readers[0]]
         return self._loop_targets(number, instruction, readers, handed_out)
@@ -150,9 +151,6 @@ class _Fusion:
         if instruction.costly:
             return True
         return not self._is_repeatable(instruction) and any(self._is_between(number, reader) for reader in readers)
-
-    def _absorbs(self, reader: int) -> bool:
-        return self.instructions[reader].kind is Kind.REDUCTION
 
     def _is_repeatable(self, instruction: Instruction) -> bool:
         """Whether computing it in several kernels reads no more than reading its result would."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
@@ -265,7 +264,8 @@ class ProblemBuilder:
                 table = self._table(node.root, where, choices[number].placements)
                 if self.options.follow and node.followers:
                     # With `follow`, nothing but the reduction of partial sums may come between producer and followers.
-                    table = np.where(_same_shardings(where, choices[number].placements), table, np.inf)
+                    same = [[a.dims == b.dims for b in choices[number].placements] for a in where]
+                    table = np.where(same, table, np.inf)
                 edges.append((source[0], number, table))
         return edges
 
@@ -331,11 +331,6 @@ class ProblemBuilder:
         ]
         tensors = zip(self.graph.tensors, weights, decisions.sharing, strict=True)
         return weights, [numbers.setdefault(entry, len(numbers)) for entry in tensors]
-
-
-def _same_shardings(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
-    """[sources, targets] whether a tensor has the same sharding; partial sums may be reduced."""
-    return np.array([[a.dims == b.dims for b in targets] for a in sources])
 
 
 def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Placement]) -> None:
