@@ -153,3 +153,22 @@ def test_programs_on_explicit_axes_are_verified(where):
     with jax.set_mesh(typed) if where == "in the context" else nullcontext():
         done = sporax.plan(step, w, x, devices=typed).verify(w, x)
     assert done and len(done.leaves) == 1
+
+
+@pytest.mark.parametrize("has_64_bits", [True, False])
+def test_numbers_in_a_program_under_named_axes_are_on_no_mesh(has_64_bits):
+    """A constraint in a loop has all traced under the plan's axes; literals then say so in their types."""
+
+    def step(key, x):
+        constrained = jax.lax.scan(
+            lambda c, row: (jax.lax.with_sharding_constraint(c + row, P("data")), None), x, jnp.stack([x, x])
+        )[0]
+        return constrained, jax.random.fold_in(key, 1), x * 2.0 + 1, x.astype(jnp.bfloat16) * 0.5
+
+    with jax.enable_x64(has_64_bits):
+        args = jax.random.key(0), jnp.ones((8, 4), jnp.float32)
+        planned = sporax.plan(step, *args, devices={"data": 4, "model": 2}, mode="propagation")
+        assert not any(
+            isinstance(value, jax.Array) for one in planned.step.equations for value in one.literals.values()
+        )
+        assert [leaf.dtype for leaf in planned.verify(*args).leaves] == ["float32", "key<fry>", "float32", "bfloat16"]
