@@ -178,3 +178,22 @@ def test_arguments_of_eight_bit_are_verified(dtype):
     x = jnp.linspace(-2, 2, 128).reshape(16, 8).astype(dtype)
     planned = sporax.plan(lambda x: x.astype(jnp.float32).sum(0), x, fixed={0: (8, 1)})
     assert planned.verify(x).leaves[0].is_equal
+
+
+@pytest.mark.parametrize("has_64_bits", [True, False])
+def test_numbers_in_a_program_under_named_axes_are_on_no_mesh(has_64_bits):
+    """A constraint in a loop has all traced under the plan's axes; literals then say so in their types."""
+
+    def step(key, x):
+        constrained = jax.lax.scan(
+            lambda c, row: (jax.lax.with_sharding_constraint(c + row, P("data")), None), x, jnp.stack([x, x])
+        )[0]
+        return constrained, jax.random.fold_in(key, 1), x * 2.0 + 1, x.astype(jnp.bfloat16) * 0.5
+
+    with jax.enable_x64(has_64_bits):
+        args = jax.random.key(0), jnp.ones((8, 4), jnp.float32)
+        planned = sporax.plan(step, *args, devices={"data": 4, "model": 2}, mode="propagation")
+        assert not any(
+            isinstance(value, jax.Array) for one in planned.step.equations for value in one.literals.values()
+        )
+        assert [leaf.dtype for leaf in planned.verify(*args).leaves] == ["float32", "key<fry>", "float32", "bfloat16"]
