@@ -1,6 +1,8 @@
 """`sporax k8s`: what is submitted, shown and written."""
 
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -45,6 +47,19 @@ def test_the_command_line_is_frozen():
 
 def test_every_flag_has_a_help_text():
     assert [a.dest for parser in commands().values() for a in parser._actions if not a.help] == []
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("missing", ["httpx2", "kopf", "lightkube", "yaml"])
+def test_without_the_packages_of_the_extra_each_command_is_one_line(missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from sporax.launch import cli\n"
+        "print(*[cli.main(['k8s', *words.split()]) for words in ('manifests', 'submit --dry-run --image a b.py')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    line = f"sporax k8s: For 'sporax k8s', the package '{missing}' must be installed: pip install 'sporax[k8s]'.\n"
+    assert (done.stdout, done.stderr) == ("2 2\n", 2 * line)
 
 
 @pytest.fixture

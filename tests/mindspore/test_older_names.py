@@ -218,3 +218,34 @@ def test_parts_of_transformers_are_in_nn_as_before_2_0():
     assert nn.VocabEmbedding is nn.transformer.VocabEmbedding
     assert nn.Transformer is not nn.transformer.Transformer
     assert TransformerOpParallelConfig(data_parallel=2).data_parallel == 2
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_keywords_of_first_releases(mode):
+    ms.set_context(mode=mode)
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+    image = x.reshape(1, 1, 3, 4)
+
+    class Old(nn.Cell):
+        def construct(self, x, image):
+            first, second = ops.split(x, axis=-1, output_num=2)
+            half = ops.interpolate(image, sizes=(6, 8), mode="bilinear", coordinate_transformation_mode="half_pixel")
+            corners = ops.interpolate(image, scales=(1.0, 1.0, 2.0, 2.0), mode="bilinear")
+            length = ops.norm(x, axis=1, p=2, keep_dims=True)
+            return F.amax(x, 1, keep_dims=True), F.amin(x, 0, keep_dims=False), first, second, length, half, corners
+
+    largest, least, first, second, length, half, corners = Old()(x, image)
+    assert (largest.shape, least.shape, length.shape) == ((3, 1), (4,), (3, 1))
+    np.testing.assert_array_equal(np.concatenate([first.asnumpy(), second.asnumpy()], 1), x.asnumpy())
+    for result, aligned in ((half, False), (corners, True)):
+        expected = ops.interpolate(image, size=(6, 8), mode="bilinear", align_corners=aligned)
+        np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=1e-6)
+    np.testing.assert_array_equal(ops.argmax(x, axis=1).asnumpy(), [3, 3, 3])
+
+
+def test_keywords_of_first_releases_that_cannot_be():
+    x = Tensor(np.ones((1, 1, 3, 4), np.float32))
+    with pytest.raises(ValueError, match="'output_num' must divide the size of the dim, 3, but got 2"):
+        ops.split(x, axis=2, output_num=2)
+    with pytest.raises(ValueError, match="'coordinate_transformation_mode' must be one of"):
+        ops.interpolate(x, sizes=(6, 8), mode="bilinear", coordinate_transformation_mode="asymmetric")

@@ -3,7 +3,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
-from sporax.mindspore import Tensor
+from sporax.mindspore import Tensor, ops
 
 
 def test_mutable_numbers_do_not_compile_again():
@@ -12,6 +12,14 @@ def test_mutable_numbers_do_not_compile_again():
     for factor in (2.0, 3.0, 4.0):
         np.testing.assert_array_equal(scaled(x, ms.mutable({"by": [factor]})).asnumpy(), [factor, factor])
     assert len(ms.recompilations(scaled)) == 1
+
+
+def test_mutable_bools_are_settings():
+    x = Tensor(np.ones((2, 3), np.float32))
+    assert ops.mean(x, 0, ms.mutable(True)).shape == (1, 3)
+    assert ops.sort(x, descending=ms.mutable(False))[0].shape == (2, 3)
+    with pytest.raises(TypeError, match="the type of 'keep_dims' must be bool"):
+        ops.mean(x, 0, ms.mutable(1))
 
 
 def test_mutable_keeps_tensors_and_containers():

@@ -40,9 +40,8 @@ _SMOOTH: dict[str, slice] = {
 }
 #: Parameters that hold the program of a call.
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"))
-
 _WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call"))
+_CALLS = _WITH_RULES | {"jit", "pjit", "closed_call", "core_call", "checkpoint"}
 
 
 class _Slopes(threading.local):
@@ -149,11 +148,7 @@ def _evaluate(
         else:
             results, result_slopes = _with_slopes(equation, operands, operand_slopes)
         value_of.update(zip(equation.outvars, results, strict=True))
-        slope_of.update(
-            (var, result_slope)
-            for var, result_slope in zip(equation.outvars, result_slopes, strict=True)
-            if result_slope is not None
-        )
+        slope_of |= {var: new for var, new in zip(equation.outvars, result_slopes, strict=True) if new is not None}
     return list(map(value, program.outvars)), list(map(slope, program.outvars))
 
 
@@ -214,6 +209,10 @@ def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:
     if parameters.get("preferred_element_type") is not None:
         # A matrix product may ask for an integer result, which a slope is not.
         parameters["preferred_element_type"] = jnp.dtype(jnp.float64)
+    if parameters.get("update_jaxpr") is not None:
+        # How a scatter combines two numbers was traced with the integers' dtype.
+        combine = jax.lax.mul if primitive.name == "scatter_mul" else jax.lax.add
+        parameters["update_jaxpr"] = jax.make_jaxpr(combine)(0.0, 0.0).jaxpr
     results = primitive.bind(*operands, **parameters)
     return list(results) if primitive.multiple_results else [results]
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
@@ -45,6 +46,11 @@ _MINT_ALIASES = {
     "le": "less_equal", "lt": "less", "nn.functional.tanh": "tanh",
 }  # fmt: skip
 _METHOD_ALIASES = {"true_divide": "div", "ndimension": "dim", "nelement": "numel"}
+# Keywords that MindSpore has renamed since its first releases: function, old name = new name.
+_OLDER = {
+    "amax": {"keep_dims": "keepdims"}, "amin": {"keep_dims": "keepdims"}, "argmax": {"axis": "dim"},
+    "norm": {"axis": "dim", "p": "ord", "keep_dims": "keepdim"},
+}  # fmt: skip
 # Methods that write their result to the Tensor itself.
 _IN_PLACE = (
     "add", "sub", "mul", "div", "floor_divide", "remainder", "exp", "log", "floor", "sign", "sigmoid", "tanh", "erfinv",
@@ -71,6 +77,33 @@ def _in_place(name: str) -> None:
     setattr(Tensor, f"{name}_", method)
 
 
+def _older_split(args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings for `split(x, axis, output_num)` of MindSpore 1: the number of equal parts."""
+    if parts := settings.pop("output_num", None):
+        size = args[0].shape[settings.setdefault("axis", 0)]
+        SporaxValueError.raise_if(size % parts, "split", "output_num", f"divide the size of the dim, {size}", parts)
+        settings["split_size_or_sections"] = size // parts
+    return settings
+
+
+def _older_interpolate(args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings for `interpolate(x, roi, scales, sizes, coordinate_transformation_mode, mode)` of MindSpore 1."""
+    if settings.keys().isdisjoint(("scales", "sizes")):
+        return settings
+    how, scales = settings.pop("coordinate_transformation_mode", "align_corners"), settings.pop("scales", None)
+    known = ("align_corners", "half_pixel")
+    SporaxValueError.raise_if(
+        how not in known, "interpolate", "coordinate_transformation_mode", f"be one of {known}", how
+    )
+    # Scales are of all dims.
+    new = {
+        "size": settings.pop("sizes", None),
+        "scale_factor": scales and tuple(map(float, scales[2:])),
+        "mode": "linear",
+    }
+    return {**new, **settings, "align_corners": how == known[0]}
+
+
 def identity(x: Any) -> Any:
     """The argument itself, whatever it is: a Tensor, a tuple of gradients, a number."""
     return x
@@ -88,6 +121,9 @@ for _name, _target in _METHOD_ALIASES.items():
     setattr(Tensor, _name, getattr(Tensor, _target))
 for _name in _IN_PLACE:
     _in_place(_name)
+for _name, _names in _OLDER.items():
+    FUNCTIONS[_name].older = lambda _, settings, names=_names: {names.get(key, key): settings[key] for key in settings}
+FUNCTIONS["split"].older, FUNCTIONS["interpolate"].older = _older_split, _older_interpolate
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
@@ -166,11 +202,6 @@ def _data_ptr(self: Tensor) -> int:
     return int(self.array.unsafe_buffer_pointer())
 
 
-def _contiguous(self: Tensor) -> Tensor:
-    """The Tensor itself: there are no views."""
-    return self
-
-
 def _is_contiguous(self: Tensor) -> bool:
     """True: there are no views."""
     return True
@@ -182,14 +213,11 @@ def _is_signed(self: Tensor) -> bool:
     return self.array.dtype.kind in "ifcV"
 
 
+Tensor.contiguous = identity  # there are no views
 for _method in (
-    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _contiguous, _is_contiguous, _is_signed,
+    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _is_contiguous, _is_signed,
     _index_copy_, _put_, _scatter_add_, _get_bytes, _data_sync, _data_ptr,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
-for _name, _operator in (
-    ("mT", decompositions.transposed),
-    ("mH", decompositions.adjoint),
-    ("H", decompositions.adjoint),
-):
+for _name, _operator in zip(("mT", "mH", "H"), (decompositions.transposed, *[decompositions.adjoint] * 2), strict=True):
     setattr(Tensor, _name, property(_operator, doc=_operator.__doc__))

@@ -121,9 +121,11 @@ class Operator(Generic[Result]):
         kernel: the function on arrays.
         composed: whether the kernel calls other operators.
         dims: of its tensors, for plans.
+        older: what makes the named arguments of this release of those of MindSpore 1, given the positional ones.
     """
 
     composed = False
+    older: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]] | None = None
     dims: OperatorDims = UNSTATED
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
@@ -181,7 +183,7 @@ class Operator(Generic[Result]):
         Raises:
             SporaxTypeError, SporaxValueError: the arguments do not fit; the message says which and why.
         """
-        return self.run(args, kwargs)
+        return self.run(args, self.older(args, kwargs) if kwargs and self.older else kwargs)
 
     def run(
         self,

@@ -126,12 +126,12 @@ class Parameters:
 
     @cached_property
     def numbers(self) -> tuple[tuple[int, str], ...]:
-        """Positions and names of the attributes that are ints or tuples of ints, such as shapes and sizes."""
+        """Positions and names of the attributes that are ints, tuples of ints or bools, such as shapes, sizes and switches."""
         hints = self.hints.values()
         return tuple(
             (position, name)
             for position, (name, hint) in enumerate(zip(self.signature.parameters, hints, strict=True))
-            if any(part is int or part == tuple[int, ...] for part in _parts(hint)) and not _holds_array(hint)
+            if any(part in (int, bool, tuple[int, ...]) for part in _parts(hint)) and not _holds_array(hint)
         )
 
     @cached_property
@@ -220,12 +220,12 @@ def describe_hint(hint: Any) -> str:
 def known_ints(value: Any) -> Any:
     """A Tensor of whole numbers, a range, or a tuple or list with such Tensors, as an int or a tuple of ints; else `value`.
 
-    MindSpore takes shapes and sizes in this form. What a compiled step does not know stays a Tensor.
+    MindSpore takes shapes and sizes in this form; bools as `mutable` makes them. What a compiled step does not know stays.
     """
     if isinstance(value, range):  # in MindSpore's compiled code it is a tuple
         return tuple(value)
     if isinstance(value, Tensor):
-        if value.ndim > 1 or not np.issubdtype(value.array.dtype, np.integer):
+        if value.ndim > 1 or not _may_set(value.array):
             return value
         numbers = known(value.array)
         if numbers is None:
@@ -237,10 +237,14 @@ def known_ints(value: Any) -> Any:
 
 
 def refusal(value: Any) -> type[SporaxTypeError]:
-    """The error for what is no int or tuple of ints: it may be one that is not known while a step is being compiled."""
+    """The error for what is no int, tuple of ints or bool: it may be one that is not known while a step is being compiled."""
     arrays = filter(_is_array, jax.tree.leaves(value))
-    holds_ints = any(np.issubdtype(array.dtype, np.integer) for array in arrays)
-    return frames.value_unknown() if holds_ints else SporaxTypeError
+    return frames.value_unknown() if any(map(_may_set, arrays)) else SporaxTypeError
+
+
+def _may_set(array: Any) -> bool:
+    """Whether its numbers may be settings."""
+    return array.dtype == np.bool_ or np.issubdtype(array.dtype, np.integer)
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
