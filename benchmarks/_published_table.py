@@ -172,6 +172,7 @@ class Software:
         attention: how much faster than in 16 bits attention is.
         moves: how often the row of a token is read or written on its way to an expert and back, forward.
         biases: bytes per element of such a row that biases of experts read and write, forward and backward.
+        gates: gates of experts, and their casts to 8 bits, are kernels of their own and not done by the products around.
     """
 
     name: str
@@ -193,8 +194,10 @@ class Software:
     graphs: bool = False
     attention: float = 1.0
     moves: int = 6
-    biases: tuple[int, int] = (28, 40)
-    """By default those of Megatron's `TEGroupedMLP._apply_bias`: products with probabilities, sums and copies in 32 bits."""
+    gates: bool = True
+    biases: tuple[int, int] = (44, 80)
+    """By default those of Megatron's `TEGroupedMLP._apply_bias`, products with probabilities, sums and copies in 32 bits (28, 40),
+    and of the clamp before its gate, which no kernel does (two bounds and a copy of both halves, of each a gradient: 16, 40)."""
 
 
 _MEGATRON = {"megatron": True, "state": (2, 4, 12), "loss_bytes": 8}
@@ -232,6 +235,16 @@ _SOFTWARE: tuple[tuple[str, Software], ...] = (
 """By a part of the source."""
 
 
+def _is_one_graph(row: Mapping[str, str]) -> bool:
+    """Whether Megatron-Bridge's recipe, from release 26.06 on, launches an iteration as one graph and hides experts' tokens."""
+    is_newest = re.search(r"26\.0[6-9]|performance-summary\.md", row["source"]) and row["precision"].lower() == "mxfp8"
+    recipes = {"deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "qwen3-30b-a3b"}, ("GB200", "GB300")
+    model, chip = row["model"].lower(), row["chip"].upper()
+    return bool(is_newest) and (
+        (model in recipes[0] and chip in recipes[1]) or (model, chip) == ("qwen3-30b-a3b", "B300")
+    )
+
+
 def _software(row: Mapping[str, str], pp: int) -> Software:
     source, note = row["source"], row["note"].lower()
     known = next((found for key, found in _SOFTWARE if key in source), Software(source.split(" ")[0]))
@@ -255,10 +268,11 @@ def _software(row: Mapping[str, str], pp: int) -> Software:
         if model.startswith("gpt-oss") or (model.startswith("qwen3") and chip in ("H100", "B200", "B300")):
             changes |= {"moves": 10, "once_per_node": False}
         changes["experts_behind"] = chip == "H100" and model in ("deepseek-v3", "qwen3-235b-a22b")
-        newest = re.search(r"26\.0[6-9]|performance-summary\.md", source) and row["precision"].lower() == "mxfp8"
-        if newest and model in ("deepseek-v3", "gpt-oss-120b") and chip in ("GB200", "GB300", "B300"):
-            # Release 26.06; attention as in cuDNN's own benchmark (GB300, DeepSeek-V3, 4096 tokens: 1752 and 1273 TFLOP/s).
-            changes |= {"experts_behind": True, "graphs": True, "attention": 1.38}
+        if _is_one_graph(row):
+            # Attention in 8 bits as in cuDNN's own benchmark (GB300, DeepSeek-V3, 4096 tokens: 1752 and 1273 TFLOP/s).
+            in_8_bits = (model, chip) != ("deepseek-v3", "GB200")
+            changes |= {"experts_behind": True, "graphs": True, "attention": 1.38 if in_8_bits else 1.0}
+            changes |= {"biases": (28, 40), "gates": False}
     if known.name == "MegaScale" and not note.startswith("megascale"):
         changes["name"] = "Megatron-LM of 2024"
     elif known.name == "MegaScale":
@@ -296,6 +310,9 @@ MODULES = Again({}, 0.0, 0.5, saved=frozenset(["input", "middle", "q", "k", "v",
 LATENT_MODULES = Again({"q": 0.78, "k": 0.8}, 0.0, 0.5, saved=MODULES.saved - frozenset(["q", "k", "v"]))
 """What Megatron computes again of layers with experts: norms and activations, of compressed attention also the second of the two
 products that make queries, keys and values (shares of their elements in DeepSeek-V3)."""
+
+_MODULES_OF_RECIPES = {("gpt-oss-120b", chip) for chip in ("H100", "B200", "GB200")}
+"""Recipes of Megatron-Bridge that compute norms and activations again where memory would do without (releases 26.02 to 26.08)."""
 
 
 _POLICIES: Mapping[str, frozenset[str]] = {
@@ -351,6 +368,9 @@ def _again(row: Mapping[str, str], software: Software) -> tuple[Again, str]:
         ), ""
     if _listed_share(row["note"]):
         return FULL, ""
+    recipe = (row["model"].lower(), row["chip"].upper())
+    if software.name == "Megatron-Bridge" and recipe in _MODULES_OF_RECIPES and not software.graphs:
+        return replace(MODULES, guessed=True), f"recomputation is that of the newest recipe ('{row['recompute']}')"
     return replace(NOTHING, guessed=True), f"recomputation is unknown ('{row['recompute']}')"
 
 

@@ -32,6 +32,8 @@ _SMALL_HEADS = (0.5, 1.0)
 units of TPUs are filled in part."""
 _SCORE_BYTES = 22
 """Per score of attention that is written: forward (scale, mask, softmax, dropout, product) and backward."""
+_SENDERS = 32 / 148
+"""Of a device's processors those that send experts' tokens while another micro batch computes (`moe_hybridep_num_sms`)."""
 _STATE_TRAFFIC = 30
 """Bytes per parameter of an update of Adam: weight, two moments and gradient read, three of them and a 16-bit copy written."""
 
@@ -114,7 +116,9 @@ def parts_of(work: Work, rates: Rates) -> dict[str, NDArray[np.float64]]:
     hidden = rates.weights * work.overlapped
     weights = exposed(linked["weights"], layers + head, hidden)
     host = exposed(work.host, layers, 1.0)
-    experts = linked["experts"] + linked["behind"] * (1 - rates.asynchronous)
+    experts = (
+        linked["experts"] + exposed(linked["behind"], layers, 1.0) + _SENDERS * np.minimum(linked["behind"], layers)
+    )
     in_micro = tensor + context + experts + linked["sends"] + weights + host
     # The last backward pass is what the exchange at the end hides behind.
     at_once = exposed(
@@ -254,7 +258,8 @@ class _Step:
         outside = tokens / (tp if software.sequence else 1)
         heads = (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim
         moe = decoder.moe_layers / decoder.layers
-        ffn = (1 - moe) * decoder.ffn + moe * (decoder.top_k * decoder.expert_ffn + decoder.shared_ffn)
+        gated = decoder.top_k * decoder.expert_ffn if software.gates else 0
+        ffn = (1 - moe) * decoder.ffn + moe * (gated + decoder.shared_ffn)
         # Forward, in 16 bits: two norms and two residual sums; rotation of queries and keys; the activation.
         forward = outside * decoder.hidden * 2 * (2 * 2 + 2 * 3) + tokens / tp * (
             heads * 4 + decoder.matrices * ffn * 2

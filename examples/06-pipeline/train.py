@@ -2,7 +2,7 @@
 
     sporax run --local_devices 8 examples/06-pipeline/train.py [--out outputs/06-pipeline]
 
-Trains on one device first and compares losses, prints the table per stage, and draws the step's timeline as simulated from
+Prints the table per stage, compares losses with those of one device, and draws the step's timeline as simulated from
 the plan and as simulated from measured tasks: timeline.svg, and trace.json for https://ui.perfetto.dev.
 """
 
@@ -94,16 +94,17 @@ def main():
     ids, labels = Tensor(ids), Tensor(np.roll(ids, -1, 1))
 
     ms.set_context(mode=ms.GRAPH_MODE)
-    alone, _ = train(ids, labels)
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, pipeline_stages=2)
     piped, step = train(ids, labels)
+    planned = plan_of(step, ids, labels)
+    print(planned.summary())
+    measured = planned.measure(step, ids, labels)
+    ms.reset_auto_parallel_context()
+    alone, _ = train(ids, labels)
     for number, (one, many) in enumerate(zip(alone, piped, strict=True), 1):
         print(f"step {number}: loss {one:.6f} on 1 device, {many:.6f} on 2 x 2 x 2")
     assert np.allclose(alone, piped, rtol=1e-4), "the losses differ"
 
-    planned = plan_of(step, ids, labels)
-    print(planned.summary())
-    measured = planned.measure(step, ids, labels)
     timelines = [("simulated from the plan", times_of(planned.simulate()))]
     timelines.append(("simulated from measured tasks", times_of(planned.replayed(measured))))
     (options.out / "timeline.svg").write_text(svg(timelines))

@@ -142,12 +142,15 @@ def test_experts_cost_what_their_software_moves(tmp_path, monkeypatch):
     behind, plain, near, waiting, fused, sorting = (entry["parts"] for entry in found)
     assert plain["memory-bound"] > 1.1 * near["memory-bound"]
     assert sorting["memory-bound"] > 1.1 * fused["memory-bound"]
-    # Each copy of a token is sent, and a part of the time is hidden.
-    assert 0.5 * waiting["other collectives"] < behind["other collectives"] < 0.8 * waiting["other collectives"]
+    # Each copy of a token is sent; what is longer than the computing of another micro batch shows.
+    assert behind["other collectives"] < 0.8 * waiting["other collectives"]
+    computing = behind["products"] + behind["attention"] + behind["memory-bound"]
+    hidden = waiting["other collectives"] - behind["other collectives"]
+    assert 0.5 * computing < hidden < (1 - 32 / 148) * computing * 1.05
 
 
 @pytest.mark.parametrize(
-    ("source", "again", "num_bytes"), [("Primus", "none", 68), ("Primus", "full", 96), ("tpu-recipes", "none", 42)]
+    ("source", "again", "num_bytes"), [("Primus", "none", 124), ("Primus", "full", 168), ("tpu-recipes", "none", 42)]
 )
 def test_biases_of_experts_are_read_and_written_by_row(source, again, num_bytes):
     run = read_run(
@@ -169,8 +172,46 @@ def test_a_release_that_hides_more_is_quicker(tmp_path, monkeypatch):
     old, new, wide, old_wide = (entry["parts"] for entry in found)
     assert wide == old_wide
     assert old["attention"] / new["attention"] == pytest.approx(1.38)
-    assert new["other collectives"] < 0.8 * old["other collectives"]
-    assert new["memory-bound"] < old["memory-bound"]
+    # Less is sent than computed meanwhile: of the time, the processors that send are missing.
+    assert new["other collectives"] == pytest.approx(32 / 148 * old["other collectives"], rel=0.1)
+    assert new["memory-bound"] < 0.95 * old["memory-bound"]
+
+
+RECIPES = [
+    ("deepseek-v3", "GB200", 1.0), ("deepseek-v3", "B300", None), ("gpt-oss-120b", "GB200", 1.38), ("gpt-oss-120b", "B300", None),
+    ("qwen3-235b-a22b", "GB200", 1.38), ("qwen3-235b-a22b", "B300", None), ("qwen3-30b-a3b", "B300", 1.38), ("kimi-k2", "GB300", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "chip", "attention"), RECIPES)
+def test_recipes_of_one_graph_are_known_by_model_and_chip(model, chip, attention):
+    row = ROW | EXPERTS | {"model": model, "chip": chip, "precision": "mxfp8", "recompute": "per recipe"}
+    old, new = (
+        read_run(0, row | {"source": f"Megatron-Bridge {release}"}, _SHAPES).software for release in ("26.04", "26.06")
+    )
+    assert not old.graphs
+    assert old.gates
+    assert (new == old) is (attention is None)
+    if attention is not None:
+        assert (new.graphs, new.experts_behind, new.gates, new.attention) == (True, True, False, attention)
+
+
+def test_a_recipe_that_computes_norms_and_gates_again_does_so_where_memory_would_do_without(tmp_path, monkeypatch):
+    row = EXPERTS | {
+        "model": "gpt-oss-120b",
+        "devices": "64",
+        "dp": "64",
+        "pp": "1",
+        "ep": "64",
+        "recompute": "per recipe",
+    }
+    less, more = predicted(
+        tmp_path, monkeypatch, *(row | {"chip": chip} for chip in ("GB300", "GB200")), columns=[*COLUMNS, "source"]
+    )
+    assert less["fits"]
+    assert more["fits"]
+    assert more["parts"]["memory-bound"] > 1.1 * less["parts"]["memory-bound"]
+    assert more["peak_bytes"] < less["peak_bytes"]
 
 
 def test_the_least_is_computed_again_that_fits(tmp_path, monkeypatch):

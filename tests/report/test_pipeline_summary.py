@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from sporax.base.text_tables import time_text
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 from sporax.report.comparison import comparison_text, read_pipeline
@@ -91,3 +92,5 @@ def test_the_page_has_the_tables_and_the_timeline():
     assert "Pipeline of 2 stages" in page
     assert "a &lt; b" in page
     assert page.count("<rect") == len(list(SLOW.schedule))
+    assert "<th>stage</th>" in page
+    assert f"{time_text(SLOW.seconds)} from left to right" in page

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import sporax
-from sporax.base.text_tables import _shortened, page_width
+from sporax.base.text_tables import page_width, shortened
 from sporax.mindspore.parallel import show_plan
 from sporax.planner.pipeline.generators import generate
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
@@ -85,8 +85,8 @@ def test_the_width_of_the_page(told, width, monkeypatch):
 
 
 def test_paths_lose_their_left_end():
-    short = _shortened("network.encoder.layers.3.attention.query MatMul", 30)
+    short = shortened("network.encoder.layers.3.attention.query MatMul", 30)
     assert len(short) == 30
     assert short.startswith("…")
     assert short.endswith("attention.query MatMul")
-    assert _shortened("fc MatMul", 30) == "fc MatMul"
+    assert shortened("fc MatMul", 30) == "fc MatMul"

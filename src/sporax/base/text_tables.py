@@ -60,7 +60,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
     widths = _widths(table, width)
     if has_heads and len(section.columns) > 1:
         # Names in the first column must stay in one line, or rows could not be told apart.
-        table = [(_shortened(row[0], widths[0]), *row[1:]) for row in table]
+        table = [(shortened(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
@@ -73,13 +73,11 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
             yield _GAP.join("─" * columns for columns in widths)
 
 
-def _shortened(cell: str, width: int) -> str:
+def shortened(cell: str, width: int) -> str:
     """A name in one line, without the left end of its path where that is too long: what is last tells names apart."""
-    if len(cell) <= width:
-        return cell
-    path, space, rest = cell.partition(" ")
-    room = width - len(space + rest)
-    return f"…{path[len(path) - room + 1 :]}{space}{rest}" if room > 1 and len(path) > room else cell
+    path = max(cell.split(" "), key=len)
+    room = width - len(cell) + len(path)
+    return cell.replace(path, f"…{path[1 - room :]}", 1) if 1 < room < len(path) else cell
 
 
 def _broken(cell: str, width: int) -> list[str]:
@@ -107,8 +105,8 @@ def _widths(table: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 def time_text(seconds: float) -> str:
-    """Seconds for people; what is shorter than a picosecond is nothing."""
-    seconds = seconds if seconds >= 1e-12 else 0.0
+    """Seconds for people; what is shorter than a nanosecond is nothing."""
+    seconds = seconds if seconds >= 1e-9 else 0.0
     for unit in ("s", "ms", "µs"):
         if seconds >= 1 or unit == "µs":
             return f"{seconds:.3g} {unit}" if seconds < 1000 else f"{seconds:.0f} {unit}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 
@@ -11,10 +10,11 @@ import msgspec
 
 from sporax.base.text_tables import Section, page_width, size_text, table_lines, time_text
 from sporax.planner.pipeline.simulate import Outcome
+from sporax.report.render.html import titled
 from sporax.report.render.pipeline_timeline import svg, times_of
 from sporax.report.render.templates import template
 from sporax.report.view.plan_view import Headline, TimePart
-from sporax.report.view.tables import headline_table, time_section
+from sporax.report.view.tables import headline_section, time_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +59,39 @@ class PipelineSummary:
         return min(
             (self.outcome, *self.others),
             # Rounded to 1e-12 s: sums in different order must not decide between equal schedules.
-            key=lambda outcome: (round(outcome.seconds, 12), max(stage.peak_bytes for stage in outcome.stages)),
+            key=lambda outcome: (round(outcome.seconds, 12), _peak(outcome)),
         )
 
     def __str__(self) -> str:
-        rows = [
-            (
-                time_text(stage.busy_seconds),
-                f"{stage.bubble_share:.1%}",
-                size_text(stage.peak_bytes),
-                size_text(stage.sent_bytes),
-            )
-            for stage in self.outcome.stages
-        ]
-        stages = _table("stage", ("tasks", "bubble", "peak memory", "sent per step"), enumerate(rows))
-        head = (
-            f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
-            f"{self.outcome.schedule.name}: {time_text(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
-        )
-        paragraphs = [
-            head,
-            *([f"Script: {self.script}"] if self.script else []),
-            *(f"Warning: {text}" for text in self.warnings),
-            *([self.reason] if self.reason else []),
-            *self.notes,
-        ]
-        lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())]
-        tables = [headline_table(self.headline), time_section(self.parts, "s"), stages]
-        for table in [*tables, self._comparison()] if self.others else tables:
+        lines = [line for paragraph in self._paragraphs() for line in textwrap.wrap(paragraph, page_width())]
+        for table in self._tables():
             lines += [*table_lines(table, page_width()), ""] if table.rows else []
         best = f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."
         return "\n".join([*lines, best] if self.others else lines[:-1])
 
-    def _comparison(self) -> Section:
-        rows = []
-        for outcome in sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds):
-            peak = max(stage.peak_bytes for stage in outcome.stages)
-            row = time_text(outcome.seconds), f"{outcome.bubble_share:.1%}", size_text(peak)
-            rows.append((outcome.schedule.name, row))
-        return _table("schedule", ("step", "bubble", "peak memory"), rows)
+    def _paragraphs(self) -> tuple[str, ...]:
+        head = (
+            f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
+            f"{self.outcome.schedule.name}: {time_text(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
+        )
+        script, warnings = self.script and f"Script: {self.script}", (f"Warning: {text}" for text in self.warnings)
+        return tuple(filter(None, (head, script, *warnings, self.reason, *self.notes)))
+
+    def _tables(self) -> tuple[Section, ...]:
+        """Those that have no rows have nothing to tell."""
+        stages = tuple(
+            _cells(str(number), stage.busy_seconds, stage.bubble_share, stage.peak_bytes, stage.sent_bytes)
+            for number, stage in enumerate(self.outcome.stages)
+        )
+        outcomes = sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds) if self.others else ()
+        schedules = tuple(_cells(each.schedule.name, each.seconds, each.bubble_share, _peak(each)) for each in outcomes)
+        columns = ("stage", "tasks", "bubble", "peak memory", "sent per step")
+        return (
+            headline_section(self.headline),
+            time_section(self.parts, "s"),
+            Section("Stages", columns, stages, (1, 2, 3, 4)),
+            Section("Schedules", ("schedule", "step", "bubble", "peak memory"), schedules, (1, 2, 3)),
+        )
 
     def to_json(self) -> str:
         """The tables as JSON."""
@@ -126,10 +120,20 @@ class PipelineSummary:
 
     def to_html(self) -> str:
         """A page with the tables and the timeline of the simulated step."""
-        timeline = svg([(f"simulated, {self.outcome.schedule.name}", times_of(self.outcome))])
-        return template("pipeline.html").substitute(tables=escape(str(self)), timeline=timeline)
+        title = f"simulated, {self.outcome.schedule.name}; {time_text(self.outcome.seconds)} from left to right"
+        head, *texts = map(escape, self._paragraphs())
+        return template("pipeline.html").substitute(
+            style=template("plan.css").template,
+            title=head,
+            texts="".join(f"<p>{text}</p>" for text in texts),
+            tables="".join(map(titled, self._tables())),
+            timeline=svg([(title, times_of(self.outcome))]),
+        )
 
 
-def _table(first: str, columns: Sequence[str], rows: Iterable[tuple[object, tuple[str, ...]]]) -> Section:
-    cells = tuple((str(name), *row) for name, row in rows)
-    return Section("", (first, *columns), cells, right=tuple(range(1, len(columns) + 1)))
+def _peak(outcome: Outcome) -> int:
+    return max(stage.peak_bytes for stage in outcome.stages)
+
+
+def _cells(name: str, seconds: float, bubble: float, *num_bytes: float) -> tuple[str, ...]:
+    return name, time_text(seconds), f"{bubble:.1%}", *map(size_text, num_bytes)

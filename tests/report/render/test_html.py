@@ -177,3 +177,35 @@ def test_the_headline_comes_first_and_search_and_zoom_need_nothing_from_elsewher
     assert (page.count["input"], page.count["button"], page.count["script"]) == (1, 3, 1)
     # The script finds what it works on: one picture, and the rows of the table.
     assert text.count('<div class="graph">') == text.count('<div class="listed">') == 1
+
+
+def test_titles_keep_the_names_of_variables_and_rows_their_share_of_the_time(tmp_path):
+    shapes = {
+        "gate_projection": jax.ShapeDtypeStruct((256, 1024), "float32"),
+        "down_projection": jax.ShapeDtypeStruct((1024, 256), "float32"),
+    }
+
+    def step(layers, x):
+        for layer in layers:
+            x = jax.nn.relu(x @ layer["gate_projection"]) @ layer["down_projection"]
+        return layers, x
+
+    args = [shapes] * 4, jax.ShapeDtypeStruct((64, 256), "float32")
+    planned = sporax.plan(step, *args, devices=8, hardware="h100", mode="propagation", carry={0: 0})
+    planned.report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    titles = re.findall(r'class="name">([^<]*)<', text)
+    assert any("gate_projection" in title for title in titles)
+    assert any("down_projection" in title for title in titles)
+    assert all(len(title.replace("&#x27;", "'")) <= 36 for title in titles)
+    shares = set(re.findall(r"([\d.]+%)</td></tr>", text[text.index("Table of operators") :]))
+    view = planned.summary()
+    assert shares == {f"{row.seconds / view.headline.seconds:.1%}" for row in view.operators}
+
+
+def test_figures_stand_on_paper_and_quantities_in_one_line(trained, tmp_path):
+    trained.report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert text.count('class="paper"/><text') == text.count('class="bytes"') > 0
+    assert "\N{NO-BREAK SPACE}B" in text
+    assert re.search(r"B: 1, kB: 1e3", text)

@@ -25,7 +25,7 @@ from sporax.report.render.text import plain_text
 from sporax.report.view import operator_groups as groups_module
 from sporax.report.view.axis_names import joined_axes
 from sporax.report.view.plan_view import Headline
-from sporax.report.view.tables import headline_table
+from sporax.report.view.tables import headline_section
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -290,6 +290,6 @@ def test_layers_that_are_cut_alike_are_one_row():
 
 def test_a_head_says_what_a_step_takes_where_transfers_hide():
     head = Headline(seconds=2.0, samples=8, tokens=64, samples_per_second=4.0, tokens_per_second=32.0, hidden=0.4)
-    assert ("throughput", "4 samples/s, 32 tokens/s") in headline_table(head).rows
-    assert ("with transfers hidden", "1.6 s, 5 samples/s, 40 tokens/s") in headline_table(head).rows
-    assert "with transfers hidden" not in dict(headline_table(replace(head, hidden=0.0)).rows)
+    assert ("throughput", "4 samples/s, 32 tokens/s") in headline_section(head).rows
+    assert ("with transfers hidden", "1.6 s, 5 samples/s, 40 tokens/s") in headline_section(head).rows
+    assert "with transfers hidden" not in dict(headline_section(replace(head, hidden=0.0)).rows)

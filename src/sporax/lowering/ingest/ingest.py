@@ -362,7 +362,7 @@ def path_of(stack: str) -> tuple[str, bool]:
         >>> path_of("Step/transpose(jvp(network))/fc1")
         ('Step.network.fc1', True)
     """
-    backward = "transpose(" in stack
+    backward, stack = "transpose(" in stack, stack.replace("rematted_computation", "recomputed")  # JAX's word
     while True:
         # Transformations nest, transpose(jvp(...)): the innermost pair of brackets goes first, until none is left.
         plain = _WRAPPED.sub(r"\2", stack)

@@ -24,7 +24,7 @@ def comparison_page(views: Sequence[PlanView], plans: Sequence[ComparedPlan]) ->
     options = "".join(f'<option value="{number}">{title}</option>' for number, title in enumerate(titles))
     pages = "".join(f"<textarea hidden>{escape(page(view))}</textarea>" for view in views)
     return template("comparison.html").substitute(
-        title=escape(f"{len(views)} plans of {views[0].headline.script or 'one step'}"),
+        title=escape(f"{len(plans)} plans of {views[0].headline.script or 'one step'}"),
         style=template("plan.css").template,
         table=table(comparison_section(plans)),
         plot=_plot(plans),
@@ -43,8 +43,8 @@ def _plot(plans: Sequence[ComparedPlan]) -> str:
         return ""
     counts = sorted({plan.num_devices for plan, _ in timed})
     ideal = [seconds * plan.num_devices / counts[-1] for plan, seconds in timed]
-    across = _scale(counts, _MARGIN, _MARGIN + _WIDTH)
-    down = _scale([*ideal, *(seconds for _, seconds in timed)], 20 + _HEIGHT, 20)
+    across = _Scale(counts, _MARGIN, _MARGIN + _WIDTH)
+    down = _Scale([*ideal, *(seconds for _, seconds in timed)], 20 + _HEIGHT, 20)
     unit, best = timed[0][0].unit, quickest(plans)
     parts = list(_axes(counts, across, down, unit))
     for number, hardware in enumerate(dict.fromkeys(plan.hardware for plan, _ in timed)):
@@ -62,15 +62,14 @@ def _plot(plans: Sequence[ComparedPlan]) -> str:
         parts += _line(
             [(across(plan.num_devices), down(seconds), plan, plan is best) for plan, seconds in points], colour
         )
-    size = f'width="{_WIDTH + 3 * _MARGIN}" height="{_HEIGHT + 75}"'
-    return f"<svg {size}>{''.join(parts)}</svg>"
+    parts.sort(key=lambda part: part.startswith("<text"))  # no line goes through a label
+    return f'<svg viewBox="0 0 {_WIDTH + 3 * _MARGIN} {_HEIGHT + 75}">{"".join(parts)}</svg>'
 
 
 def _axes(counts: Sequence[int], across: _Scale, down: _Scale, unit: str) -> Iterator[str]:
     """Both axes with their quantities."""
     bottom = _HEIGHT + 34
-    yield f'<line x1="{_MARGIN - 14}" y1="14" x2="{_MARGIN - 14}" y2="{bottom}" stroke="#888"/>'
-    yield f'<line x1="{_MARGIN - 14}" y1="{bottom}" x2="{_WIDTH + _MARGIN + 14}" y2="{bottom}" stroke="#888"/>'
+    yield f'<path d="M{_MARGIN - 14} 14V{bottom}H{_WIDTH + _MARGIN + 14}" fill="none" stroke="#888"/>'
     for seconds, y in down.ends():
         yield f'<text x="2" y="{y + 4:.1f}">{cost_text(seconds, unit)}</text>'
     yield '<text x="2" y="10">time of a step, logarithmic</text>'
@@ -80,15 +79,12 @@ def _axes(counts: Sequence[int], across: _Scale, down: _Scale, unit: str) -> Ite
     yield f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle">devices, logarithmic; dashed: ideal scaling</text>'
 
 
-def _scale(values: Sequence[float], start: float, end: float) -> _Scale:
-    return _Scale(math.log(min(values)), math.log(max(values)), start, end)
-
-
 class _Scale:
     """Logarithms of values to pixels; one value alone stands in the middle."""
 
-    def __init__(self, least: float, most: float, start: float, end: float) -> None:
-        self.least, self.length, self.start, self.end = least, most - least, start, end
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        self.least, self.start, self.end = math.log(min(values)), start, end
+        self.length = math.log(max(values)) - self.least
 
     def __call__(self, value: float) -> float:
         share = (math.log(value) - self.least) / self.length if self.length else 0.5
@@ -107,6 +103,6 @@ def _line(points: Sequence[tuple[float, float, ComparedPlan, bool]], colour: str
     for x, y, plan, is_best in points:
         label = f"{plan.hardware}: {cost_text(plan.seconds or 0.0, plan.unit)}"
         label += "" if plan.fits else f", {plan.memory_text}"
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{7 if is_best else 4}" fill="{colour if plan.fits else "none"}" '
-        yield f'stroke="{colour}"><title>{escape(plan.title)}</title></circle>'
+        dot = f'r="{7 if is_best else 4}" fill="{colour if plan.fits else "none"}" stroke="{colour}"'
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}><title>{escape(plan.title)}</title></circle>'
         yield f'<text x="{x + 9:.1f}" y="{y - 7:.1f}">{escape(label)}{" (quickest)" if is_best else ""}</text>'

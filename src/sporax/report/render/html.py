@@ -25,8 +25,12 @@ from sporax.report.view.tables import (
     search_section,
     tensors_section,
     time_section,
+    time_share,
     totals_section,
+    without_empty_columns,
 )
+
+_UNBROKEN = re.compile(r"\[[^\]]*\]|\d [kMGTmµ]?[Bs]\b")
 
 
 def page(view: PlanView) -> str:
@@ -37,13 +41,13 @@ def page(view: PlanView) -> str:
         style=template("plan.css").template,
         title=escape(heading(view)),
         warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in view.warnings),
-        headline=_titled(headline_section(view)),
+        headline=titled(headline_section(view.headline)),
         script=template("plan.js").template,
         totals="".join(
-            map(_titled, (time_section(view.parts, view.headline.unit), totals_section(view), search_section(view)))
+            map(titled, (time_section(view.parts, view.headline.unit), totals_section(view), search_section(view)))
         ),
-        costliest=_titled(costliest_section(view)),
-        notes=_titled(notes_section(view)),
+        costliest=titled(costliest_section(view)),
+        notes=titled(notes_section(view)),
         operators=operators_picture(*folded_graph(view.operators, view.arrows, unit), unit),
         memory=memory_picture(view.memory, unit),
         rows=table(folded_section(_operators(view))),
@@ -53,7 +57,7 @@ def page(view: PlanView) -> str:
 
 
 def _operators(view: PlanView) -> Section:
-    columns = ("operator", "", "phase", "strategy", "inputs → results", "collectives", "flops", "share", "predicted")
+    columns = ("operator", "", "phase", "strategy", "inputs → results", "collectives", "flops", "predicted", "share")
     rows = tuple(
         (
             row.path or "between operators",
@@ -63,15 +67,15 @@ def _operators(view: PlanView) -> Section:
             f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else "",
             "; ".join(collective_texts(row)),
             f"{row.flops:.3g}",
-            f"{row.flops_share:.1%}",
             cost_text(row.seconds, view.headline.unit),
+            f"{time_share(row, view):.1%}",
         )
         for row in view.operators
     )
     return Section("Operators", columns, rows, right=(6, 7, 8))
 
 
-def _titled(section: Section) -> str:
+def titled(section: Section) -> str:
     """A table under its title; nothing where it has no rows."""
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
     return f"<div>{title}{table(section)}</div>" if section.rows else ""
@@ -79,6 +83,7 @@ def _titled(section: Section) -> str:
 
 def table(section: Section) -> str:
     """A table as HTML."""
+    section = without_empty_columns(section)
     head = _cells("th", section.columns, section.right) if any(section.columns) else ""
     body = "\n".join(_cells("td", row, section.right) for row in section.rows)
     return f'<div class="scroll"><table>{head}\n{body}</table></div>'
@@ -91,8 +96,8 @@ def _cells(tag: str, cells: Sequence[str], right: Sequence[int]) -> str:
 
 
 def _breakable(cell: str) -> str:
-    """Text whose lines break between layouts and not inside of one; paths and long names break between their parts."""
-    if " " in cell:
-        return escape(re.sub(r"\[[^\]]*\]", lambda layout: layout.group().replace(" ", "\N{NO-BREAK SPACE}"), cell))
+    """Text whose lines break between layouts and quantities, not inside of one; long names break between their parts."""
+    if " " in cell or len(cell) < 16:  # short names stay in one line
+        return escape(_UNBROKEN.sub(lambda piece: piece.group().replace(" ", "\N{NO-BREAK SPACE}"), cell))
     # Escaped before, not after: the marks where a line may break are markup.
     return re.sub(r"(?<=[._])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])", "<wbr>", escape(cell))

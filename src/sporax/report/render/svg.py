@@ -10,11 +10,13 @@ import colorsys
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 
-from sporax.base.text_tables import cost_text, size_text
+from sporax.base.text_tables import cost_text, shortened, size_text
 from sporax.report.render.templates import template
 from sporax.report.view.plan_view import Arrow, MemoryCurve, OperatorRow
+from sporax.report.view.tables import row_name
 
 _COLUMNS = {"forward": 0, "backward": 1, "update": 2}
 _WIDTH, _HEIGHT = 270, 46
@@ -49,9 +51,10 @@ def operators_picture(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], uni
         for phase, column in _COLUMNS.items()
         if any(box.phase == phase for box in boxes)
     )
-    quiet = [_arrow(positions, arrow) for arrow in arrows if not arrow.moved]
+    quiet, loud = (
+        [_arrow(positions, arrow) for arrow in arrows if bool(arrow.moved) is moved] for moved in (False, True)
+    )
     # Figures after all arrows, so that no line goes through one.
-    loud = [_arrow(positions, arrow) for arrow in arrows if arrow.moved]
     figures = _figures(boxes, arrows, positions)
     bars = [_WIDTH * box.seconds / slowest if slowest else 0.0 for box in boxes]
     drawn = [
@@ -119,7 +122,6 @@ def _pastel(hue: float) -> str:
 
 def _box(box: OperatorRow, place: tuple[int, int], colour: str, bar: float, unit: str) -> str:
     x, y = _corner(place)
-    title = f"{_title(box)} ({box.times} ×)" if box.times > 1 else _title(box)
     layouts = f"{' '.join(box.inputs)} → {' '.join(box.results)}" if box.inputs or box.results else ""
     inside = layouts if len(layouts) <= _LETTERS else f"… → {' '.join(box.results)}"
     tooltip = [box.paths or box.path or box.name, box.name, layouts, f"predicted {cost_text(box.seconds, unit)}"]
@@ -131,18 +133,16 @@ def _box(box: OperatorRow, place: tuple[int, int], colour: str, bar: float, unit
         f"<title>{escape(chr(10).join(filter(None, tooltip)))}</title>",
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" style="fill:{colour}" class="box"/>',
         f'<rect x="{x}" y="{y + _HEIGHT - 3}" width="{bar:.1f}" height="3" class="bar"/>',
-        _text(x + 8, y + 18, _short(title), "name"),
+        _text(x + 8, y + 18, _title(box), "name"),
         _text(x + 8, y + 34, _short(inside), "inside"),
     ]
     return f"<g>{''.join(tags)}</g>"
 
 
 def _title(box: OperatorRow) -> str:
-    """The last name of the path, a number with the one before it, and the operator; ``"layers.0-59 Add"``."""
-    *above, last = (box.paths or box.path).split(".")
-    last = f"{above[-1]}.{last}" if above and last[:1].isdecimal() else last
-    title = last if last == box.name or not box.name else f"{last} {box.name}"
-    return title.strip() or "between operators"
+    """What the box stands for, less the left end of its path where that is too long; ``"layers.0-59.q MatMul (60 ×)"``."""
+    name = row_name(replace(box, path=box.paths or box.path))
+    return shortened(f"{name} ({box.times} ×)" if box.times > 1 else name, _LETTERS)
 
 
 def _labelled(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow]) -> Iterator[tuple[Arrow, int]]:
@@ -182,7 +182,8 @@ def _figures(
 
 def _bytes(place: tuple[int, int], size: int, line: int) -> str:
     x, y = _corner(place)
-    return _text(x + _WIDTH + 4, y + 12 + 12 * line, size_text(size), "bytes")
+    x, y, text = x + _WIDTH + 4, y + 12 + 12 * line, size_text(size)
+    return f'<rect x="{x}" y="{y - 10}" width="{7 * len(text)}" height="12" class="paper"/>{_text(x, y, text, "bytes")}'
 
 
 def _way(source: tuple[int, int], target: tuple[int, int]) -> str:

@@ -20,7 +20,7 @@ def styled_lines(view: PlanView, width: int) -> Iterator[tuple[str, str]]:
     yield from ((line, "bold") for line in textwrap.wrap(heading(view), width))
     for warning in view.warnings:
         yield from ((line, "bold red") for line in textwrap.wrap(f"Warning: {warning}", width))
-    facts = headline_section(view)
+    facts = headline_section(view.headline)
     yield from ((line, "") for line in (table_lines(facts, width) if facts.rows else ()))
     for section in sections(view):
         yield "", ""

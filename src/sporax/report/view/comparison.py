@@ -127,7 +127,7 @@ def comparison_section(plans: Sequence[ComparedPlan]) -> Section:
             "" if plan.mfu is None else f"{100 * plan.mfu:#.3g}%",
             plan.memory_text,
             "" if plan.refused else size_text(plan.moved_bytes),
-            "" if plan.device_hours is None else f"{plan.device_hours:.3g}",
+            "" if plan.device_hours is None else f"{float(f'{plan.device_hours:.3g}'):,g}",
         )
         for plan, efficiency in zip(plans, efficiencies(plans), strict=True)
     )

@@ -48,7 +48,7 @@ def sections(view: PlanView) -> tuple[Section, ...]:
         search_section(view),
         notes_section(view),
     ]
-    return tuple(_without_empty_columns(section) for section in tables if section.rows)
+    return tuple(without_empty_columns(section) for section in tables if section.rows)
 
 
 def folded_section(section: Section) -> Section:
@@ -76,7 +76,7 @@ def _operators(view: PlanView, phase: str, title: str, prefix: str) -> Section:
     return Section(title + within, tuple(columns), tuple(map(tuple, rows)), right=(len(columns) - 1,))
 
 
-def _share(row: OperatorRow, view: PlanView) -> float:
+def time_share(row: OperatorRow, view: PlanView) -> float:
     """What a row takes of the step: of its time, or of its work where no time is known."""
     return row.seconds / view.headline.seconds if view.headline.seconds else row.flops_share
 
@@ -84,15 +84,15 @@ def _share(row: OperatorRow, view: PlanView) -> float:
 def _is_listed(row: OperatorRow, view: PlanView) -> bool:
     """Whether a row is worth a line; `PlanView.operators` has them all."""
     has_tensors = any(layout != "[]" for layout in (*row.inputs, *row.results))
-    return bool(row.collectives or (row.name and has_tensors)) or _share(row, view) >= _LISTED_SHARE
+    return bool(row.collectives or (row.name and has_tensors)) or time_share(row, view) >= _LISTED_SHARE
 
 
 def _is_small(row: OperatorRow, view: PlanView) -> bool:
     """Whether a row would show nothing but layouts: 0.0 % of the step, no communication, no strategy of the user."""
-    return _share(row, view) < _SMALL_SHARE and not row.collectives and not row.given
+    return time_share(row, view) < _SMALL_SHARE and not row.collectives and not row.given
 
 
-def _name(row: OperatorRow, prefix: str) -> str:
+def row_name(row: OperatorRow, prefix: str = "") -> str:
     """A row by its path and operator."""
     path = row.path.removeprefix(prefix).lstrip(".")
     last = path.rpartition(".")[2]
@@ -105,7 +105,7 @@ def _operator_cells(row: OperatorRow, prefix: str, view: PlanView) -> list[str]:
     strategy = _some([str(entry).replace(" ", "") for entry in row.strategy])
     arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
     return [
-        _name(row, prefix),
+        row_name(row, prefix),
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
         "; ".join(collective_texts(row)),
@@ -133,7 +133,8 @@ def costliest_section(view: PlanView, prefix: str = "") -> Section:
     unit, total = view.headline.unit, view.headline.seconds or 1.0
     timed = [row for row in view.operators if row.seconds > 0]
     cells = [
-        (_name(row, prefix), row.phase, cost_text(row.seconds, unit), "; ".join(collective_texts(row))) for row in timed
+        (row_name(row, prefix), row.phase, cost_text(row.seconds, unit), "; ".join(collective_texts(row)))
+        for row in timed
     ]
     groups = ((sum(timed[row].seconds for row in equal), name, cells[equal[0]]) for equal, name in equal_rows(cells))
     longest = sorted(groups, key=lambda group: -group[0])[:_COSTLIEST]
@@ -183,13 +184,8 @@ def tensors_section(view: PlanView, roles: Collection[str] = ("parameter", "data
     return Section("Parameters and inputs", columns, rows, right=(5,))
 
 
-def headline_section(view: PlanView) -> Section:
+def headline_section(head: Headline) -> Section:
     """What one asks first of a plan; nothing where no cost model is known."""
-    return headline_table(view.headline)
-
-
-def headline_table(head: Headline) -> Section:
-    """A headline as a table."""
     if head.seconds is None:
         return Section("", ("", ""), ())
     is_time, exposed = head.unit == "s", head.seconds - head.hidden
@@ -252,14 +248,12 @@ def notes_section(view: PlanView) -> Section:
     return Section("Notes", ("",), tuple((note,) for note in view.notes))
 
 
-def _without_empty_columns(section: Section) -> Section:
+def without_empty_columns(section: Section) -> Section:
+    """The table without columns in which no row has anything."""
     filled = [column for column in range(len(section.columns)) if any(row[column] for row in section.rows)]
-    return Section(
-        section.title,
-        tuple(section.columns[column] for column in filled),
-        tuple(tuple(row[column] for column in filled) for row in section.rows),
-        tuple(position for position, column in enumerate(filled) if column in section.right),
-    )
+    columns, *rows = (tuple(row[column] for column in filled) for row in (section.columns, *section.rows))
+    right = tuple(position for position, column in enumerate(filled) if column in section.right)
+    return Section(section.title, columns, tuple(rows), right)
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -45,9 +45,9 @@ frame.addEventListener(
   { passive: false },
 );
 
-const units = { s: 1, ms: 1e-3, "µs": 1e-6 };
+const units = { s: 1, ms: 1e-3, "µs": 1e-6, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
 const quantity = (row, column) => {
-  const [number, unit] = row.cells[column].textContent.split(" ");
+  const [number, unit] = row.cells[column].textContent.split(/\s/);
   return parseFloat(number) * (units[unit] ?? 1);
 };
 for (const head of document.querySelectorAll("th")) {
