@@ -163,9 +163,7 @@ def _check_names(
 ) -> None:
     unknown = sorted({*reduce, *blocked} - set(sizes))
     if unknown:
-        raise SporaxValueError(
-            f"For 'rule', 'reduce' and 'blocked' must name indices of '{statement.text}', but got {unknown}."
-        )
+        raise SporaxValueError.must("rule", "'reduce' and 'blocked'", f"name indices of '{statement.text}'", unknown)
     for name, reduction in reduce.items():
         if name in shared or reduction not in REDUCTIONS:
             raise SporaxValueError(
