@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operation import Operation
 from sporax.ir.placement import REDUCTIONS
-from sporax.planner.rules.language import Adapt, DimFactors, Draft, Operation, Rule
+from sporax.planner.rules.language import Adapt, DimFactors, Draft, Rule
 
 Term = tuple[tuple[str, ...], ...]
 """One tensor of a statement: per dimension its names; ("...",) for the leading dimensions, () for one never sharded."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sporax.planner.rules.language import Operation, Rule, replicate
+from sporax.ir.operation import Operation
+from sporax.planner.rules.language import Rule, replicate
 
 HARMLESS = frozenset(
     """accuracy aggregate_to_topk algorithm alpha beta bit_width computation compute_left_eigenvectors

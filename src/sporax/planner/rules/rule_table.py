@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from sporax.base.errors import SporaxValueError
-from sporax.ir.operation import LIKE
+from sporax.ir.operation import LIKE, Operation, Shape, TensorSpec
 from sporax.planner.rules import (
     contraction,
     derive,
@@ -29,7 +29,7 @@ from sporax.planner.rules import (
     reduction,
     uneven_rules,
 )
-from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, TensorSpec, replicate
+from sporax.planner.rules.language import Adapt, Rule, replicate
 from sporax.planner.rules.notation import Statement
 from sporax.planner.rules.parameters import checked
 
