@@ -265,9 +265,7 @@ def load_profile(name: str) -> HardwareProfile:
         150754820096
     """
     if not isinstance(name, str):
-        raise SporaxTypeError(
-            f"For 'hardware', the profile must be a name or the path of a JSON file, but got {name!r}."
-        )
+        raise SporaxTypeError.must("hardware", "the profile", "be a name or the path of a JSON file", repr(name))
     name = profile_name(name)
     if name in known_profiles():
         return _known_profile(name)

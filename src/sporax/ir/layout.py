@@ -272,4 +272,3 @@ class HasLayout(Protocol):
 
     def __layout__(self) -> Layout:
         """The sharding as a value."""
-        ...

@@ -32,17 +32,14 @@ class Call(Protocol):
 
     def get(self, name: str, default: Hashable = None) -> Hashable:
         """One of the attributes."""
-        ...
 
     @property
     def where(self) -> str:
         """What messages call the operator."""
-        ...
 
     @property
     def in_strategy(self) -> tuple[Any, ...] | None:
         """The user's strategy: an entry for each input, a tuple of ints or a Layout."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

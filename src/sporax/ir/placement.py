@@ -95,9 +95,7 @@ class Placement:
         if layout.device_matrix.interleaved:
             raise SporaxValueError(f"For 'Placement', the layout must not be interleaved, but got {layout}.")
         if layout.device_matrix.ranks != mesh.ranks:
-            raise SporaxValueError(
-                f"For 'Placement', the layout must stand on the ranks of the mesh {mesh}, but got {layout}."
-            )
+            raise SporaxValueError.must("Placement", "the layout", f"stand on the ranks of the mesh {mesh}", layout)
         # The mesh has prime axes, so a layout's axes become runs of them.
         return cls(layout.on_shape(mesh.shape).shardings)
 

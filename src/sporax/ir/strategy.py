@@ -64,9 +64,8 @@ def check_slice_counts(
         SporaxRuntimeError: as `Strategy.check`.
     """
     if len(counts) != len(shape):
-        raise SporaxRuntimeError(
-            f"For '{operator}', the strategy of tensor {tensor} must have {len(shape)} numbers for its shape {shape}, but got "
-            f"{counts}."
+        raise SporaxRuntimeError.must(
+            operator, f"the strategy of tensor {tensor}", f"have {len(shape)} numbers for its shape {shape}", counts
         )
     for dim, (slices, size) in enumerate(zip(counts, shape, strict=True)):
         where = f"For '{operator}', the number of slices of dimension {dim} of tensor {tensor}"

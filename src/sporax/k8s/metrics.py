@@ -60,48 +60,35 @@ def _figures(status: Status) -> dict[str, float]:
 
 
 class Metrics:
-    """Figures of one operator, in a registry of its own."""
+    """Figures of one operator, in a registry of its own.
+
+    Attributes:
+        reconcile_seconds, errors, actions: of looks at jobs: how long each took, those that failed, and what was done by kind.
+        statuses: of each job.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._reconcile_seconds = Histogram(
+        self.reconcile_seconds = Histogram(
             f"{_PREFIX}_reconcile_seconds", "Time of one look at a job", registry=self.registry, buckets=_SECONDS
         )
-        self._errors = CounterMetric(
+        self.errors = CounterMetric(
             f"{_PREFIX}_reconcile_errors", "Looks that failed and are tried again", registry=self.registry
         )
-        self._actions = CounterMetric(
-            f"{_PREFIX}_actions", "What was done, by kind", ["action"], registry=self.registry
-        )
+        self.actions = CounterMetric(f"{_PREFIX}_actions", "What was done, by kind", ["action"], registry=self.registry)
         self._jobs = Gauge(f"{_PREFIX}_jobs", "Jobs, by state", ["state"], registry=self.registry)
-        self._statuses: dict[tuple[str, str], Status] = {}
-        self.registry.register(_JobFigures(self._statuses))
+        self.statuses: dict[tuple[str, str], Status] = {}
+        self.registry.register(_JobFigures(self.statuses))
         self._states: dict[tuple[str, str], str] = {}
-
-    def observe(self, seconds: float) -> None:
-        """One look at a job took this long."""
-        self._reconcile_seconds.observe(seconds)
-
-    def count_error(self) -> None:
-        """One look at a job failed."""
-        self._errors.inc()
-
-    def count_action(self, action: str) -> None:
-        """One action is carried out."""
-        self._actions.labels(action).inc()
 
     def set_state(self, key: tuple[str, str], state: str) -> None:
         """A job is in this state now."""
         self._states[key] = state
         self._write_states(state)
 
-    def set_job(self, key: tuple[str, str], status: Status) -> None:
-        """A job has this status now."""
-        self._statuses[key] = status
-
     def forget(self, key: tuple[str, str]) -> None:
         """A job is gone."""
-        self._statuses.pop(key, None)
+        self.statuses.pop(key, None)
         state = self._states.pop(key, None)
         if state is not None:
             self._write_states(state)

@@ -125,7 +125,7 @@ class JobWorkers:
                 wait = 0.0
             except Exception as error:
                 failures += 1
-                self._metrics.count_error()
+                self._metrics.errors.inc()
                 _log.warning("%s/%s: a look failed and is tried again: %r", *key, error)
                 # Doubled after each failure, up to half a minute.
                 wait = min(_FIRST_RETRY_SECONDS * 2 ** (failures - 1), _LONGEST_RETRY_SECONDS)
@@ -143,7 +143,7 @@ class JobWorkers:
             try:
                 return await reconcile_until_stored(self._reconciler, key)
             finally:
-                self._metrics.observe(time.perf_counter() - start)
+                self._metrics.reconcile_seconds.observe(time.perf_counter() - start)
 
 
 async def serve(
@@ -260,7 +260,7 @@ async def _resync(
         try:
             keys = cache.replace(*await cluster.read_all())
         except httpx2.HTTPError as error:
-            metrics.count_error()
+            metrics.errors.inc()
             _log.warning("Listing all jobs and pods failed and is tried again: %r", error)
             continue
         for key in keys:

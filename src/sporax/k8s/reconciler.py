@@ -167,9 +167,9 @@ class Reconciler:
             self._cache.put_job(await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
         self._metrics.set_state(key, _state(result.status))
-        self._metrics.set_job(key, result.status)
+        self._metrics.statuses[key] = result.status
         for action in result.actions:
-            self._metrics.count_action(type(action).__name__)
+            self._metrics.actions.labels(type(action).__name__).inc()
             if isinstance(action, actions.Report):
                 _log.info("%s/%s %s: %s", *key, action.reason, action.message)
                 await self._cluster.report(body, action.kind, action.reason, action.message)

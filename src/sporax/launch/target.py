@@ -230,9 +230,7 @@ def _run_module(target: Target) -> int:
     except ModuleNotFoundError as error:  # a package above it, or something that package needs
         exists, problem = False, str(error)
     if not exists:
-        raise SporaxValueError(
-            f"For 'target', the module after -m must be importable, but got '{target.name}' ({problem})."
-        )
+        raise SporaxValueError.must("target", "the module after -m", "be importable", f"'{target.name}' ({problem})")
     return _with_own_traceback(lambda: runpy.run_module(target.name, run_name="__main__", alter_sys=True))
 
 

@@ -33,7 +33,6 @@ class Structure(Protocol):
 
     def unpack(self) -> Iterable[Sequence[object]]:
         """The groups."""
-        ...
 
 
 def known_params(eqn: JaxprEqn) -> Mapping[str, Any]:

@@ -34,27 +34,22 @@ class Planned(Protocol):
     @property
     def graph(self) -> OperatorGraph:
         """The operators."""
-        ...
 
     @property
     def plan(self) -> Plan:
         """Where everything is."""
-        ...
 
     @property
     def search(self) -> SearchResult | None:
         """How the plan was found, if it was searched."""
-        ...
 
     @property
     def model(self) -> CostModel:
         """The cost model of operators and links."""
-        ...
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the head of the plan says."""
-        ...
 
 
 def facts(planned: Planned) -> list[tuple[str, str]]:

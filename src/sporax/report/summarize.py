@@ -130,9 +130,7 @@ class _Summarizer:
         )
 
     def _tensors(self) -> tuple[TensorRow, ...]:
-        # Names of the parameters whose gradients are computed
-        marks = (operator.mark for operator in self.graph.walk())
-        trained = frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
+        trained = _trained(self.graph)
         rows = []
         for argument, placement in zip(self.graph.inputs, self.plan.inputs, strict=True):
             if argument.role is Role.CONSTANT:
@@ -242,6 +240,12 @@ def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost |
     moments = [] if cost is None else [*itertools.accumulate(cost.seconds_by_operator, initial=0.0)]
     times = tuple(moments[min(max(time, 0), len(moments) - 1)] for time, _ in remaining.values()) if moments else ()
     return MemoryCurve(number, backward, tuple(remaining.values()), (*times, *moments[-1:]))
+
+
+def _trained(graph: OperatorGraph) -> frozenset[str]:
+    """Names of the parameters whose gradients are computed."""
+    marks = (operator.mark for operator in graph.walk())
+    return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
 
 
 def _collectives(group: OperatorGroup, mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:

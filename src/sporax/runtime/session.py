@@ -63,7 +63,6 @@ class StepRecorder(Protocol):
 
     def around(self, run: Callable[[], T], variables: Sequence[Any] = (), *, ends_step: bool = False) -> T:
         """Run a program that may be the end of a step."""
-        ...
 
     def finish(self) -> None:
         """Write what was recorded."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sporax.ir.config import parallel_config
 from sporax.runtime.ranks import flat_buffers
 
 
@@ -48,14 +49,14 @@ def test_offload_changes_no_value(check_in_turn):
 
 
 def test_split_positions_are_inclusive():
-    assert flat_buffers.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
-    assert flat_buffers.ids_by_position(2, [7]) == [1024, 1024]
+    assert parallel_config.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
+    assert parallel_config.ids_by_position(2, [7]) == [1024, 1024]
 
 
 def test_a_gradient_that_fills_a_buffer_opens_the_next():
-    assert flat_buffers.ids_by_size([4, 4, 4, 4], 8) == [1, 2, 2, 3]
-    assert flat_buffers.ids_by_size([100, 1], 8) == [2, 2]
-    assert flat_buffers.ids_by_size([4, 4], 0) == [0, 0]
+    assert parallel_config.ids_by_size([4, 4, 4, 4], 8) == [1, 2, 2, 3]
+    assert parallel_config.ids_by_size([100, 1], 8) == [2, 2]
+    assert parallel_config.ids_by_size([4, 4], 0) == [0, 0]
 
 
 def test_buckets_keep_dtypes_apart_and_come_in_backward_order():

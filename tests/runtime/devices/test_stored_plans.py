@@ -38,7 +38,7 @@ def searches(monkeypatch, tmp_path, without_cache_of_jax):
     monkeypatch.setattr(
         agreed_plan, "make_plan", lambda request, measure=None: searched.append(request) or search(request, measure)
     )
-    agreed_plan._say_once.cache_clear()
+    agreed_plan.say_once.cache_clear()
     return searched
 
 

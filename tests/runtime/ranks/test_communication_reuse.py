@@ -18,7 +18,7 @@ OPERATORS = r"(?:all.reduce|all.gather|reduce.scatter|all.to.all|collective.perm
 @pytest.fixture(autouse=True)
 def _untouched(monkeypatch):
     monkeypatch.delenv("MS_COMM_COMPILER_OPT", raising=False)
-    collective_order._say_once.cache_clear()
+    collective_order.say_once.cache_clear()
     mode = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE)
     yield

@@ -66,14 +66,9 @@ def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Ga
         _add_readiness(body, container)
     annotations = dict(metadata.get("annotations") or {})
     _join_gang(job, role, gang, body, labels, annotations)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        # Our labels win: the operator finds its pods by them.
-        "metadata": _metadata(job, name, {**(metadata.get("labels") or {}), **labels})
-        | ({"annotations": annotations} if annotations else {}),
-        "spec": body,
-    }
+    # Our labels win: the operator finds its pods by them.
+    own = _metadata(job, name, {**(metadata.get("labels") or {}), **labels})
+    return names.manifest("v1", "Pod", own | ({"annotations": annotations} if annotations else {}), spec=body)
 
 
 def environment(job: Job, role: PodRole, sizes: dict[PodRole, int]) -> list[Manifest]:
@@ -182,32 +177,23 @@ def _without_others(value: object, old: object) -> object:
 
 def service(job: Job) -> Manifest:
     """A headless service: a DNS name for every pod, ready or not."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(job, job.name, names.job_selector(job.name)),
-        "spec": {
-            "clusterIP": "None",
-            # A scheduler must be reachable before its pod counts as ready.
-            "publishNotReadyAddresses": True,
-            "selector": names.job_selector(job.name),
-            "ports": [{"name": names.PORT_NAME, "port": scheduler_port(job.spec)}],
-        },
+    spec = {
+        "clusterIP": "None",
+        # A scheduler must be reachable before its pod counts as ready.
+        "publishNotReadyAddresses": True,
+        "selector": names.job_selector(job.name),
+        "ports": [{"name": names.PORT_NAME, "port": scheduler_port(job.spec)}],
     }
+    return names.manifest("v1", "Service", _metadata(job, job.name, names.job_selector(job.name)), spec=spec)
 
 
 def disruption_budget(job: Job, version: str, allowed: bool = False) -> Manifest:
     """How many servers may be evicted at a time: none until the operator knows that all slots have their copies."""
-    return {
-        "apiVersion": version,
-        "kind": "PodDisruptionBudget",
-        "metadata": _metadata(job, budget_name(job.name), names.job_selector(job.name)),
-        # Two lost servers at once could be both copies of a slot.
-        "spec": {
-            "maxUnavailable": int(allowed),
-            "selector": {"matchLabels": names.job_selector(job.name, PodRole.SERVER.value)},
-        },
-    }
+    metadata = _metadata(job, budget_name(job.name), names.job_selector(job.name))
+    selector = {"matchLabels": names.job_selector(job.name, PodRole.SERVER.value)}
+    # Two lost servers at once could be both copies of a slot.
+    spec = {"maxUnavailable": int(allowed), "selector": selector}
+    return names.manifest(version, "PodDisruptionBudget", metadata, spec=spec)
 
 
 def budget_name(job_name: str) -> str:
@@ -219,16 +205,10 @@ def network_policy(job: Job) -> Manifest:
     """Only pods of the job, and the operator, may connect to the job's pods."""
     # The operator asks schedulers about membership, from another namespace.
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(job, job.name, names.job_selector(job.name)),
-        "spec": {
-            "podSelector": {"matchLabels": names.job_selector(job.name)},
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": {"matchLabels": names.job_selector(job.name)}}, operator]}],
-        },
-    }
+    own = {"podSelector": {"matchLabels": names.job_selector(job.name)}}
+    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own, operator]}]}
+    metadata = _metadata(job, job.name, names.job_selector(job.name))
+    return names.manifest("networking.k8s.io/v1", "NetworkPolicy", metadata, spec=spec)
 
 
 def volume_claim(job: Job, role: PodRole, index: int) -> Manifest | None:
@@ -240,12 +220,9 @@ def volume_claim(job: Job, role: PodRole, index: int) -> Manifest | None:
     name = names.pod_name(job.name, role.value, index)
     # Labels of the user first, ours last.
     labels = {**(template.metadata.get("labels") or {}), **names.job_selector(job.name, role.value)}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": _metadata(job, name, labels),
-        "spec": copy.deepcopy(template.spec),
-    }
+    return names.manifest(
+        "v1", "PersistentVolumeClaim", _metadata(job, name, labels), spec=copy.deepcopy(template.spec)
+    )
 
 
 def pod_group(job: Job, gang: Gang, members: int) -> Manifest:
@@ -264,7 +241,7 @@ def pod_group(job: Job, gang: Gang, members: int) -> Manifest:
         if policy.schedule_timeout_seconds is not None:
             spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
     metadata = _metadata(job, job.name, names.job_selector(job.name))
-    return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    return names.manifest(version, "PodGroup", metadata, spec=spec)
 
 
 def _join_gang(
@@ -287,16 +264,8 @@ def _join_gang(
 
 def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
     """Name, labels and owner."""
-    owner = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "name": job.name,
-        "uid": job.uid,
-        # "controller" lets the garbage collector delete what the job owns.
-        "controller": True,
-        # A deletion in the foreground waits for what the job owns.
-        "blockOwnerDeletion": True,
-    }
+    # "controller" lets the garbage collector delete what the job owns, for which a deletion in the foreground waits.
+    owner = names.reference(job.name, job.uid, controller=True, blockOwnerDeletion=True)
     return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
 
 

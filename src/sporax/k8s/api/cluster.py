@@ -307,27 +307,21 @@ class KubernetesCluster:
         metadata = job_body["metadata"]
         # Kubernetes wants times in UTC with seconds.
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
+        event = names.manifest(
+            "v1",
+            "Event",
             # A name of its own for each event.
-            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
-            "involvedObject": {
-                "apiVersion": names.API_VERSION,
-                "kind": names.KIND,
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-            },
-            "type": kind,
-            "reason": reason,
+            {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            involvedObject=names.reference(metadata["name"], metadata["uid"], namespace=metadata["namespace"]),
+            type=kind,
+            reason=reason,
             # Kubernetes refuses an event with a message of more than 1024 characters.
-            "message": message[:1000],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": "sporax-operator"},
-        }
+            message=message[:1000],
+            firstTimestamp=now,
+            lastTimestamp=now,
+            count=1,
+            source={"component": "sporax-operator"},
+        )
         try:
             await self.create(event)
         except RefusedError as error:

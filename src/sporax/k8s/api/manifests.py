@@ -93,26 +93,17 @@ def _rule(group: str, resources: list[str], *verbs: str) -> Manifest:
 
 def _namespace() -> Manifest:
     """Where the operator lives."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    return names.manifest("v1", "Namespace", {"name": NAMESPACE})
 
 
 def account(namespace: str = NAMESPACE) -> Manifest:
     """Who the operator is."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": OPERATOR, "namespace": namespace, "labels": _LABELS},
-    }
+    return names.manifest("v1", "ServiceAccount", {"name": OPERATOR, "namespace": namespace, "labels": _LABELS})
 
 
 def cluster_role() -> Manifest:
     """What the operator may do."""
-    return {
-        "apiVersion": _RIGHTS,
-        "kind": "ClusterRole",
-        "metadata": {"name": OPERATOR, "labels": _LABELS},
-        "rules": rules(),
-    }
+    return names.manifest(_RIGHTS, "ClusterRole", {"name": OPERATOR, "labels": _LABELS}, rules=rules())
 
 
 def cluster_binding(namespace: str = NAMESPACE) -> Manifest:
@@ -134,37 +125,33 @@ def lease_rights(namespace: str = NAMESPACE) -> list[Manifest]:
 
 
 def _role(metadata: Manifest, granted: list[Manifest]) -> Manifest:
-    return {"apiVersion": _RIGHTS, "kind": "Role", "metadata": metadata, "rules": granted}
+    return names.manifest(_RIGHTS, "Role", metadata, rules=granted)
 
 
 def _binding(metadata: Manifest, scope: str, namespace: str) -> Manifest:
     """A role of the binding's own name for the operator's account; `scope` is "Cluster" or "" for one namespace."""
-    return {
-        "apiVersion": _RIGHTS,
-        "kind": f"{scope}RoleBinding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": _RIGHTS.partition("/")[0], "kind": f"{scope}Role", "name": metadata["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": namespace}],
-    }
+    role = {"apiGroup": _RIGHTS.partition("/")[0], "kind": f"{scope}Role", "name": metadata["name"]}
+    subjects = [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": namespace}]
+    return names.manifest(_RIGHTS, f"{scope}RoleBinding", metadata, roleRef=role, subjects=subjects)
 
 
 def user_roles() -> list[Manifest]:
     """Rights on jobs for those who may edit or view a namespace, by Kubernetes' aggregation."""
     everything = ["create", "delete", "get", "list", "patch", "update", "watch"]
     return [
-        {
-            "apiVersion": _RIGHTS,
-            "kind": "ClusterRole",
-            "metadata": {
+        names.manifest(
+            _RIGHTS,
+            "ClusterRole",
+            # Kubernetes adds rules with these labels to its own roles.
+            {
                 "name": f"msjob-{name}",
-                # Kubernetes adds rules with these labels to its own roles.
                 "labels": {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets},
             },
-            "rules": [
+            rules=[
                 _rule(names.GROUP, [names.PLURAL, f"{names.PLURAL}/scale"], *verbs),
                 _rule(names.GROUP, [f"{names.PLURAL}/status"], "get"),
             ],
-        }
+        )
         for name, targets, verbs in (
             ("editor", ["admin", "edit"], everything),
             ("viewer", ["view"], ["get", "list", "watch"]),
@@ -214,25 +201,19 @@ def deployment(
         "terminationGracePeriodSeconds": 10,
         "containers": [container],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": OPERATOR, "namespace": namespace, "labels": _LABELS},
-        "spec": {
-            "replicas": replicas,
-            # Two operators without a Lease would do everything twice, so the old one ends first.
-            "strategy": {"type": "RollingUpdate" if several else "Recreate"},
-            "selector": {"matchLabels": _LABELS},
-            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
-        },
+    spec = {
+        "replicas": replicas,
+        # Two operators without a Lease would do everything twice, so the old one ends first.
+        "strategy": {"type": "RollingUpdate" if several else "Recreate"},
+        "selector": {"matchLabels": _LABELS},
+        "template": {"metadata": {"labels": _LABELS}, "spec": pod},
     }
+    return names.manifest(
+        "apps/v1", "Deployment", {"name": OPERATOR, "namespace": namespace, "labels": _LABELS}, spec=spec
+    )
 
 
 def metrics_service(namespace: str = NAMESPACE) -> Manifest:
     """Where Prometheus finds the operator."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": OPERATOR, "namespace": namespace, "labels": _LABELS},
-        "spec": {"selector": _LABELS, "ports": [{"name": "metrics", "port": METRICS_PORT}]},
-    }
+    spec = {"selector": _LABELS, "ports": [{"name": "metrics", "port": METRICS_PORT}]}
+    return names.manifest("v1", "Service", {"name": OPERATOR, "namespace": namespace, "labels": _LABELS}, spec=spec)

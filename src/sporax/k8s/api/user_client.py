@@ -52,13 +52,8 @@ class JobClient:
     def own_config_maps(self, objects: list[Body], job: Body) -> None:
         """Let a job own the ConfigMaps that were submitted with it, so that they are deleted together."""
         # Read back: the owner's uid exists only in the cluster.
-        stored = self.job(job["metadata"]["name"])
-        owner = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
-            "name": stored["metadata"]["name"],
-            "uid": stored["metadata"]["uid"],
-        }
+        stored = self.job(job["metadata"]["name"])["metadata"]
+        owner = names.reference(stored["name"], stored["uid"])
         for item in objects:
             if item["kind"] == "ConfigMap":
                 self._apply({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 GROUP = "mindspore.gitee.com"
 VERSION = "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -32,6 +34,16 @@ def job_selector(job_name: str, role: str | None = None) -> dict[str, str]:
     if role is not None:
         labels[LABEL_ROLE] = role.lower()
     return labels
+
+
+def manifest(version: str, kind: str, metadata: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    """An object as the API server takes it."""
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
+
+
+def reference(name: str, uid: str, **more: Any) -> dict[str, Any]:
+    """What names a job in other objects."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, **more}
 
 
 def selector_text(labels: dict[str, str]) -> str:

@@ -108,16 +108,11 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
     if options.workers == 1 and not options.servers:
         del counts[PodRole.SCHEDULER]  # one worker alone has no others to find
     roles = {role.value: _replica_spec(path, name, count, options) for role, count in counts.items() if count}
-    job = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": metadata,
-        "spec": {"successPolicy": "AllWorkers", "msReplicaSpecs": roles},
-    }
+    spec = {"successPolicy": "AllWorkers", "msReplicaSpecs": roles}
+    job = names.manifest(names.API_VERSION, names.KIND, metadata, spec=spec)
     # Here the user sees the message at once, and not in the job's status.
     _check(job, script)
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": dict(metadata), "data": {path.name: text}}
-    return [config, job]
+    return [names.manifest("v1", "ConfigMap", dict(metadata), data={path.name: text}), job]
 
 
 def as_yaml(objects: list[Manifest]) -> str:

@@ -36,11 +36,9 @@ class Position(Protocol):
 
     def index(self, axes: Axes) -> int | Array:
         """Where it is along `axes`, as one row-major number (an int or a traced scalar)."""
-        ...
 
     def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
         """Send `x` from each pair's first place along `axes` to its second; zeros where nothing arrives."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

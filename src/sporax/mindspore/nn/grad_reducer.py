@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode, ids_by_sizes
+from sporax.ir.config.parallel_config import (
+    BYTES_PER_MEGABYTE,
+    ParallelConfig,
+    ParallelMode,
+    ids_by_position,
+    ids_by_size,
+    ids_by_sizes,
+)
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import RowTensor
@@ -198,7 +205,7 @@ def fusion_ids(
         return ids_by_sizes(sizes[::-1], config.all_reduce_fusion_sizes)[::-1]
     if rule is None or rule.threshold_megabytes is None:
         return [fusion_type] * len(own)
-    backwards = flat_buffers.ids_by_size(sizes[::-1], rule.threshold_megabytes * flat_buffers.BYTES_PER_MEGABYTE)
+    backwards = ids_by_size(sizes[::-1], rule.threshold_megabytes * BYTES_PER_MEGABYTE)
     return backwards[::-1]
 
 
@@ -210,7 +217,7 @@ def _ids_by_position(positions: Sequence[int], split_after: Sequence[int]) -> li
             f"{count} gradients.",
             stacklevel=4,
         )
-    ids = flat_buffers.ids_by_position(count, split_after)
+    ids = ids_by_position(count, split_after)
     return [ids[position] for position in positions]
 
 

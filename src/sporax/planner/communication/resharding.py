@@ -16,15 +16,10 @@ from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import (
     DEFAULT_COSTS,
     LinkCosts,
-    Move,
-    MoveKind,
     Redistribution,
     Shape,
-    default_costs,
 )
 from sporax.planner.communication.shortest_path import find_moves
-
-__all__ = ["DEFAULT_COSTS", "LinkCosts", "Move", "MoveKind", "Redistribution", "default_costs", "redistribute"]
 
 
 # Searches ask for the same few thousand redistributions again and again, and each one takes a search of its own.

@@ -30,26 +30,21 @@ class CostModel(Protocol):
     @property
     def links(self) -> LinkCosts:
         """Costs of communication."""
-        ...
 
     @property
     def late_computing(self) -> float:
         """What computing in the backward pass and after it counts, compared with 1 before."""
-        ...
 
     @property
     def late_communication(self) -> float:
         """What transfers of tensors made in the backward pass or after it count, compared with 1 before."""
-        ...
 
     @property
     def platform(self) -> str:
         """JAX's name of the devices, which decides how much memory a plan is predicted to need."""
-        ...
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Time of one operator on one device, without the transfers of its operands."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,8 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
         SporaxRuntimeError: it has another number of devices, or does not fit the shape.
     """
     if layout.device_matrix.num_devices != mesh.num_devices:
-        raise SporaxRuntimeError(
-            f"For '{where}', the device matrix of tensor {number} must have {mesh.num_devices} devices, but got "
-            f"{layout.device_matrix}."
+        raise SporaxRuntimeError.must(
+            where, f"the device matrix of tensor {number}", f"have {mesh.num_devices} devices", layout.device_matrix
         )
     matrix = layout.device_matrix
     if matrix.ranks == range(mesh.num_devices) != mesh.ranks:

@@ -69,9 +69,8 @@ def interleaved(num_stages: int, num_micro: int, num_chunks: int) -> PipelineSch
     if num_chunks == 1:
         return one_forward_one_backward(num_stages, num_micro)
     if num_micro % num_stages:
-        raise SporaxRuntimeError(
-            f"For 'interleaved_1f1b', the number of micro batches must be a multiple of the {num_stages} stages, but got "
-            f"{num_micro}."
+        raise SporaxRuntimeError.must(
+            "interleaved_1f1b", "the number of micro batches", f"be a multiple of the {num_stages} stages", num_micro
         )
     # Numbers count the tasks of one kind of a stage; a round is one group of micro batches through all chunks.
     total, round_ = num_micro * num_chunks, num_stages * num_chunks

@@ -57,7 +57,6 @@ class PlanBody(Protocol):
         /,
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """Plan it."""
-        ...
 
 
 def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:

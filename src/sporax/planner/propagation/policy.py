@@ -26,24 +26,20 @@ class Policy(Protocol):
     @property
     def scatters_gradient_terms(self) -> bool:
         """Whether the terms of gradients are combined before they are added up, for parameters that are stored in shards."""
-        ...
 
     @property
     def returns_cotangents(self) -> bool:
         """Whether cotangents go back to where their tensors came from; otherwise they stay where they are."""
-        ...
 
     def at_operator(
         self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
     ) -> Sequence[Resharding | None]:
         """Where an operator's tensors should be; None to leave one as it is."""
-        ...
 
     def at_layout(
         self, mark: LayoutMark, specs: Sequence[TensorSpec], current: MaybePlacements
     ) -> Sequence[Resharding | None]:
         """Where tensors should be because the user says so; dimensions that the user leaves open stay as they are."""
-        ...
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
         """How the gradient of a parameter is combined.
@@ -53,7 +49,6 @@ class Policy(Protocol):
             spec: its shape.
             storage, used: its storage sharding, and its sharding for use.
         """
-        ...
 
     def gradient_term(self, name: str, storage: Placement) -> Resharding:
         """How one of the tensors is combined that the gradient of a parameter is the sum of.
@@ -62,19 +57,15 @@ class Policy(Protocol):
             name: of the parameter.
             storage: its storage sharding.
         """
-        ...
 
     def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where a parameter of a step with gradients is kept, given where operators want it."""
-        ...
 
     def weight(self, name: str, used: Placement) -> Resharding:
         """How a stored parameter is resharded for use."""
-        ...
 
     def loss_scale(self, placement: Placement) -> float:
         """The factor of the derivative of a loss with this placement."""
-        ...
 
 
 class NoPolicy:

@@ -38,7 +38,8 @@ from sporax.ir.marks import (
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_fusion import gradient_terms
-from sporax.planner.communication.resharding import default_costs, redistribute
+from sporax.planner.communication.moves import default_costs
+from sporax.planner.communication.resharding import redistribute
 from sporax.planner.propagation.loop_bodies import SCALAR, Fixed, plan_as_decided, plan_control_flow
 from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
 from sporax.planner.rules import Assignment, Rule, placements, propagate, rule_for, unsharded
@@ -604,11 +605,7 @@ class _Propagation:
         stacked: int | None = None,
         fixed: Fixed | None = None,
     ) -> tuple[Plan, tuple[Placement, ...]]:
-        """The plan of a body with given placements of its arguments, and of its results where these are given.
-
-        Results from number `stacked` on may be partial sums. Beside it, where operators inside have the arguments;
-        parameters may be kept elsewhere. Operators are sharded as given.
-        """
+        """As `PlanBody`."""
         # What the body brought along comes before its arguments and is decided inside.
         first = len(body.inputs) - len(arguments)
         inputs = {

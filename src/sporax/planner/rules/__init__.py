@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from sporax.ir.operation import Operation, TensorSpec
     from sporax.planner.rules.derive import (
         Assignment,
         assignments,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         propagate,
         unsharded,
     )
-    from sporax.planner.rules.language import Border, Factor, FactorKind, Operation, Rule, TensorSpec, Window, replicate
+    from sporax.planner.rules.language import Border, Factor, FactorKind, Rule, Window, replicate
     from sporax.planner.rules.notation import Statement
     from sporax.planner.rules.rule_table import (
         TABLE,

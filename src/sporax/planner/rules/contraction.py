@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule, Shape, Window, replicate
+from sporax.ir.operation import Operation, Shape
+from sporax.planner.rules.language import DimFactors, Draft, Rule, Window, replicate
 
 Shapes = tuple[Shape, ...]
 

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.island import Island, Names
+from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts, placed
-from sporax.planner.rules.language import DimFactors, Draft, Factor, FactorKind, Operation, Rule, Shape, TensorSpec
+from sporax.planner.rules.language import DimFactors, Draft, Factor, FactorKind, Rule
 
 Assignment = tuple[Axes, ...]
 """For each factor of a rule the mesh axes that shard it."""

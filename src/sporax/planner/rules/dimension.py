@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape, replicate
+from sporax.ir.operation import Operation, Shape
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Rule, replicate
 
 Shapes = tuple[Shape, ...]
 

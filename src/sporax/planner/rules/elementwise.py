@@ -9,8 +9,8 @@ from __future__ import annotations
 import cmath
 from collections.abc import Sequence
 
-from sporax.ir.operation import TensorSpec, with_newer
-from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, replicate
+from sporax.ir.operation import Operation, TensorSpec, with_newer
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Rule, replicate
 
 COSTLY_FLOPS = 10.0
 """Floating-point operations that one evaluation of a transcendental function counts for."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape, replicate
+from sporax.ir.operation import Operation, Shape
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Rule, replicate
 
 Shapes = tuple[Shape, ...]
 

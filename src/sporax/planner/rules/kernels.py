@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sporax.planner.rules.language import Adapt, DimFactors, Draft, Operation, Rule, Shape, TensorSpec, replicate
+from sporax.ir.operation import Operation, Shape, TensorSpec
+from sporax.planner.rules.language import Adapt, DimFactors, Draft, Rule, replicate
 
 FAMILY = "13 kernels"
 

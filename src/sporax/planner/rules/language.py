@@ -30,25 +30,8 @@ from enum import Enum
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
-from sporax.ir.operation import Operation, Shape, TensorSpec
+from sporax.ir.operation import Operation, Shape
 from sporax.ir.placement import Placement
-
-__all__ = [
-    "IDEMPOTENT",
-    "MOVABLE",
-    "Adapt",
-    "Border",
-    "DimFactors",
-    "Draft",
-    "Factor",
-    "FactorKind",
-    "Operation",
-    "Rule",
-    "Shape",
-    "TensorSpec",
-    "Window",
-    "replicate",
-]
 
 DimFactors = tuple[tuple[int, ...], ...]
 """Per dimension of one tensor the numbers of the factors that index it, major first."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sporax.planner.rules.language import MOVABLE, Draft, Operation, Rule
+from sporax.ir.operation import Operation
+from sporax.planner.rules.language import MOVABLE, Draft, Rule
 
 ENTER = "loop_enter"
 """An operand of control flow is resharded to where bodies have it."""

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sporax.base.errors import SporaxValueError
+from sporax.ir.operation import Operation
 from sporax.ir.placement import REDUCTIONS
-from sporax.planner.rules.language import Adapt, DimFactors, Draft, Operation, Rule
+from sporax.planner.rules.language import Adapt, DimFactors, Draft, Rule
 
 Term = tuple[tuple[str, ...], ...]
 """One tensor of a statement: per dimension its names; ("...",) for the leading dimensions, () for one never sharded."""
@@ -163,9 +164,7 @@ def _check_names(
 ) -> None:
     unknown = sorted({*reduce, *blocked} - set(sizes))
     if unknown:
-        raise SporaxValueError(
-            f"For 'rule', 'reduce' and 'blocked' must name indices of '{statement.text}', but got {unknown}."
-        )
+        raise SporaxValueError.must("rule", "'reduce' and 'blocked'", f"name indices of '{statement.text}'", unknown)
     for name, reduction in reduce.items():
         if name in shared or reduction not in REDUCTIONS:
             raise SporaxValueError(

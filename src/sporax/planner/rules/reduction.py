@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule, Shape
+from sporax.ir.operation import Operation, Shape
+from sporax.planner.rules.language import DimFactors, Draft, Rule
 
 REDUCTION: dict[str, str] = {
     "reduce_sum": "sum",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sporax.ir.operation import Operation, Shape
 from sporax.ir.uneven import UnevenRows
-from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule, Shape
+from sporax.planner.rules.language import DimFactors, Draft, Rule
 
 
 def part_lookup(operation: Operation) -> Rule:

@@ -188,9 +188,7 @@ class SlotState:
             SporaxRuntimeError: it is not the next one.
         """
         if record.lsn != self.lsn + 1:
-            raise SporaxRuntimeError(
-                f"For 'sporax.ps', slot {self.slot} must apply record {self.lsn + 1}, but got {record.lsn}."
-            )
+            raise SporaxRuntimeError.must("sporax.ps", f"slot {self.slot}", f"apply record {self.lsn + 1}", record.lsn)
         if record.variables:
             self._create(record, wire.EntryReader(frames))
         else:

@@ -203,9 +203,7 @@ class _Explainer:
         more = self._extra_bytes(number, other) - self._extra_bytes(number, own)
         if more <= 0:
             return other
-        # Bytes that are in use while an operator runs, under the plan
-        # Before it runs its operands are there, after it its results; which one is more depends on what it frees.
-        lacking = max(self._memory.get(number, 0), self._memory.get(number + 1, 0)) + more - self.memory_bytes
+        lacking = self._bytes_in_use(number) + more - self.memory_bytes
         return replace(other, lacking_bytes=max(lacking, 0))
 
     def _extra_bytes(self, number: int, alternative: Alternative) -> int:
@@ -218,6 +216,11 @@ class _Explainer:
         }
         results = zip(operator.results, alternative.results, strict=True)
         return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *results))
+
+    def _bytes_in_use(self, number: int) -> int:
+        """Bytes that are in use while an operator runs, under the plan."""
+        # Before it runs its operands are there, after it its results; which one is more depends on what it frees.
+        return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
 
     @cached_property
     def _memory(self) -> Mapping[int, int]:

@@ -134,8 +134,7 @@ class _GroupCollector:
                     group, mark, planned, [plan.reshardings.get(tensor) for tensor in operator.results]
                 )
             # Bodies run as often as their loop; a body's operators have positions of their own and are not listed.
-            # How often the bodies run; loops of unknown length count once, and so does every branch.
-            inside = times * (int(operator.operation.params["length"]) if operator.name == "scan" else 1)
+            inside = times * _rounds(operator)
             for body, body_plan in zip(() if isinstance(place, int) else place.bodies, planned.bodies, strict=True):
                 self.collect(body.part, body_plan, inside)
         self._collect_moves(transfers.at_end, "results", StepPhase.UPDATE, times)
@@ -285,3 +284,8 @@ def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
     if operator.name == MARK or operator.bodies:
         return 0.0
     return local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
+
+
+def _rounds(operator: Operator) -> int:
+    """How often the bodies run; loops of unknown length count once, and so does every branch."""
+    return int(operator.operation.params["length"]) if operator.name == "scan" else 1

@@ -22,7 +22,6 @@ import contextlib
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from functools import cache
 from pathlib import Path
 
 import jax
@@ -37,7 +36,7 @@ from sporax.planner import Measure, PlanRequest, PlanResult, make_plan, received
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.compilation_cache import plans_directory
-from sporax.runtime.process.dry_run import say
+from sporax.runtime.process.dry_run import say, say_once
 from sporax.runtime.ranks import collectives, groups
 from sporax.runtime.session import SESSION
 
@@ -110,7 +109,7 @@ def _stored(path: Path, request: PlanRequest) -> PlanResult | None:
         return None
     with contextlib.suppress(OSError):
         path.touch()  # the plans that are used longest ago go first
-    _say_once(f"a plan of an earlier run is reused ({path.parent}; `sporax run --no_cache` searches again)")
+    say_once(f"a plan of an earlier run is reused ({path.parent}; `sporax run --no_cache` searches again)")
     return found
 
 
@@ -136,11 +135,6 @@ def _remove_oldest(folder: Path) -> None:
             times[path] = path.stat().st_mtime_ns
     for path in sorted(times, key=times.__getitem__)[:-_MOST_FILES]:
         path.unlink(missing_ok=True)
-
-
-@cache
-def _say_once(text: str) -> None:
-    say(text)
 
 
 _BEAT_SECONDS = 1.0

@@ -34,6 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,10 @@ class DryRun:
 def say(text: str) -> None:
     """Tell the user something."""
     print(f"sporax: {text}", file=sys.stderr, flush=True)
+
+
+say_once = cache(say)
+"""The same, and nothing where it was told before."""
 
 
 def _megabytes(count: int | None) -> str:

@@ -85,9 +85,8 @@ def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
         hash(signature)
     except TypeError:
         culprit = next(leaf for leaf in leaves if not is_array(leaf) and not _hashable(leaf))
-        raise SporaxTypeError(
-            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
-            f"but got {type(culprit).__name__}."
+        raise SporaxTypeError.must(
+            name, "an argument", "be a Tensor, a number, a string or a container of these", type(culprit).__name__
         ) from None
     return signature
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import jax
@@ -33,7 +33,7 @@ from jax import lax
 
 from sporax.ir.config.parallel_config import VARIABLE, reuse_limit
 from sporax.lowering import passes
-from sporax.runtime.process.dry_run import say
+from sporax.runtime.process.dry_run import say_once
 from sporax.runtime.session import SESSION, assigned
 
 if TYPE_CHECKING:
@@ -159,12 +159,7 @@ def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _tell(name: str, limit: int, reuse: Reuse) -> None:
     # A program may be traced again, for its text or its memory.
     if jax.process_index() == 0:
-        _say_once(_words(name, limit, reuse))
-
-
-@cache
-def _say_once(text: str) -> None:
-    say(text)
+        say_once(_words(name, limit, reuse))
 
 
 def _words(name: str, limit: int, reuse: Reuse) -> str:

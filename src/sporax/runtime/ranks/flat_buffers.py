@@ -19,23 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.lazy_members import dataclass
-from sporax.ir.config.parallel_config import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.runtime.ranks import collectives
 from sporax.runtime.ranks.groups import Group
-
-__all__ = [
-    "BYTES_PER_MEGABYTE",
-    "Bucket",
-    "Reduction",
-    "broadcast_buckets",
-    "buckets",
-    "gather_rows",
-    "ids_by_position",
-    "ids_by_size",
-    "reduce_buckets",
-    "travelling_dtype",
-    "without",
-]
 
 Bucket = tuple[int, ...]
 

@@ -59,11 +59,9 @@ class Guard(Protocol):
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """Relevant settings by name."""
-        ...
 
     def describe(self) -> str:
         """What it is called in messages."""
-        ...
 
 
 class Retrace(BaseException):

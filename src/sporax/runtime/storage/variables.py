@@ -32,15 +32,12 @@ class VariableStorage(Protocol):
 
     def fetch(self) -> Fetched:
         """What the program takes."""
-        ...
 
     def store(self, arrays: Sequence[jax.Array]) -> None:
         """Give the updated variables what the program returned for them."""
-        ...
 
     def names(self) -> tuple[list[str], list[str]]:
         """Names of what `fetch` gives."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

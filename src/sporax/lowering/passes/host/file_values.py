@@ -37,15 +37,12 @@ class ArrayInFile(Protocol):
 
     def read(self) -> np.ndarray:
         """The values."""
-        ...
 
     def write(self, array: np.ndarray) -> None:
         """Keep these values."""
-        ...
 
     def prefetch(self) -> None:
         """Begin to read."""
-        ...
 
 
 NewFile = Callable[[str, tuple[int, ...], np.dtype], ArrayInFile]
