@@ -314,7 +314,6 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
     compare the checksum it must read everything.
     """
-
     # A BytesIO has no neighbours.
     if not isinstance(path, Path):
         return None
@@ -329,7 +328,6 @@ def _from_slices(
     source: SliceSource, path: Path, keep: Any, net: Any, strict_load: bool, crc_check: bool
 ) -> dict[str, Any]:
     """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole."""
-
     own = next(rank for rank, file in source.files.items() if file.path == path)
     parameters: dict[str, Any] = {}
     for name in filter(keep, source.names()):
