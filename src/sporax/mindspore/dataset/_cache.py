@@ -99,17 +99,8 @@ class DatasetCache:
         self._lock = threading.Condition()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = (
-            "session_id",
-            "size",
-            "spilling",
-            "hostname",
-            "port",
-            "num_connections",
-            "prefetch_size",
-            "_limit_bytes",
-        )
-        return {name: vars(self)[name] for name in names}
+        names = "session_id size spilling hostname port num_connections prefetch_size _limit_bytes"
+        return {name: vars(self)[name] for name in names.split()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -15,8 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable, Stored
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
     files_in,
     files_named,
@@ -240,7 +240,7 @@ class UDPOSDataset(FileDataset, format=_tagged_format(_UDPOS, ("word", "universa
     """
 
 
-def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _imdb(where: str, folder: Path, part: str) -> Rows:
     pairs = [
         (path, label)
         for name in (("train", "test") if part == "all" else (part,))
