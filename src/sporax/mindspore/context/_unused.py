@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, reuse_limit
 from sporax.ir.config.placement_config import OffloadConfig, PsConfig
 from sporax.ir.config.search_config import COEFFICIENTS, SearchConfig
-from sporax.mindspore.context import _global, _offload, _parallel, _ps, _search
+from sporax.mindspore.context import _global, _groups, _parallel
 from sporax.runtime.session import SESSION
 
 Condition = tuple[Callable[[Any], bool], str]
@@ -205,13 +205,13 @@ def forget_told() -> None:
 
 def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
     """Function, name, value and needs of each such setting."""
-    search, cost = _search.search_snapshot()
+    search, cost = _groups.search_snapshot()
     # `AutoParallel` brings settings of its own, and on one device runs its network as it is.
     if config.in_global_view or not config.auto_parallel_new_interface:
         yield from _moved("set_auto_parallel_context", PARALLEL, config, ParallelConfig(), config)
     yield from _moved("set_algo_parameters", SEARCH, search, SearchConfig(), (search, config))
-    yield from _moved("set_offload_context", OFFLOAD, _offload.offload_snapshot(), OffloadConfig())
-    yield from _moved("set_ps_context", PS, _ps.ps_snapshot(), PsConfig())
+    yield from _moved("set_offload_context", OFFLOAD, _groups.offload_snapshot(), OffloadConfig())
+    yield from _moved("set_ps_context", PS, _groups.ps_snapshot(), PsConfig())
     if reuse_limit(os.environ) and not _ranked(config) and SESSION.job[0] == 1:
         yield VARIABLE, os.environ[VARIABLE], os.environ[VARIABLE], _MODE[1]
     # A search says by itself which numbers it does not read.
