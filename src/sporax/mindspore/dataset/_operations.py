@@ -231,11 +231,6 @@ def handed_on(before: Operation | None, operation: Operation, columns: Sequence[
     return list(columns)
 
 
-def _holds_pillow(column: Column) -> bool:
-    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
-    return isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
-
-
 def pixels(value: Array) -> Array:
     """The array of a Pillow image; other values as they are."""
     inner = opened(value)
@@ -244,7 +239,9 @@ def pixels(value: Array) -> Array:
 
 def as_pixels(column: Column) -> Column:
     """A column whose Pillow images are arrays."""
-    return [pixels(value) for value in column] if _holds_pillow(column) else column
+    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
+    holds_images = isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
+    return [pixels(value) for value in column] if holds_images else column
 
 
 def _as_pillow(value: Array) -> Array:

@@ -151,7 +151,8 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
             problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
         elif source.dtype != target.dtype:
-            if strict or not _convertible(source.dtype, target.dtype):
+            alike = any({source.dtype, target.dtype} <= {*kinds} for kinds in (dtypes.float_type, dtypes.int_type))
+            if strict or not alike:
                 problems.append(f"'{target.name}' has dtype {target.dtype}, but '{name}' has {source.dtype}")
             else:
                 converted.append(f"{target.name} ({source.dtype} to {target.dtype})")
@@ -168,10 +169,6 @@ def _same_shape(expected: tuple[int, ...], actual: tuple[int, ...]) -> bool:
     """Equal, or `actual` has further dimensions of size 1 at its end."""
     # MindSpore stores scalars of some optimizers with shape (1,).
     return actual[: len(expected)] == expected and all(size == 1 for size in actual[len(expected) :])
-
-
-def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
-    return any(source in kinds and target in kinds for kinds in (dtypes.float_type, dtypes.int_type))
 
 
 def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]) -> None:

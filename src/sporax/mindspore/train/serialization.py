@@ -133,7 +133,8 @@ def save_checkpoint(
     once, mark = _options(kwargs)
     further = appended(append_dict)
     values = chosen_values(save_obj, choice_func)
-    if _is_in_slices(integrated_save, once):
+    # Each rank writes slices; a process that is alone has everything, so its file is whole.
+    if (not integrated_save or once) and jax.process_count() > 1:
         work = _slice_work(path, values, further, once, mark)
     else:
         # In the background the values must be on the host now, since training goes on.
@@ -149,11 +150,6 @@ def save_checkpoint(
         # A file that is being written in the background may be the same one.
         writer.wait()
         work()
-
-
-def _is_in_slices(integrated: bool, once: bool) -> bool:
-    """Whether each rank writes slices. A process that is alone has everything, so its file is whole."""
-    return (not integrated or once) and jax.process_count() > 1
 
 
 def _slice_work(

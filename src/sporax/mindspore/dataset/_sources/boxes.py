@@ -324,10 +324,6 @@ def _kitti_row(line: str) -> tuple[str, list[float]]:
     return kind, [float(field) for field in fields[:14]]
 
 
-def _kitti_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
-    return ("image", "label", *_KITTI) if part == "train" else ("image",)
-
-
 def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     place = {"train": "training", "test": "testing"}[part]
     paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
@@ -352,7 +348,7 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Rows:
 class KITTIDataset(
     FormatDataset,
     arguments=arg.images_in("folder that holds both folders.", arg.usage("train", "test")),
-    columns=_kitti_names,
+    columns=lambda where, folder, part, decoded: ("image", "label", *_KITTI) if part == "train" else ("image",),
     read=_kitti,
 ):
     """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.

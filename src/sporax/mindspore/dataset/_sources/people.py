@@ -115,10 +115,6 @@ def _face(place: Path, name: str, number: int) -> Path:
     return place / name / f"{name}_{number:04d}.jpg"
 
 
-def _lfw_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
-    return ("image", "label") if task == "people" else ("image1", "image2", "label")
-
-
 def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded: bool) -> Rows:
     place = folder / _FUNNELED[image_set]
     lists = [folder / f"{task}{ending}.txt" for ending in _LFW_PARTS[part]]
@@ -136,7 +132,9 @@ class LFWDataset(
         ),
         arg.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
     ),
-    columns=_lfw_names,
+    columns=lambda where, folder, task, *options: (
+        ("image", "label") if task == "people" else ("image1", "image2", "label")
+    ),
     read=_lfw,
 ):
     """Labeled Faces in the Wild.
@@ -147,10 +145,6 @@ class LFWDataset(
 
 
 _FLOWER_PARTS = {"train": ("trnid",), "valid": ("valid",), "test": ("tstid",), "all": ("trnid", "tstid", "valid")}
-
-
-def _flower_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
-    return ("image", "segmentation", "label") if task == "Segmentation" else ("image", "label")
 
 
 def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Rows:
@@ -178,7 +172,7 @@ class Flowers102Dataset(
         arg.choice("usage", *_FLOWER_PARTS, default="all"),
         *arg.SAMPLED_UNCACHED,
     ),
-    columns=_flower_names,
+    columns=lambda where, folder, task, *options: ("image", *("segmentation",) * (task == "Segmentation"), "label"),
     read=_flower_columns,
     prepare=arg.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
 ):
@@ -200,10 +194,6 @@ _ANNOTATED_AS = {
 def _categories(folder: Path) -> list[Path]:
     folders = folders_in("Caltech101Dataset", folder / "101_ObjectCategories")
     return [path for path in folders if path.name != "BACKGROUND_Google"]
-
-
-def _caltech_names(where: str, folder: Path, target: str, decoded: bool) -> tuple[str, ...]:
-    return ("image", "category", "annotation") if target == "all" else ("image", target)
 
 
 def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Rows:
@@ -234,7 +224,9 @@ class Caltech101Dataset(
         arg.choice("target_type", "category", "annotation", "all"),
         *arg.SAMPLED_UNCACHED,
     ),
-    columns=_caltech_names,
+    columns=lambda where, folder, target, decoded: (
+        ("image", "category", "annotation") if target == "all" else ("image", target)
+    ),
     read=_caltech_columns,
 ):
     """Caltech-101: 101_ObjectCategories/{class}/image_0001.jpg …, and outlines in Annotations.

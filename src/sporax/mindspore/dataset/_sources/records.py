@@ -238,10 +238,6 @@ def _random_values(
     return columns, total_rows or int(rng.integers(1, 1000))
 
 
-def _random_names(where: str, columns: Sequence[SchemaColumn], count: int) -> list[str]:
-    return [column.name for column in columns]
-
-
 class RandomDataset(
     FormatDataset,
     arguments=(
@@ -260,7 +256,7 @@ class RandomDataset(
         ),
         *(arg.NUM_SAMPLES, arg.WORKERS, arg.CACHE, arg.SHUFFLE, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
-    columns=_random_names,
+    columns=lambda where, columns, count: [column.name for column in columns],
     read=_random_rows,
     prepare=_random_values,
 ):

@@ -124,10 +124,6 @@ def _two_fields(line: str) -> tuple[str, str]:
     return first, second
 
 
-def _sst2_names(where: str, folder: Path, part: str) -> tuple[str, ...]:
-    return ("sentence",) if part == "test" else ("sentence", "label")
-
-
 def _sst2(where: str, folder: Path, part: str) -> Table:
     def parse(path: Path) -> Columns:
         rows = parse_lines(where, path, _two_fields, skip=1)
@@ -141,7 +137,7 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 class SST2Dataset(
     FileDataset,
     arguments=(_FOLDER, arg.usage("train", "test", "dev"), *arg.SAMPLED_FILES),
-    columns=_sst2_names,
+    columns=lambda where, folder, part: ("sentence",) if part == "test" else ("sentence", "label"),
     read=_sst2,
 ):
     """Stanford Sentiment Treebank: train.tsv, dev.tsv and test.tsv.
