@@ -41,13 +41,6 @@ _COCO_COLUMNS = {
 }
 
 
-def _coco_names(
-    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
-) -> tuple[str, ...]:
-    # A tuple times a bool: the column is there or not.
-    return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
-
-
 def _coco_content(where: str, path: Path) -> Any:
     try:
         return read_json(where, path)
@@ -134,7 +127,8 @@ class CocoDataset(
         *arg.SAMPLED_IMAGES,
         *(arg.EXTRA_METADATA, arg.DECRYPT),
     ),
-    columns=_coco_names,
+    # A tuple times a bool: the column is there or not.
+    columns=lambda where, folder, path, task, decoded, more: ("image", *_COCO_COLUMNS[task], *_FILE_NAME * more),
     read=_coco_columns,
 ):
     """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
@@ -359,6 +353,7 @@ class KITTIDataset(
     """
 
 
+_FACES = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
 _FACE_FIELDS = ("blur", "expression", "illumination", "invalid", "occlusion", "pose")
 
 
@@ -380,11 +375,6 @@ def _line_behind(numbered: Iterator[tuple[int, str]], name: str) -> str:
     for _, line in numbered:
         return line
     raise ValueError(f"the file ends within the faces of {name!r}")
-
-
-def _face_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
-    faces = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
-    return ("image",) if part == "test" else ("image", *faces)
 
 
 def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Rows:
@@ -414,7 +404,7 @@ class WIDERFaceDataset(
             doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
     ),
-    columns=_face_names,
+    columns=lambda where, folder, part, decoded: ("image",) if part == "test" else ("image", *_FACES),
     read=_wider_face,
 ):
     """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
