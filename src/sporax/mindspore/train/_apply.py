@@ -176,7 +176,7 @@ def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]
     for target, name in pairs:
         stored = stored_values(sources[name])
         if stored is not None:
-            check_can_be_read(StoredValues(stored.source, stored.name), _sharding_of(target))
+            check_can_be_read(StoredValues(stored.source, stored.name), sharding_of(target))
 
 
 def _take_stored(target: Parameter, source: Any) -> bool:
@@ -185,7 +185,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     if stored is None:
         return False
     values = StoredValues(stored.source, stored.name, None, target.dtype)
-    sharding = _sharding_of(target)
+    sharding = sharding_of(target)
     # Lazy Parameters read their values when they are placed, each device its own block.
     if sharding is None:
         target.take_later(values)
@@ -194,7 +194,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     return True
 
 
-def _sharding_of(target: Parameter) -> NamedSharding | None:
+def sharding_of(target: Parameter) -> NamedSharding | None:
     """Where a compiled step keeps a Parameter; None where none has placed it."""
     raw = None if target.has_init else frames.slot(target, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None
