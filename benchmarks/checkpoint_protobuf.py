@@ -106,7 +106,7 @@ def main() -> None:
         compare(
             f"{name}: read",
             options.rounds,
-            lambda c=content: list(_ckpt_format.read(memoryview(c))),
+            lambda c=content: (_ckpt_format.parsed(memoryview(c)), _ckpt_format.check_sum(memoryview(c))),
             lambda c=content: read_by_protobuf(made, c),
         )
     items = {f"MatMul_layer{n}.weight": {"parallel_strategy": [[2, 4], [4, 1]], "stage": 0} for n in range(2000)}

@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import jax
@@ -310,9 +309,7 @@ class Profiler:
             self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._is_started:
             self.stop()
 

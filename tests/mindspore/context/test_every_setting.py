@@ -20,17 +20,17 @@ from sporax.ir.config.search_config import CostModelConfig, SearchConfig
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.launch import options
 from sporax.mindspore import Parameter, Tensor, amp, context, nn
-from sporax.mindspore.context import _global, _nested, _offload, _parallel, _ps, _search, _unused
+from sporax.mindspore.context import _global, _groups, _nested, _parallel, _unused
 from sporax.mindspore.nn import Optimizer
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
 
 GROUPS = {
     "set_context": (ms.set_context, _global._settings),
     "set_auto_parallel_context": (ms.set_auto_parallel_context, _parallel._settings),
-    "set_ps_context": (ms.set_ps_context, _ps._settings),
-    "set_offload_context": (lambda **settings: context.set_offload_context(settings), _offload._settings),
-    "set_algo_parameters": (context.set_algo_parameters, _search._algo),
-    "set_cost_model_context": (context.set_cost_model_context, _search._cost_model),
+    "set_ps_context": (ms.set_ps_context, _groups._ps),
+    "set_offload_context": (lambda **settings: context.set_offload_context(settings), _groups._offload),
+    "set_algo_parameters": (context.set_algo_parameters, _groups._algo),
+    "set_cost_model_context": (context.set_cost_model_context, _groups._cost_model),
 }
 KEYS = [(group, key) for group, (_, settings) in GROUPS.items() for key in settings._setters]
 
@@ -40,7 +40,7 @@ def _untold():
     mode = ms.get_context("mode")
     _unused.forget_told()
     _global._warned.clear()
-    _offload._warned.clear()
+    _groups._warned.clear()
     yield
     for _, settings in GROUPS.values():
         settings.reset()
@@ -404,4 +404,4 @@ def test_flags_of_the_launcher_are_refused_where_nothing_is_launched(action):
 
 
 def test_cost_model_fields_are_its_settings():
-    assert set(_search._cost_model._setters) == {field.name for field in dataclasses.fields(CostModelConfig)}
+    assert set(_groups._cost_model._setters) == {field.name for field in dataclasses.fields(CostModelConfig)}

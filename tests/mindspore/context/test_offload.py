@@ -3,7 +3,7 @@ import pytest
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.config.placement_config import OffloadConfig
 from sporax.mindspore import context
-from sporax.mindspore.context import _offload
+from sporax.mindspore.context import _groups
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from sporax.mindspore.context import _offload
     [{"host_mem_block_size": "1GB"}, {"enable_pinned_mem": False}],
 )
 def test_settings_without_effect_warn_once(settings, monkeypatch):
-    monkeypatch.setattr(_offload, "_warned", set())
+    monkeypatch.setattr(_groups, "_warned", set())
     (key,) = settings
     with pytest.warns(UserWarning, match=f"For 'set_offload_context', '{key}' .*has no effect"):
         context.set_offload_context(settings)

@@ -20,6 +20,8 @@ from sporax.mindspore.ops._collectives.requests import exchange as _exchange
 from sporax.runtime.ranks import collectives, groups
 
 WORLD = groups.WORLD_GROUPS[0]
+Handled = tuple[Tensor, CommHandle | None]
+"""A result, and its handle if one was asked for."""
 
 __all__ = """
     CommHandle P2POp all_gather_into_tensor all_reduce all_to_all_single_with_output_shape all_to_all_v_c
@@ -28,9 +30,7 @@ __all__ = """
 """.split()
 
 
-def all_reduce(
-    tensor: Tensor, op: str = "sum", group: str = WORLD, async_op: bool = False
-) -> tuple[Tensor, CommHandle | None]:
+def all_reduce(tensor: Tensor, op: str = "sum", group: str = WORLD, async_op: bool = False) -> Handled:
     """All members' tensors combined element by element, and the handle; see `ops.AllReduce`.
 
     Raises:
@@ -40,17 +40,13 @@ def all_reduce(
     return result, _handle("all_reduce", result, async_op)
 
 
-def all_gather_into_tensor(
-    tensor: Tensor, group: str = WORLD, async_op: bool = False
-) -> tuple[Tensor, CommHandle | None]:
+def all_gather_into_tensor(tensor: Tensor, group: str = WORLD, async_op: bool = False) -> Handled:
     """All members' tensors one after another along dim 0, and the handle; see `ops.AllGather`."""
     result = primitives.AllGather(group)(check_tensor("all_gather_into_tensor", tensor, "tensor"))
     return result, _handle("all_gather_into_tensor", result, async_op)
 
 
-def reduce_scatter_tensor(
-    tensor: Tensor, op: str = "sum", group: str = WORLD, async_op: bool = False
-) -> tuple[Tensor, CommHandle | None]:
+def reduce_scatter_tensor(tensor: Tensor, op: str = "sum", group: str = WORLD, async_op: bool = False) -> Handled:
     """This rank's piece of all members' tensors combined, and the handle; see `ops.ReduceScatter`."""
     check_tensor("reduce_scatter_tensor", tensor, "tensor")
     result = primitives.ReduceScatter(_reduction("reduce_scatter_tensor", op), group)(tensor)
@@ -168,7 +164,7 @@ def all_to_all_single_with_output_shape(
     input_split_sizes: Sequence[int] | None = None,
     group: str | None = None,
     async_op: bool = False,
-) -> tuple[Tensor, CommHandle | None]:
+) -> Handled:
     """Exchange pieces of dim 0; without sizes, pieces of one size.
 
     Raises:

@@ -170,9 +170,7 @@ def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
         SporaxTypeError: wrong types.
         SporaxRuntimeError: before `init`, no such group, or the group has no such member.
     """
-    _require_init("get_world_rank_from_group_rank")
-    members = _find("get_world_rank_from_group_rank", group)
-    rank = _int("get_world_rank_from_group_rank", "group_rank_id", group_rank_id)
+    members, rank = _member("get_world_rank_from_group_rank", group, "group_rank_id", group_rank_id)
     if not 0 <= rank < members.size:
         raise SporaxRuntimeError(
             f"For 'get_world_rank_from_group_rank', 'group_rank_id' must be in [0, {members.size}), but got {rank}."
@@ -187,9 +185,7 @@ def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
         SporaxTypeError: wrong types.
         SporaxRuntimeError: before `init`, no such group, or the rank is not a member.
     """
-    _require_init("get_group_rank_from_world_rank")
-    members = _find("get_group_rank_from_world_rank", group)
-    rank = _int("get_group_rank_from_world_rank", "world_rank_id", world_rank_id)
+    members, rank = _member("get_group_rank_from_world_rank", group, "world_rank_id", world_rank_id)
     if rank not in members.ranks:
         raise SporaxRuntimeError(
             f"For 'get_group_rank_from_world_rank', 'world_rank_id' must be one of {list(members.ranks)}, the members of "
@@ -262,6 +258,9 @@ def _require_init(function: str) -> None:
         raise SporaxRuntimeError(f"For '{function}', the ranks must have been joined: call init() first.")
 
 
-def _int(function: str, what: str, value: Any) -> int:
+def _member(function: str, group: str, what: str, value: Any) -> tuple[groups.Group, int]:
+    """A group, and the number `what` of a member of it."""
+    _require_init(function)
+    members = _find(function, group)
     check_type(function, what, value, "an int", int, takes_bool=False)
-    return int(value)
+    return members, int(value)

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from sporax.base.errors import SporaxRuntimeError, check_type
 from sporax.cluster.environment import SIMULATED_DEVICES
-from sporax.mindspore.context._offload import gigabytes
+from sporax.mindspore.context._groups import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
 from sporax.mindspore.runtime import _streams
 from sporax.mindspore.runtime._memory import pool_limit

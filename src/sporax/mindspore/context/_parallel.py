@@ -220,9 +220,11 @@ def _resolved(context: _Context) -> ParallelConfig:
     return dataclasses.replace(config, **missing)
 
 
-def _on_config(setter: Setter) -> Setter:
-    """A setter of the ParallelConfig as one of the context."""
-    return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
+def _on_config(setter: Setter, *noted: str) -> Setter:
+    """A setter of the ParallelConfig as one of the context; from then on the job's own number does not replace a noted one."""
+    return lambda context, value: dataclasses.replace(
+        context, config=setter(context.config, value), specified=context.specified.union(noted)
+    )
 
 
 def _gives_way(setter: Setter) -> Setter:
@@ -234,13 +236,6 @@ def _gives_way(setter: Setter) -> Setter:
         return dataclasses.replace(config, device_num=int(asked)) if asked else config
 
     return set_number
-
-
-def _user_set(key: str, setter: Setter) -> Setter:
-    # From now on the job's own number does not replace it.
-    return lambda context, value: dataclasses.replace(
-        context, config=setter(context.config, value), specified=context.specified | {key}
-    )
 
 
 def _set_full_batch(context: _Context, value: Any) -> _Context:
@@ -355,7 +350,7 @@ _ON_CONFIG: dict[str, Setter] = {
     "grad_accumulation_step": _set_accumulation,
 }
 _SETTERS: dict[str, Setter] = {
-    **{key: _user_set(key, setter) for key, setter in _NOTED.items()},
+    **{key: _on_config(setter, key) for key, setter in _NOTED.items()},
     **{key: _on_config(setter) for key, setter in _ON_CONFIG.items()},
     "full_batch": _set_full_batch,
     "dataset_strategy": _set_dataset_strategy,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypedDict, TypeVar
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, did_you_mean
@@ -97,6 +98,14 @@ def stored(function: str, key: str, check: Check, field: str | None = None) -> S
         return dataclasses.replace(config, **{name: check(function, key, value)})
 
     return setter
+
+
+def of_fields(
+    name: str, defaults: Config, checks: Mapping[str, Check], only_set: Sequence[str] = ()
+) -> Settings[Config]:
+    """A group of settings that are fields of its config, each with its check; passwords, for example, are `only_set`."""
+    setters = {key: stored(f"set_{name}", key, check) for key, check in checks.items()}
+    return Settings(name, defaults, setters, {key: attrgetter(key) for key in checks if key not in only_set})
 
 
 def kind(*types: type) -> Check:

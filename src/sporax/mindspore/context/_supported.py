@@ -21,8 +21,8 @@ from sporax.ir.config.plan_settings import PlanSettings
 from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
+from sporax.mindspore.context._groups import offload_snapshot, ps_snapshot, search_snapshot
 from sporax.mindspore.context._nested import check_inputs
-from sporax.mindspore.context._offload import offload_snapshot
 from sporax.mindspore.context._parallel import (
     PARALLEL_GUARD,
     gives_device_num,
@@ -31,8 +31,6 @@ from sporax.mindspore.context._parallel import (
     snapshot,
     world_size,
 )
-from sporax.mindspore.context._ps import ps_snapshot
-from sporax.mindspore.context._search import search_snapshot
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.dry_run import say

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, reuse_limit
 from sporax.ir.config.placement_config import OffloadConfig, PsConfig
 from sporax.ir.config.search_config import COEFFICIENTS, SearchConfig
-from sporax.mindspore.context import _global, _offload, _parallel, _ps, _search
+from sporax.mindspore.context import _global, _groups, _parallel
 from sporax.runtime.session import SESSION
 
 Condition = tuple[Callable[[Any], bool], str]
@@ -39,14 +39,6 @@ def _ranked(config: ParallelConfig) -> bool:
     return config.parallel_mode != ParallelMode.STAND_ALONE
 
 
-def _by_rank(config: ParallelConfig) -> bool:
-    return _ranked(config) and not config.in_global_view
-
-
-def _piped(config: ParallelConfig) -> bool:
-    return config.pipeline_stages > 1
-
-
 def _sharded_state(config: ParallelConfig) -> bool:
     return config.in_global_view and config.enable_parallel_optimizer
 
@@ -55,17 +47,20 @@ def _searched(config: ParallelConfig) -> bool:
     return config.parallel_mode == ParallelMode.AUTO_PARALLEL
 
 
-def _norms(config: ParallelConfig) -> bool:
-    return config.in_global_view and config.dump_local_norm
-
-
 _VIEW = "the parallel mode 'semi_auto_parallel' or 'auto_parallel'"
 _ALWAYS: Condition = (lambda config: True, "")
 _MODE: Condition = (_ranked, "a parallel mode other than 'stand_alone'")
+_BY_RANK: Condition = (
+    lambda config: _ranked(config) and not config.in_global_view,
+    "the parallel mode 'data_parallel' or 'hybrid_parallel'",
+)
 _GLOBAL: Condition = (lambda config: config.in_global_view, _VIEW)
-_STAGES: Condition = (_piped, "'pipeline_stages' above 1")
+_STAGES: Condition = (lambda config: config.pipeline_stages > 1, "'pipeline_stages' above 1")
 _STATE: Condition = (_sharded_state, f"enable_parallel_optimizer=True and {_VIEW}")
-_NORMS: Condition = (_norms, f"dump_local_norm=True and {_VIEW}")
+_NORMS: Condition = (
+    lambda config: config.in_global_view and config.dump_local_norm,
+    f"dump_local_norm=True and {_VIEW}",
+)
 
 
 def _nothing(reason: str) -> Condition:
@@ -90,7 +85,7 @@ PARALLEL = _by_field(
         _GLOBAL: """loss_repeated_mean force_fp32_communication dataset_strategy enable_alltoall strategy_ckpt_load_file
             strategy_ckpt_save_file strategy_ckpt_only_trainable_params group_ckpt_save_file op_strategy_load_file
             op_strategy_save_file dump_local_norm""",
-        (_by_rank, "the parallel mode 'data_parallel' or 'hybrid_parallel'"): "parameter_broadcast",
+        _BY_RANK: "parameter_broadcast",
         (_searched, "the parallel mode 'auto_parallel'"): "search_mode",
         _STATE: """gradient_accumulation_shard parallel_optimizer_threshold optimizer_weight_shard_size optimizer_level""",
         _nothing("checkpoints of one file are always whole"): "optimizer_weight_shard_aggregated_save",
@@ -205,13 +200,13 @@ def forget_told() -> None:
 
 def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
     """Function, name, value and needs of each such setting."""
-    search, cost = _search.search_snapshot()
+    search, cost = _groups.search_snapshot()
     # `AutoParallel` brings settings of its own, and on one device runs its network as it is.
     if config.in_global_view or not config.auto_parallel_new_interface:
         yield from _moved("set_auto_parallel_context", PARALLEL, config, ParallelConfig(), config)
     yield from _moved("set_algo_parameters", SEARCH, search, SearchConfig(), (search, config))
-    yield from _moved("set_offload_context", OFFLOAD, _offload.offload_snapshot(), OffloadConfig())
-    yield from _moved("set_ps_context", PS, _ps.ps_snapshot(), PsConfig())
+    yield from _moved("set_offload_context", OFFLOAD, _groups.offload_snapshot(), OffloadConfig())
+    yield from _moved("set_ps_context", PS, _groups.ps_snapshot(), PsConfig())
     if reuse_limit(os.environ) and not _ranked(config) and SESSION.job[0] == 1:
         yield VARIABLE, os.environ[VARIABLE], os.environ[VARIABLE], _MODE[1]
     # A search says by itself which numbers it does not read.

@@ -86,7 +86,8 @@ class DatasetCache:
         for name, value in {"port": port, **counts}.items():
             if value is not None:
                 warnings.warn(f"For '{where}', {name}={value} has no effect: rows are kept in this process.")
-        self._limit_bytes = self.size * _MEGABYTE or int(_OF_ALL_MEMORY * _machine_bytes())
+        machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._limit_bytes = self.size * _MEGABYTE or int(_OF_ALL_MEMORY * machine_bytes)
         self._forget()
 
     def _forget(self) -> None:
@@ -99,17 +100,8 @@ class DatasetCache:
         self._lock = threading.Condition()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = (
-            "session_id",
-            "size",
-            "spilling",
-            "hostname",
-            "port",
-            "num_connections",
-            "prefetch_size",
-            "_limit_bytes",
-        )
-        return {name: vars(self)[name] for name in names}
+        names = "session_id size spilling hostname port num_connections prefetch_size _limit_bytes"
+        return {name: vars(self)[name] for name in names.split()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -160,7 +152,7 @@ class DatasetCache:
         Raises:
             SporaxRuntimeError: the disk is full.
         """
-        size = _bytes_of(row)
+        size = sum(len(pickle.dumps(value)) if value.dtype == object else value.nbytes for value in row.values())
         with self._lock:
             if index in self._rows or index in self._spilled:
                 return
@@ -283,11 +275,3 @@ class Same:
 
     def __hash__(self) -> int:
         return hash(type(self.value))
-
-
-def _bytes_of(row: Row) -> int:
-    return sum(len(pickle.dumps(value)) if value.dtype == object else value.nbytes for value in row.values())
-
-
-def _machine_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -68,18 +68,15 @@ def choose_workers(dataset: Described) -> Workers:
     ahead = config.get_prefetch_size()
     if processes <= 1:
         threads = max((step.num_parallel_workers or 0 for step in steps), default=0)
-        return Workers(threads or _default_threads(steps), 0, ahead)
+        # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
+        default = 1 if any(step._runs_python for step in steps) else config.get_num_parallel_workers()
+        return Workers(threads or default, 0, ahead)
     if any(step.cache is not None for step in steps):
         raise SporaxValueError(
             "For 'DatasetCache', rows are kept in this process, so 'python_multiprocessing' with several workers must not be "
             "combined with it; leave 'python_multiprocessing' out to use threads."
         )
     return Workers(1, processes, ahead)
-
-
-def _default_threads(steps: list[Described]) -> int:
-    # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
-    return 1 if any(step._runs_python for step in steps) else config.get_num_parallel_workers()
 
 
 def open_reader(dataset: Described, first: Pass, num_epochs: int) -> _TableReader | _FlowReader:

@@ -316,10 +316,7 @@ def decoded_sampler(document: Mapping[str, Any]) -> BuiltinSampler:
 
 _FORMS: dict[type, Callable[[Any], Any]] = {
     enum.Enum: _number,
-    NoneType: lambda value: value,
-    int: lambda value: value,
-    float: lambda value: value,
-    str: lambda value: value,
+    **dict.fromkeys((NoneType, int, float, str), lambda value: value),
     np.generic: lambda value: value.item(),
     Path: lambda value: str(value),
     bytes: lambda value: {"data": list(value), "shape": [len(value)], "type": "bytes"},
@@ -330,8 +327,7 @@ _FORMS: dict[type, Callable[[Any], Any]] = {
     },
     slice: lambda value: {"slice": [value.start, value.stop, value.step]},
     EllipsisType: lambda value: {"slice": "..."},
-    list: lambda value: [encoded(item) for item in value],
-    tuple: lambda value: [encoded(item) for item in value],
+    **dict.fromkeys((list, tuple), lambda value: [encoded(item) for item in value]),
     Mapping: lambda value: {str(key): encoded(item) for key, item in value.items()},
     Vocab: lambda value: {"vocab": value.vocab()},
     Schema: lambda value: {"schema": value.to_json()},

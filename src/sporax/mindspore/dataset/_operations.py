@@ -12,7 +12,7 @@ import abc
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,32 +187,37 @@ class Transform(Recorded, Operation):
 
 def on_values(operation: Operation, values: Values, rng: np.random.Generator) -> Values:
     """`operation.on_row`, also for Pillow images."""
-    if not isinstance(operation, Transform) or operation.takes_boxes:
+    applied, gives_pillow = _for(operation, values)
+    if applied is None:
         return operation.on_row(values, rng)
-    # MindSpore has two implementations of most image transforms, which differ in the last bits: OpenCV's for arrays and
-    # Pillow's for Pillow images.
-    from_pillow = any(is_pillow(opened(value)) for value in values)
-    if not from_pillow and not operation.gives_pillow:
-        return operation.on_row(values, rng)
-    applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_row(tuple(map(pixels, values)), rng)
-    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
-        return tuple(map(_as_pillow, results))
-    return results
+    return tuple(map(_as_pillow, results)) if gives_pillow else results
 
 
 def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
     """`operation.on_block`, also for Pillow images."""
-    if not isinstance(operation, Transform) or operation.takes_boxes:
+    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
+    lists = (value for column in columns if isinstance(column, list) for value in column)
+    applied, gives_pillow = _for(operation, lists)
+    if applied is None:
         return operation.on_block(columns, rows, key)
-    from_pillow = any(_holds_pillow(column) for column in columns)
-    if not from_pillow and not operation.gives_pillow:
-        return operation.on_block(columns, rows, key)
-    applied = operation.for_pillow() if from_pillow else operation
     results = applied.on_block([as_pixels(column) for column in columns], rows, key)
-    if operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS):
-        return [[_as_pillow(value) for value in column] for column in results]
-    return results
+    return [[_as_pillow(value) for value in column] for column in results] if gives_pillow else results
+
+
+def _for(operation: Operation, values: Iterable[Array]) -> tuple[Operation | None, bool]:
+    """What is applied to pixels, None where values go in as they are; and whether Pillow images come out.
+
+    MindSpore has two implementations of most image transforms, which differ in the last bits: OpenCV's for arrays and Pillow's
+    for Pillow images.
+    """
+    if not isinstance(operation, Transform) or operation.takes_boxes:
+        return None, False
+    from_pillow = any(is_pillow(opened(value)) for value in values)
+    if not from_pillow and not operation.gives_pillow:
+        return None, False
+    applied = operation.for_pillow() if from_pillow else operation
+    return applied, operation.gives_pillow or (operation.keeps_pillow and operation.name not in _OF_ARRAYS)
 
 
 def handed_on(before: Operation | None, operation: Operation, columns: Sequence[Column]) -> list[Column]:
@@ -226,11 +231,6 @@ def handed_on(before: Operation | None, operation: Operation, columns: Sequence[
     return list(columns)
 
 
-def _holds_pillow(column: Column) -> bool:
-    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
-    return isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
-
-
 def pixels(value: Array) -> Array:
     """The array of a Pillow image; other values as they are."""
     inner = opened(value)
@@ -239,7 +239,9 @@ def pixels(value: Array) -> Array:
 
 def as_pixels(column: Column) -> Column:
     """A column whose Pillow images are arrays."""
-    return [pixels(value) for value in column] if _holds_pillow(column) else column
+    # Arrays of numbers cannot hold Pillow images, so only lists are searched.
+    holds_images = isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
+    return [pixels(value) for value in column] if holds_images else column
 
 
 def _as_pillow(value: Array) -> Array:

@@ -184,12 +184,16 @@ def load(file: str) -> None:
             warnings.warn(f"For 'load', the setting {name!r} has no effect here.")
 
 
-def _keep(where: str, name: str, value: Any, actual: Any, reason: str) -> None:
+def _keep(where: str, value: Any, actual: Any, reason: str) -> None:
     """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
-    _settings.without_effect[name] = value
+    _settings.without_effect[where.removeprefix("set_")] = value
     # A setting that asks for what happens anyway is silent.
     if value != actual:
         warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
+
+
+def _keep_flag(where: str, name: str, value: object, actual: bool, reason: str) -> None:
+    _keep(where, _flag(where, name, value), actual, reason)
 
 
 def _stored(name: str, actual: Any) -> Any:
@@ -203,7 +207,7 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
     """Ask for tuning of workers and queues, which has no effect here."""
     if enable is True:
         check.independent("set_enable_autotune", "Dataset AutoTune")
-    _keep("set_enable_autotune", "autotune", _flag("set_enable_autotune", "enable", enable), False, _NO_TUNING)
+    _keep_flag("set_enable_autotune", "enable", enable, False, _NO_TUNING)
     if filepath_prefix is None or not (check.text("set_enable_autotune", "filepath_prefix", filepath_prefix) or enable):
         return
     folder = Path(filepath_prefix).absolute().parent
@@ -218,13 +222,13 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
 
 def get_enable_autotune() -> bool:
     """Whether tuning was requested."""
-    return bool(_stored("autotune", False))
+    return bool(_stored("enable_autotune", False))
 
 
 def set_autotune_interval(interval: int) -> None:
     """Steps between changes of the tuning, which has no effect here."""
     steps = _number("set_autotune_interval", "interval", interval, 0, "Interval given", _MOST)
-    _keep("set_autotune_interval", "autotune_interval", steps, 0, _NO_TUNING)
+    _keep("set_autotune_interval", steps, 0, _NO_TUNING)
 
 
 def get_autotune_interval() -> int:
@@ -234,8 +238,7 @@ def get_autotune_interval() -> int:
 
 def set_auto_num_workers(enable: bool) -> None:
     """Ask for tuning of the number of workers, which has no effect here."""
-    flag = _flag("set_auto_num_workers", "enable", enable)
-    _keep("set_auto_num_workers", "auto_num_workers", flag, False, _NO_TUNING)
+    _keep_flag("set_auto_num_workers", "enable", enable, False, _NO_TUNING)
 
 
 def get_auto_num_workers() -> bool:
@@ -245,47 +248,46 @@ def get_auto_num_workers() -> bool:
 
 def set_numa_enable(numa_enable: bool) -> None:
     """Ask for memory near the cores of a rank, which has no effect here."""
-    flag = _flag("set_numa_enable", "numa_enable", numa_enable)
-    _keep("set_numa_enable", "numa", flag, False, "the launcher or the system binds processes to cores")
+    _keep_flag(
+        "set_numa_enable", "numa_enable", numa_enable, False, "the launcher or the system binds processes to cores"
+    )
 
 
 def get_numa_enable() -> bool:
     """Whether memory near the cores was requested."""
-    return bool(_stored("numa", False))
+    return bool(_stored("numa_enable", False))
 
 
 def set_enable_shared_mem(enable: bool) -> None:
     """Ask for shared memory between processes, which is always used."""
-    flag = _flag("set_enable_shared_mem", "enable", enable)
-    _keep("set_enable_shared_mem", "shared_mem", flag, True, "worker processes hand rows over in shared memory")
+    _keep_flag("set_enable_shared_mem", "enable", enable, True, "worker processes hand rows over in shared memory")
 
 
 def get_enable_shared_mem() -> bool:
     """Whether shared memory was requested."""
-    return bool(_stored("shared_mem", True))
+    return bool(_stored("enable_shared_mem", True))
 
 
 def set_enable_watchdog(enable: bool) -> None:
     """Ask for a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
-    flag = _flag("set_enable_watchdog", "enable", enable)
-    _keep("set_enable_watchdog", "watchdog", flag, True, "each worker process watches its user")
+    _keep_flag("set_enable_watchdog", "enable", enable, True, "each worker process watches its user")
 
 
 def get_enable_watchdog() -> bool:
     """Whether the watchdog was requested."""
-    return bool(_stored("watchdog", True))
+    return bool(_stored("enable_watchdog", True))
 
 
 def set_monitor_sampling_interval(interval: int) -> None:
     """Milliseconds between samples of MindSpore's monitor, which does not exist here."""
     milliseconds = _number("set_monitor_sampling_interval", "interval", interval, 1, "Interval given", _MOST)
     reason = "there is no monitor of the pipeline; use 'Profiler'"
-    _keep("set_monitor_sampling_interval", "monitor_interval", milliseconds, 1000, reason)
+    _keep("set_monitor_sampling_interval", milliseconds, 1000, reason)
 
 
 def get_monitor_sampling_interval() -> int:
     """Milliseconds between samples of the monitor."""
-    return int(_stored("monitor_interval", 1000))
+    return int(_stored("monitor_sampling_interval", 1000))
 
 
 def set_multiprocessing_timeout_interval(interval: int) -> None:
@@ -294,35 +296,34 @@ def set_multiprocessing_timeout_interval(interval: int) -> None:
         "set_multiprocessing_timeout_interval", "interval", interval, 1, "Interval given", "INT32_MAX(2147483647))"
     )
     reason = "no warning is given of rows that take long"
-    _keep("set_multiprocessing_timeout_interval", "multiprocessing_timeout", seconds, 300, reason)
+    _keep("set_multiprocessing_timeout_interval", seconds, 300, reason)
 
 
 def get_multiprocessing_timeout_interval() -> int:
     """Seconds after which MindSpore warns of rows that do not come."""
-    return int(_stored("multiprocessing_timeout", 300))
+    return int(_stored("multiprocessing_timeout_interval", 300))
 
 
 def set_multiprocessing_start_method(start_method: str = "fork") -> None:
     """How worker processes start: 'spawn' always, since a fork copies locks that threads hold."""
     where = "set_multiprocessing_start_method"
     check.choice(where, "start_method", start_method, ("fork", "spawn"))
-    _keep(where, "start_method", start_method, "spawn", "worker processes are spawned")
+    _keep(where, start_method, "spawn", "worker processes are spawned")
 
 
 def get_multiprocessing_start_method() -> str:
     """How worker processes start, as it was set; they are spawned in any case."""
-    return str(_stored("start_method", "spawn"))
+    return str(_stored("multiprocessing_start_method", "spawn"))
 
 
 def set_auto_offload(offload: bool) -> None:
     """Ask for transforms on the device, which has no effect here."""
-    flag = _flag("set_auto_offload", "offload", offload)
-    _keep("set_auto_offload", "offload", flag, False, "transforms run on the host")
+    _keep_flag("set_auto_offload", "offload", offload, False, "transforms run on the host")
 
 
 def get_auto_offload() -> bool:
     """Whether transforms on the device were requested."""
-    return bool(_stored("offload", False))
+    return bool(_stored("auto_offload", False))
 
 
 def set_dynamic_shape(is_dynamic: bool) -> None:

@@ -1,8 +1,6 @@
 """Hooks that look at what each transform of a `map` takes and gives: `mindspore.dataset.debug`.
 
 `dataset.config.set_debug_mode` puts them in; a program may also put one between the operations of a `map` itself.
-
-The base of hooks that look at what each transform of a `map` takes and gives; see `debug`.
 """
 
 from __future__ import annotations

@@ -151,7 +151,8 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
             problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
         elif source.dtype != target.dtype:
-            if strict or not _convertible(source.dtype, target.dtype):
+            alike = any({source.dtype, target.dtype} <= {*kinds} for kinds in (dtypes.float_type, dtypes.int_type))
+            if strict or not alike:
                 problems.append(f"'{target.name}' has dtype {target.dtype}, but '{name}' has {source.dtype}")
             else:
                 converted.append(f"{target.name} ({source.dtype} to {target.dtype})")
@@ -170,16 +171,12 @@ def _same_shape(expected: tuple[int, ...], actual: tuple[int, ...]) -> bool:
     return actual[: len(expected)] == expected and all(size == 1 for size in actual[len(expected) :])
 
 
-def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
-    return any(source in kinds and target in kinds for kinds in (dtypes.float_type, dtypes.int_type))
-
-
 def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]) -> None:
     """Raise SporaxValueError if files in slices that are needed are missing."""
     for target, name in pairs:
         stored = stored_values(sources[name])
         if stored is not None:
-            check_can_be_read(StoredValues(stored.source, stored.name), _sharding_of(target))
+            check_can_be_read(StoredValues(stored.source, stored.name), sharding_of(target))
 
 
 def _take_stored(target: Parameter, source: Any) -> bool:
@@ -188,7 +185,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     if stored is None:
         return False
     values = StoredValues(stored.source, stored.name, None, target.dtype)
-    sharding = _sharding_of(target)
+    sharding = sharding_of(target)
     # Lazy Parameters read their values when they are placed, each device its own block.
     if sharding is None:
         target.take_later(values)
@@ -197,7 +194,7 @@ def _take_stored(target: Parameter, source: Any) -> bool:
     return True
 
 
-def _sharding_of(target: Parameter) -> NamedSharding | None:
+def sharding_of(target: Parameter) -> NamedSharding | None:
     """Where a compiled step keeps a Parameter; None where none has placed it."""
     raw = None if target.has_init else frames.slot(target, "raw")
     return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None

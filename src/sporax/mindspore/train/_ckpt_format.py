@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from sporax.base.lazy_members import dataclass
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
 from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
 from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, check_shape
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20
@@ -35,21 +35,8 @@ _TEXT_TYPE = "str"
 _DTYPES: dict[str, np.dtype[Any]] = {str(dtype): dtype.np_dtype for dtype in dtypes.all_types}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A tensor in a file.
-
-    Attributes:
-        name: of the Parameter.
-        shape: of the array.
-        dtype: of its elements; None for a string.
-        parts: its bytes, views of the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] | None
-    parts: tuple[memoryview, ...]
+Parts = tuple[memoryview, ...]
+"""The bytes of a tensor, views of the file."""
 
 
 def write(file: BinaryIO, entries: Iterable[CheckpointEntry], checksums: dict[str, int] | None = None) -> None:
@@ -100,24 +87,17 @@ def _head(field: int, size: int) -> bytes:
     return protobuf.key(field, protobuf.BYTES) + protobuf.varint(size)
 
 
-def read(content: memoryview) -> list[CheckpointEntry]:
-    """Entries of a checkpoint, in their order; arrays are views of `content`.
+def parsed(content: memoryview) -> list[CheckpointEntry]:
+    """Entries of a checkpoint, in their order, without a look at the values; arrays are views of `content`.
 
     Args:
         content: the whole file.
 
     Raises:
-        CorruptCheckpointError: the bytes are no such message, are truncated, or do not have the checksum they carry.
+        CorruptCheckpointError: the bytes are no such message, or are truncated.
     """
-    entries = parsed(content)
-    check_sum(content)
-    return entries
-
-
-def parsed(content: memoryview) -> list[CheckpointEntry]:
-    """As `read`, without a look at the values."""
     try:
-        return [_entry(tensor) for tensor in tensors(content, verify=False)]
+        return [_entry(*tensor) for tensor in tensors(content, verify=False)]
     except CorruptCheckpointError as error:
         # A wrong checksum says more than the place at which parsing failed.
         mismatch = _mismatch(content)
@@ -135,15 +115,15 @@ def check_sum(content: memoryview) -> None:
         raise CorruptCheckpointError(mismatch)
 
 
-def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
-    """What a checkpoint holds, in its order, without touching the values.
+def tensors(content: memoryview, *, verify: bool) -> Iterator[tuple[StoredTensor, Parts]]:
+    """What a checkpoint holds with its bytes, in its order, without touching the values.
 
     Args:
         content: the whole file.
         verify: compare the checksum, which reads every byte.
 
     Raises:
-        CorruptCheckpointError: as `read`.
+        CorruptCheckpointError: the bytes are no such message, are truncated, or do not have the checksum they carry.
     """
     if not content:
         raise CorruptCheckpointError("it is empty")
@@ -158,13 +138,13 @@ def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
             raise CorruptCheckpointError(
                 f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {size}"
             )
-        yield StoredTensor(name, shape, dtype, tuple(parts))
+        yield StoredTensor(name, shape, dtype), tuple(parts)
 
 
-def text_of(tensor: StoredTensor) -> str:
-    """The string that a `StoredTensor` without a dtype is."""
+def text_of(parts: Iterable[memoryview]) -> str:
+    """The string that a tensor without a dtype is."""
     # Zeros behind the text fill the array up.
-    return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
+    return _text(memoryview(b"".join(parts)), "utf-32-le").rstrip("\0")
 
 
 def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, list[memoryview]]]:
@@ -230,7 +210,7 @@ def _mismatch(content: memoryview) -> str:
 
 
 def has_checksum(content: memoryview) -> bool:
-    """Whether the file carries a checksum (which `read` then compares)."""
+    """Whether the file carries a checksum."""
     start = len(content) - len(_CRC_TAG) - _CRC_BYTES
     return start >= 0 and content[start : start + len(_CRC_TAG)] == _CRC_TAG
 
@@ -264,10 +244,10 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     return name, tuple(dims), kind, data
 
 
-def _entry(tensor: StoredTensor) -> CheckpointEntry:
+def _entry(tensor: StoredTensor, parts: Parts) -> CheckpointEntry:
     if tensor.dtype is None:
-        return CheckpointEntry(tensor.name, text_of(tensor))
-    data = tensor.parts[0] if len(tensor.parts) == 1 else memoryview(b"".join(tensor.parts))
+        return CheckpointEntry(tensor.name, text_of(parts))
+    data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     # A view: large files are mapped, not read.
     return CheckpointEntry(tensor.name, np.frombuffer(data, tensor.dtype).reshape(tensor.shape))
 

@@ -98,18 +98,20 @@ def refuse_encrypted(where: str, path: object, content: memoryview) -> None:
 
 
 def _ckpt_contents(content: memoryview, verify: bool) -> Contents:
-    tensors = {tensor.name: tensor for tensor in _ckpt_format.tensors(content, verify=verify)}
+    tensors = {spec.name: (spec, parts) for spec, parts in _ckpt_format.tensors(content, verify=verify)}
     # Our own entry is no Parameter.
     layout = tensors.pop(LAYOUT, None)
-    metadata = {} if layout is None else {LAYOUT: _ckpt_format.text_of(layout)}
-    specs = {name: StoredTensor(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    return specs, {name: tensor.parts for name, tensor in tensors.items()}, metadata
+    metadata = {} if layout is None else {LAYOUT: _ckpt_format.text_of(layout[1])}
+    return (
+        {name: spec for name, (spec, _) in tensors.items()},
+        {name: parts for name, (_, parts) in tensors.items()},
+        metadata,
+    )
 
 
 def text_in(file: TensorFile, name: str) -> str:
     """A string of a ``.ckpt`` file."""
-    content = memoryview(file.content(name))
-    return _ckpt_format.text_of(_ckpt_format.StoredTensor(name, (), None, (content,)))
+    return _ckpt_format.text_of((memoryview(file.content(name)),))
 
 
 def write_stream(
@@ -366,12 +368,18 @@ def unsliced_file(where: str, path: Path) -> SliceSource:
     Raises:
         SporaxValueError: the file is broken.
     """
-    file = open_checkpoint(where, path)
-    source = SliceSource(where, str(path), num_ranks=1)
-    arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
-    # No CRC: the file has one for everything.
-    entries = {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
-    source.add(0, file, entries)
+    return unsliced(where, str(path), [open_checkpoint(where, path)])
+
+
+def unsliced(where: str, title: str, files: Sequence[TensorFile]) -> SliceSource:
+    """As `unsliced_file`, of several files with other Parameters each."""
+    source = SliceSource(where, title, num_ranks=len(files))
+    for number, file in enumerate(files):
+        arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
+        # No CRC: the file has one for everything.
+        source.add(
+            number, file, {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
+        )
     return source
 
 

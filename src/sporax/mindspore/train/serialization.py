@@ -133,7 +133,8 @@ def save_checkpoint(
     once, mark = _options(kwargs)
     further = appended(append_dict)
     values = chosen_values(save_obj, choice_func)
-    if _is_in_slices(integrated_save, once):
+    # Each rank writes slices; a process that is alone has everything, so its file is whole.
+    if (not integrated_save or once) and jax.process_count() > 1:
         work = _slice_work(path, values, further, once, mark)
     else:
         # In the background the values must be on the host now, since training goes on.
@@ -149,11 +150,6 @@ def save_checkpoint(
         # A file that is being written in the background may be the same one.
         writer.wait()
         work()
-
-
-def _is_in_slices(integrated: bool, once: bool) -> bool:
-    """Whether each rank writes slices. A process that is alone has everything, so its file is whole."""
-    return (not integrated or once) and jax.process_count() > 1
 
 
 def _slice_work(
@@ -314,7 +310,6 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
     compare the checksum it must read everything.
     """
-
     # A BytesIO has no neighbours.
     if not isinstance(path, Path):
         return None
@@ -329,7 +324,6 @@ def _from_slices(
     source: SliceSource, path: Path, keep: Any, net: Any, strict_load: bool, crc_check: bool
 ) -> dict[str, Any]:
     """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole."""
-
     own = next(rank for rank, file in source.files.items() if file.path == path)
     parameters: dict[str, Any] = {}
     for name in filter(keep, source.names()):

@@ -18,9 +18,9 @@ from sporax.mindspore.train import (
     save_checkpoint,
     unified_safetensors,
 )
-from sporax.mindspore.train._stored import open_checkpoint
+from sporax.mindspore.train._stored import open_checkpoint, unsliced
 from sporax.mindspore.train.checkpoint import loading
-from sporax.mindspore.train.checkpoint.loading import UnslicedFiles, load_source_into_net
+from sporax.mindspore.train.checkpoint.loading import load_source_into_net
 
 A, B = (str(STRATEGIES / f"{name}.ckpt") for name in "ab")
 
@@ -114,7 +114,7 @@ def test_only_the_blocks_of_a_devices_are_read(tmp_path: Path) -> None:
     save_checkpoint({name: Tensor(value) for name, value in WHOLE.items()}, str(tmp_path / "a.safetensors"))
     file = open_checkpoint("test", tmp_path / "a.safetensors")
     net = compiled_net()
-    missing, unused = load_source_into_net("test", UnslicedFiles(dict.fromkeys(file.specs, file)), net)
+    missing, unused = load_source_into_net("test", unsliced("test", "files", [file]), net)
     assert (missing, unused) == ([], ["moments.w1"])
     assert file.bytes_read == W1.nbytes + W2.nbytes
     assert_loaded(net)
@@ -128,7 +128,7 @@ def test_nothing_is_loaded_where_something_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(
         RuntimeError, match=r"'w2' has shape \(32, 8\), but the checkpoint \(16, 32\). Nothing was loaded"
     ):
-        load_source_into_net("test", UnslicedFiles(dict.fromkeys(file.specs, file)), net)
+        load_source_into_net("test", unsliced("test", "files", [file]), net)
     assert not net.w1.asnumpy().any()
 
 
@@ -169,7 +169,7 @@ def test_missing_names_are_told(tmp_path: Path) -> None:
     save_checkpoint({"w1": Tensor(W1)}, str(tmp_path / "a.ckpt"))
     file = open_checkpoint("test", tmp_path / "a.ckpt")
     with pytest.warns(UserWarning, match="1 parameters of the network are not in the checkpoint .*w2"):
-        assert loading.load_source_into_net("test", UnslicedFiles({"w1": file}), Net()) == (["w2"], [])
+        assert loading.load_source_into_net("test", unsliced("test", "files", [file]), Net()) == (["w2"], [])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ms.load_segmented_checkpoints(str(tmp_path))["w1"].shape == (16, 32)

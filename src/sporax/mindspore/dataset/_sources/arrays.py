@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable, Stored
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, FormatDataset
+from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable
+from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._files import decode
 
 
-def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _cifar10(where: str, folder: Path, part: str) -> Rows:
     # MindSpore finds files by the beginnings of their names.
     stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
     return _cifar_columns(where, folder, stems, ("label",))
@@ -39,7 +39,7 @@ class Cifar10Dataset(
     """
 
 
-def _cifar100(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _cifar100(where: str, folder: Path, part: str) -> Rows:
     stems = ("train", "test") if part == "all" else (part,)
     return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
 
@@ -56,7 +56,7 @@ class Cifar100Dataset(
     """
 
 
-def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
+def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Rows:
     """Records of label bytes and three 32 x 32 planes."""
     # Sorted, since the order of a folder depends on the file system.
     paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
@@ -94,7 +94,7 @@ def _stl10_files(part: str) -> list[str]:
     return [f"{name}_X.bin" for name in parts] + [f"{name}_y.bin" for name in parts if name != "unlabeled"]
 
 
-def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _stl10(where: str, folder: Path, part: str) -> Rows:
     parts = _stl10_parts(part)
     images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
     labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
@@ -136,7 +136,7 @@ def _svhn_files(part: str) -> list[str]:
     return [f"{name}_32x32.mat" for name in (("train", "test", "extra") if part == "all" else (part,))]
 
 
-def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _svhn_columns(where: str, folder: Path, part: str) -> Rows:
     images, labels = [], []
     for path in (folder / name for name in _svhn_files(part)):
         pixels, digits = read_mat(where, path, ("X", "y"))
@@ -204,7 +204,7 @@ def _usps_row(line: str) -> tuple[int, list[float]]:
     return int(label) - 1, values
 
 
-def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
+def _semeion(where: str, folder: Path) -> Rows:
     rows = parse_lines(where, folder / "semeion.data", _semeion_row)
     return {
         "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
@@ -233,13 +233,13 @@ _PATCH, _PER_SIDE = 64, 16
 _MOTIFS = ("notredame", "yosemite", "liberty")
 
 
-def _patches(where: str, folder: Path) -> Mapping[str, Stored]:
+def _patches(where: str, folder: Path) -> Rows:
     # One line per patch, so the list is their count.
     count = len(parse_lines(where, existing(where, folder / "info.txt"), str.split))
     return {"image": Computed(count, functools.partial(_patch, folder))}
 
 
-def _patch_pairs(where: str, folder: Path) -> Mapping[str, Stored]:
+def _patch_pairs(where: str, folder: Path) -> Rows:
     rows = parse_lines(where, existing(where, folder / "m50_100000_100000_0.txt"), _pair_of_patches)
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return {
@@ -276,7 +276,7 @@ def _sheet(path: Path) -> Array:
     return pixels[..., 0]
 
 
-def _photo_tour(where: str, folder: Path, place: str, part: str) -> Mapping[str, Stored]:
+def _photo_tour(where: str, folder: Path, place: str, part: str) -> Rows:
     return _patches(where, folder / place) if part == "train" else _patch_pairs(where, folder / place)
 
 
@@ -297,7 +297,7 @@ class PhotoTourDataset(
     """
 
 
-def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Mapping[str, Stored]:
+def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Rows:
     def image(index: int) -> Array:
         # By row number, so that shuffling and sharding do not change an image.
         return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)

@@ -9,7 +9,7 @@ import functools
 import io
 import re
 import wave
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.mindspore.dataset._sources.format import REQUIRED, FormatDataset
+from sporax.mindspore.dataset._sources.format import REQUIRED, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_bytes, reading
 
 
@@ -71,7 +71,7 @@ def _scaled(data: bytes, width: int) -> Array:
     return (wide.view("<i4").reshape(-1) / largest).astype(np.float32)
 
 
-def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
+def _yes_no(where: str, folder: Path) -> Rows:
     paths = files_in(where, folder, ".wav")
     labels = []
     for path in paths:
@@ -93,7 +93,7 @@ class YesNoDataset(
     """
 
 
-def _lj_speech(where: str, folder: Path) -> Mapping[str, Stored]:
+def _lj_speech(where: str, folder: Path) -> Rows:
     rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
     return {
         **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
@@ -120,7 +120,7 @@ def _three_fields(line: str) -> tuple[str, str, str]:
     return name, text, normalized
 
 
-def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _gtzan(where: str, folder: Path, part: str) -> Rows:
     if part != "all":
         # MindSpore has fixed lists of names in its code.
         raise SporaxNotImplementedError(
@@ -149,7 +149,7 @@ class GTZANDataset(
     """
 
 
-def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _speech_commands(where: str, folder: Path, part: str) -> Rows:
     # The folder holds noise without words.
     words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
     paths = [path for word in words for path in files_in(where, word, ".wav")]
@@ -195,7 +195,7 @@ _LIBRI_PARTS = (
 )
 
 
-def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _libri_tts(where: str, folder: Path, part: str) -> Rows:
     # "all" reads the parts that were downloaded; a named part must be there.
     names = _LIBRI_PARTS if part == "all" else (part,)
     parts = [path for path in folders_in(where, folder) if path.name in names]
@@ -246,7 +246,7 @@ _SPEAKERS = (
 _UTTERANCE = re.compile(r'\(\s*(\S+)\s+"(.*)"\s*\)')
 
 
-def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Mapping[str, Stored]:
+def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Rows:
     place = folder / f"cmu_us_{speaker or 'aew'}_arctic"
 
     def row(line: str) -> tuple[str, str]:
@@ -291,7 +291,7 @@ def _ted_folders(where: str, folder: Path, release: str, part: str, extensions: 
     return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
 
 
-def _ted_columns(where: str, folders: Sequence[Path]) -> Mapping[str, Stored]:
+def _ted_columns(where: str, folders: Sequence[Path]) -> Rows:
     rows: list[tuple[Path, list[str]]] = []
     for place in folders:
         for stm in files_in(where, place / "stm", ".stm"):

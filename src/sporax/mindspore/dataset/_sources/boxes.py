@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import arguments as arg
 from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import FormatDataset
+from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
     existing,
     files_in,
@@ -41,13 +41,6 @@ _COCO_COLUMNS = {
 }
 
 
-def _coco_names(
-    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
-) -> tuple[str, ...]:
-    # A tuple times a bool: the column is there or not.
-    return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
-
-
 def _coco_content(where: str, path: Path) -> Any:
     try:
         return read_json(where, path)
@@ -56,9 +49,7 @@ def _coco_content(where: str, path: Path) -> Any:
         raise SporaxRuntimeError(f"For '{where}', {fault}.") from error
 
 
-def _coco_columns(
-    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
-) -> Mapping[str, Stored]:
+def _coco_columns(where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool) -> Rows:
     content = _coco_content(where, path)
     with reading(where, path, "'images'"):
         names = {image["id"]: image["file_name"] for image in content["images"]}
@@ -136,7 +127,8 @@ class CocoDataset(
         *arg.SAMPLED_IMAGES,
         *(arg.EXTRA_METADATA, arg.DECRYPT),
     ),
-    columns=_coco_names,
+    # A tuple times a bool: the column is there or not.
+    columns=lambda where, folder, path, task, decoded, more: ("image", *_COCO_COLUMNS[task], *_FILE_NAME * more),
     read=_coco_columns,
 ):
     """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
@@ -191,7 +183,7 @@ def _voc_columns(
 def _voc(
     where: str, folder: Path, boxes: bool, listed: Path, class_indexing: dict[str, int] | None, decoded: bool,
     extra_metadata: bool,
-) -> Mapping[str, Stored]:  # fmt: skip
+) -> Rows:  # fmt: skip
     if not boxes:
         return _voc_masks(where, folder, listed, decoded)
     return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, class_indexing), decoded)
@@ -202,7 +194,7 @@ def _voc_names(where: str, listed: Path) -> list[str]:
     return parse_lines(where, listed, lambda line: line.split()[0])
 
 
-def _voc_masks(where: str, folder: Path, listed: Path, decoded: bool) -> Mapping[str, Stored]:
+def _voc_masks(where: str, folder: Path, listed: Path, decoded: bool) -> Rows:
     names = _voc_names(where, listed)
     return {
         "image": images(where, [folder / "JPEGImages" / f"{name}.jpg" for name in names], decoded),
@@ -255,7 +247,7 @@ def _voc_classes(where: str, folder: Path, listed: Path, class_indexing: dict[st
     return {kind: label for label, kind in enumerate(kinds)}
 
 
-def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], decoded: bool) -> Mapping[str, Stored]:
+def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], decoded: bool) -> Rows:
     names, boxes, labels, marks = [], [], [], []
     for name, things in _voc_things(where, folder, listed):
         labelled = [(classes[kind], values) for kind, values in things if kind in classes]
@@ -326,11 +318,7 @@ def _kitti_row(line: str) -> tuple[str, list[float]]:
     return kind, [float(field) for field in fields[:14]]
 
 
-def _kitti_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
-    return ("image", "label", *_KITTI) if part == "train" else ("image",)
-
-
-def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     place = {"train": "training", "test": "testing"}[part]
     paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
     columns: dict[str, Stored] = {"image": images(where, paths, decoded)}
@@ -354,7 +342,7 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, S
 class KITTIDataset(
     FormatDataset,
     arguments=arg.images_in("folder that holds both folders.", arg.usage("train", "test")),
-    columns=_kitti_names,
+    columns=lambda where, folder, part, decoded: ("image", "label", *_KITTI) if part == "train" else ("image",),
     read=_kitti,
 ):
     """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
@@ -365,6 +353,7 @@ class KITTIDataset(
     """
 
 
+_FACES = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
 _FACE_FIELDS = ("blur", "expression", "illumination", "invalid", "occlusion", "pose")
 
 
@@ -388,12 +377,7 @@ def _line_behind(numbered: Iterator[tuple[int, str]], name: str) -> str:
     raise ValueError(f"the file ends within the faces of {name!r}")
 
 
-def _face_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
-    faces = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
-    return ("image",) if part == "test" else ("image", *faces)
-
-
-def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     split = folder / "wider_face_split"
     if part == "test":
         names = parse_lines(where, existing(where, split / "wider_face_test_filelist.txt"), str.strip)
@@ -420,7 +404,7 @@ class WIDERFaceDataset(
             doc='"train", "test", "valid" or "all" (the default: training and validation).',
         ),
     ),
-    columns=_face_names,
+    columns=lambda where, folder, part, decoded: ("image",) if part == "test" else ("image", *_FACES),
     read=_wider_face,
 ):
     """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Stored, Texts, images, images_by_folder, labelled_images
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset
+from sporax.mindspore.dataset._sources.columns import Texts, images, images_by_folder, labelled_images
+from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
     IMAGES_MAGIC,
     INT_TABLE_MAGIC,
@@ -33,7 +32,7 @@ def _classes(folder: Path, class_indexing: dict[str, int] | None) -> dict[str, i
 
 def _class_folders(
     where: str, folder: Path, endings: tuple[str, ...] | None, class_indexing: dict[str, int] | None, decoded: bool
-) -> Mapping[str, Stored]:
+) -> Rows:
     pairs: list[tuple[Path, int]] = []
     # By name, as MindSpore orders rows, even where the user's labels have another order.
     for name, label in sorted(_classes(folder, class_indexing).items()):
@@ -84,7 +83,7 @@ class ImageFolderDataset(
         return _classes(folder, class_indexing)
 
 
-def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+def _caltech256(where: str, folder: Path, decoded: bool) -> Rows:
     return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
 
 
@@ -97,7 +96,7 @@ class Caltech256Dataset(
     """
 
 
-def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+def _sun397(where: str, folder: Path, decoded: bool) -> Rows:
     names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
     # Names begin with a slash.
     return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
@@ -112,7 +111,7 @@ class SUN397Dataset(
     """
 
 
-def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     # The folder is called "valid", the argument "val".
     parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
     pairs = [
@@ -134,7 +133,7 @@ class RenderedSST2Dataset(
     """
 
 
-def _food101(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _food101(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     lists = [
         existing(where, folder / "meta" / f"{name}.txt") for name in (("train", "test") if part == "all" else (part,))
     ]
@@ -171,7 +170,7 @@ def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] 
     return [path for path in folders if path.name in names]
 
 
-def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:
+def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Rows:
     return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, classes)), decoded)
 
 
@@ -198,7 +197,7 @@ class LSUNDataset(
     """
 
 
-def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Mapping[str, Stored]:
+def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Rows:
     # None means the default, True.
     alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
     # Characters are counted over all alphabets.
@@ -222,7 +221,7 @@ class OmniglotDataset(
     """
 
 
-def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Mapping[str, Stored]:
+def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Rows:
     size = "256" if small else "large"
     place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
     path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
@@ -261,7 +260,7 @@ _QMNIST |= {"test10k": _QMNIST["test"], "test50k": _QMNIST["test"]}
 _QMNIST["all"] = _QMNIST["train"] + _QMNIST["test"] + _QMNIST["nist"]
 
 
-def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Mapping[str, Stored]:
+def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Rows:
     pairs = [
         _pair(where, _one_file(where, folder, f"{stem}{_IMAGES}"), _one_file(where, folder, f"{stem}-labels-idx2-int"))
         for stem in _QMNIST[part]
@@ -274,7 +273,7 @@ def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Mappi
     return {"image": image[selection, ..., None], "label": label[:, 0] if classes else label}
 
 
-def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]:
+def _byte_columns(where: str, folder: Path, prefix: str) -> Rows:
     """The columns of all files whose names hold `prefix`."""
     # By parts of names: MindSpore finds files like this, with whatever is around.
     images, labels = _find(folder, prefix, _IMAGES), _find(folder, prefix, _LABELS)
@@ -291,11 +290,11 @@ def _byte_columns(where: str, folder: Path, prefix: str) -> Mapping[str, Stored]
     return {"image": image[..., None], "label": label.astype(np.uint32)}
 
 
-def _mnist(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _mnist(where: str, folder: Path, part: str) -> Rows:
     return _byte_columns(where, folder, _PREFIXES[part])
 
 
-def _emnist(where: str, folder: Path, name: str, part: str) -> Mapping[str, Stored]:
+def _emnist(where: str, folder: Path, name: str, part: str) -> Rows:
     return _byte_columns(where, folder, f"emnist-{name}-" + ("" if part == "all" else part))
 
 

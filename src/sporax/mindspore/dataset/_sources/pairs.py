@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Files, Stored, Texts, images
-from sporax.mindspore.dataset._sources.format import FormatDataset
+from sporax.mindspore.dataset._sources.columns import Files, Texts, images
+from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
 
 # Downgrade -> the scales that were published.
@@ -35,7 +35,7 @@ def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, dec
     return folder, part, kind, scale, decoded
 
 
-def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> Mapping[str, Stored]:
+def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> Rows:
     high, low = [], []
     for name in ("train", "valid") if part == "all" else (part,):
         # Scale 8 exists once, without a kind in its names.
@@ -90,9 +90,7 @@ def _city_values(where: str, folder: Path, part: str, quality: str, task: str, d
     return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
 
 
-def _city_columns(
-    where: str, folder: Path, parts: Sequence[str], kind: str, ending: str, decoded: bool
-) -> Mapping[str, Stored]:
+def _city_columns(where: str, folder: Path, parts: Sequence[str], kind: str, ending: str, decoded: bool) -> Rows:
     paths = [
         path
         for part in parts
@@ -145,7 +143,7 @@ class CityscapesDataset(
     """
 
 
-def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) -> Rows:
     parts = ("train", "val") if part == "all" else (part,)
     lists = [existing(where, folder / f"{part}.txt") for part in parts]
     names = [name for path in lists for name in parse_lines(where, path, str.strip)]
@@ -187,7 +185,7 @@ class SBDataset(
     """
 
 
-def _flickr_columns(where: str, folder: Path, path: Path, decoded: bool) -> Mapping[str, Stored]:
+def _flickr_columns(where: str, folder: Path, path: Path, decoded: bool) -> Rows:
     # Images in the order in which the file names them first.
     captions: dict[str, list[str]] = {}
     for name, text in parse_lines(where, path, _caption):
@@ -233,7 +231,7 @@ def _fetched_as(address: str) -> str:
     return address.strip()[23:].replace("/", "_")
 
 
-def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+def _sbu(where: str, folder: Path, decoded: bool) -> Rows:
     names = parse_lines(where, folder / _SBU_LISTS[0], _fetched_as)
     texts = parse_lines(where, folder / _SBU_LISTS[1], str.rstrip)
     if len(names) != len(texts):

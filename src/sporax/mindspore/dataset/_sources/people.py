@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +11,12 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Computed, Stored, images, labelled_images
-from sporax.mindspore.dataset._sources.format import FormatDataset
+from sporax.mindspore.dataset._sources.columns import Computed, images, labelled_images
+from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
 
 
-def _celeba_columns(
-    where: str, folder: Path, part: str, decoded: bool, endings: tuple[str, ...] | None
-) -> Mapping[str, Stored]:
+def _celeba_columns(where: str, folder: Path, part: str, decoded: bool, endings: tuple[str, ...] | None) -> Rows:
     # Two lines come first: the count and the names of the attributes.
     rows = parse_lines(where, existing(where, folder / "list_attr_celeba.txt"), _attributes, skip=2)
     if part != "all":
@@ -74,7 +72,7 @@ _FUNNELED = {"original": "lfw", "funneled": "lfw_funneled", "deepfunneled": "lfw
 _LFW_PARTS = {"10fold": [""], "train": ["DevTrain"], "test": ["DevTest"], "all": ["DevTrain", "DevTest"]}
 
 
-def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Mapping[str, Stored]:
+def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Rows:
     names = parse_lines(where, existing(where, folder / "lfw-names.txt"), lambda line: line.split()[0])
     # The number of a person is the line in this list.
     numbers = {name: number for number, name in enumerate(names)}
@@ -94,7 +92,7 @@ def _person(line: str) -> tuple[str, int] | None:
     return None if len(fields) == 1 else (fields[0], int(fields[1]))
 
 
-def _lfw_pairs(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Mapping[str, Stored]:
+def _lfw_pairs(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Rows:
     pairs = [row for path in lists for row in parse_lines(where, existing(where, path), _two_faces) if row is not None]
     return {
         "image1": images(where, [_face(place, name, i) for name, i, _, _ in pairs], decoded),
@@ -117,11 +115,7 @@ def _face(place: Path, name: str, number: int) -> Path:
     return place / name / f"{name}_{number:04d}.jpg"
 
 
-def _lfw_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
-    return ("image", "label") if task == "people" else ("image1", "image2", "label")
-
-
-def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded: bool) -> Mapping[str, Stored]:
+def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded: bool) -> Rows:
     place = folder / _FUNNELED[image_set]
     lists = [folder / f"{task}{ending}.txt" for ending in _LFW_PARTS[part]]
     return (_lfw_people if task == "people" else _lfw_pairs)(where, folder, place, lists, decoded)
@@ -138,7 +132,9 @@ class LFWDataset(
         ),
         arg.choice("image_set", "original", "funneled", "deepfunneled", missing="funneled"),
     ),
-    columns=_lfw_names,
+    columns=lambda where, folder, task, *options: (
+        ("image", "label") if task == "people" else ("image1", "image2", "label")
+    ),
     read=_lfw,
 ):
     """Labeled Faces in the Wild.
@@ -151,11 +147,7 @@ class LFWDataset(
 _FLOWER_PARTS = {"train": ("trnid",), "valid": ("valid",), "test": ("tstid",), "all": ("trnid", "tstid", "valid")}
 
 
-def _flower_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
-    return ("image", "segmentation", "label") if task == "Segmentation" else ("image", "label")
-
-
-def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Rows:
     (labels,) = read_mat(where, folder / "imagelabels.mat", ("labels",))
     sets = read_mat(where, folder / "setid.mat", _FLOWER_PARTS[part])
     # The matrix has all images, `setid` the numbers of a part's images.
@@ -180,7 +172,7 @@ class Flowers102Dataset(
         arg.choice("usage", *_FLOWER_PARTS, default="all"),
         *arg.SAMPLED_UNCACHED,
     ),
-    columns=_flower_names,
+    columns=lambda where, folder, task, *options: ("image", *("segmentation",) * (task == "Segmentation"), "label"),
     read=_flower_columns,
     prepare=arg.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
 ):
@@ -204,11 +196,7 @@ def _categories(folder: Path) -> list[Path]:
     return [path for path in folders if path.name != "BACKGROUND_Google"]
 
 
-def _caltech_names(where: str, folder: Path, target: str, decoded: bool) -> tuple[str, ...]:
-    return ("image", "category", "annotation") if target == "all" else ("image", target)
-
-
-def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Mapping[str, Stored]:
+def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Rows:
     paths, classes, outlines = [], [], []
     for number, place in enumerate(_categories(folder)):
         annotated = folder / "Annotations" / _ANNOTATED_AS.get(place.name, place.name)
@@ -236,7 +224,9 @@ class Caltech101Dataset(
         arg.choice("target_type", "category", "annotation", "all"),
         *arg.SAMPLED_UNCACHED,
     ),
-    columns=_caltech_names,
+    columns=lambda where, folder, target, decoded: (
+        ("image", "category", "annotation") if target == "all" else ("image", target)
+    ),
     read=_caltech_columns,
 ):
     """Caltech-101: 101_ObjectCategories/{class}/image_0001.jpg …, and outlines in Annotations.
@@ -268,9 +258,7 @@ def _manifest_classes(where: str, path: Path, part: str, class_indexing: dict[st
     return {name: label for label, name in enumerate(kinds)}
 
 
-def _manifest_columns(
-    where: str, path: Path, part: str, class_indexing: dict[str, int] | None, decoded: bool
-) -> Mapping[str, Stored]:
+def _manifest_columns(where: str, path: Path, part: str, class_indexing: dict[str, int] | None, decoded: bool) -> Rows:
     classes = _manifest_classes(where, path, part, class_indexing)
     labelled = [
         (source, [classes[name] for name in names if name in classes])

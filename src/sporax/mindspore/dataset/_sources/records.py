@@ -14,8 +14,8 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Computed, Stored
-from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset
+from sporax.mindspore.dataset._sources.columns import Computed
+from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import find_files, reading
 from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
@@ -203,7 +203,7 @@ def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> 
     ]
 
 
-def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Mapping[str, Stored]:
+def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Rows:
     def column_of(place: int, column: SchemaColumn) -> Computed:
         # -1 in a schema is any size.
         shape = tuple(max(size, 1) for size in column.shape or ())
@@ -238,10 +238,6 @@ def _random_values(
     return columns, total_rows or int(rng.integers(1, 1000))
 
 
-def _random_names(where: str, columns: Sequence[SchemaColumn], count: int) -> list[str]:
-    return [column.name for column in columns]
-
-
 class RandomDataset(
     FormatDataset,
     arguments=(
@@ -260,7 +256,7 @@ class RandomDataset(
         ),
         *(arg.NUM_SAMPLES, arg.WORKERS, arg.CACHE, arg.SHUFFLE, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
-    columns=_random_names,
+    columns=lambda where, columns, count: [column.name for column in columns],
     read=_random_rows,
     prepare=_random_values,
 ):

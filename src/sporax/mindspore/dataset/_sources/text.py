@@ -96,12 +96,8 @@ def _column_kinds(where: str, name: str, value: object) -> list[type]:
     return [type(item) for item in value]
 
 
-def _line_table(where: str, paths: Sequence[Path]) -> Table:
-    return LineTable(where, paths)
-
-
 class TextFileDataset(
-    FileDataset, arguments=(arg.dataset_files("*.txt"), *arg.SAMPLED_FILES), columns=("text",), read=_line_table
+    FileDataset, arguments=(arg.dataset_files("*.txt"), *arg.SAMPLED_FILES), columns=("text",), read=LineTable
 ):
     """The lines of text files (UTF-8), without empty ones.
 
@@ -128,12 +124,6 @@ def _csv_values(
         )
     # A header is skipped only where it was read for the names.
     return paths, delimiter, columns, kinds or [str] * len(columns), names is None
-
-
-def _csv_names(
-    where: str, paths: Sequence[Path], delimiter: str, names: tuple[str, ...], *options: object
-) -> tuple[str, ...]:
-    return names
 
 
 def _csv(
@@ -163,7 +153,7 @@ class CSVDataset(
         ),
         *arg.SAMPLED_FILES,
     ),
-    columns=_csv_names,
+    columns=lambda where, paths, delimiter, names, *options: names,
     read=_csv,
     prepare=_csv_values,
 ):

@@ -15,8 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable, Stored
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset
+from sporax.mindspore.dataset._sources.columns import Columns, Files, FileTable, LineTable
+from sporax.mindspore.dataset._sources.format import Argument, FileDataset, Format, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
     files_in,
     files_named,
@@ -124,10 +124,6 @@ def _two_fields(line: str) -> tuple[str, str]:
     return first, second
 
 
-def _sst2_names(where: str, folder: Path, part: str) -> tuple[str, ...]:
-    return ("sentence",) if part == "test" else ("sentence", "label")
-
-
 def _sst2(where: str, folder: Path, part: str) -> Table:
     def parse(path: Path) -> Columns:
         rows = parse_lines(where, path, _two_fields, skip=1)
@@ -141,7 +137,7 @@ def _sst2(where: str, folder: Path, part: str) -> Table:
 class SST2Dataset(
     FileDataset,
     arguments=(_FOLDER, arg.usage("train", "test", "dev"), *arg.SAMPLED_FILES),
-    columns=_sst2_names,
+    columns=lambda where, folder, part: ("sentence",) if part == "test" else ("sentence", "label"),
     read=_sst2,
 ):
     """Stanford Sentiment Treebank: train.tsv, dev.tsv and test.tsv.
@@ -240,7 +236,7 @@ class UDPOSDataset(FileDataset, format=_tagged_format(_UDPOS, ("word", "universa
     """
 
 
-def _imdb(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+def _imdb(where: str, folder: Path, part: str) -> Rows:
     pairs = [
         (path, label)
         for name in (("train", "test") if part == "all" else (part,))

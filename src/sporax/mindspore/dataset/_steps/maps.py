@@ -268,9 +268,8 @@ def _applied(
 
 def _identity(step: Described) -> Hashable:
     if isinstance(step, MapDataset):
-        return step.input_columns, step.output_columns, tuple(map(_of_operation, step.operations))
+        marks = (
+            Same(each.function) if isinstance(each, PythonFunction) else fingerprint(each) for each in step.operations
+        )
+        return step.input_columns, step.output_columns, tuple(marks)
     return step._column_names
-
-
-def _of_operation(operation: Operation) -> Hashable:
-    return Same(operation.function) if isinstance(operation, PythonFunction) else fingerprint(operation)

@@ -99,9 +99,8 @@ def encode_jpeg(image: Any, quality: int = 75) -> Array:
         image: (H, W), (H, W, 1) or (H, W, 3) of uint8.
         quality: in [1, 100].
     """
-    return np.frombuffer(
-        _encoded("encode_jpeg", image, "JPEG", quality=_setting("EncodeJpeg", "quality", quality, 1, 100)), np.uint8
-    )
+    level = _setting("EncodeJpeg", "quality", quality, 1, 100)
+    return np.frombuffer(_encoded("encode_jpeg", image, "JPEG", quality=level), np.uint8)
 
 
 def encode_png(image: Any, compression_level: int = 6) -> Array:
@@ -117,11 +116,8 @@ def encode_png(image: Any, compression_level: int = 6) -> Array:
 
 def write_jpeg(filename: str, image: Any, quality: int = 75) -> None:
     """Write an image as a JPEG file; see `encode_jpeg`."""
-    _write(
-        "write_jpeg",
-        filename,
-        _encoded("write_jpeg", image, "JPEG", quality=_setting("WriteJpeg", "quality", quality, 1, 100)),
-    )
+    level = _setting("WriteJpeg", "quality", quality, 1, 100)
+    _write("write_jpeg", filename, _encoded("write_jpeg", image, "JPEG", quality=level))
 
 
 def write_png(filename: str, image: Any, compression_level: int = 6) -> None:

@@ -51,48 +51,23 @@ class Block(Cell):
         self.layernorm1, self.layernorm2 = self._norm(), self._norm()
         self.use_moe = moe_config.expert_num > 1
         attention_config = parallel_config
+        common: dict[str, Any] = {"param_init_type": param_init_type, "compute_dtype": compute_dtype}
+        if self.use_moe and not isinstance(parallel_config, MoEParallelConfig):
+            # A plain configuration is enough for MindSpore: experts are then not sharded.
+            parallel_config = MoEParallelConfig(data, parallel_config.model_parallel)
+        layer: dict[str, Any] = {"hidden_act": hidden_act, "parallel_config": parallel_config, **common}
         self.output: Cell
         if self.use_moe:
-            if not isinstance(parallel_config, MoEParallelConfig):
-                # A plain configuration is enough for MindSpore: experts are then not sharded.
-                parallel_config = MoEParallelConfig(data, parallel_config.model_parallel)
-            self.output = MoE(
-                hidden_size,
-                hidden_dropout_rate,
-                ffn_hidden_size,
-                param_init_type,
-                hidden_act,
-                moe_config,
-                parallel_config,
-                compute_dtype=compute_dtype,
-            )
+            self.output = MoE(hidden_size, hidden_dropout_rate, ffn_hidden_size, moe_config=moe_config, **layer)
         else:
-            self.output = FeedForward(
-                hidden_size,
-                ffn_hidden_size,
-                hidden_dropout_rate,
-                hidden_act,
-                param_init_type=param_init_type,
-                parallel_config=parallel_config,
-                compute_dtype=compute_dtype,
-            )
+            self.output = FeedForward(hidden_size, ffn_hidden_size, hidden_dropout_rate, **layer)
         self.add = ops.Add().shard(((data, 1), (data, 1)))
 
         def attention(length: int) -> MultiHeadAttention:
-            return MultiHeadAttention(
-                batch_size,
-                seq_length,
-                length,
-                hidden_size=hidden_size,
-                num_heads=num_heads,
-                hidden_dropout_rate=hidden_dropout_rate,
-                attention_dropout_rate=attention_dropout_rate,
-                compute_dtype=compute_dtype,
-                softmax_compute_type=softmax_compute_type,
-                param_init_type=param_init_type,
-                use_past=use_past,
-                parallel_config=attention_config,
-            )
+            shape = (batch_size, seq_length, length, hidden_size, num_heads)
+            options: dict[str, Any] = {"use_past": use_past, "parallel_config": attention_config, **common}
+            rates = (hidden_dropout_rate, attention_dropout_rate)
+            return MultiHeadAttention(*shape, *rates, softmax_compute_type=softmax_compute_type, **options)
 
         self.attention = attention(seq_length)
         if source_length is not None:

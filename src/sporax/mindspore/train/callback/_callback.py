@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from sporax.base.errors import SporaxAttributeError, SporaxValueError, check_type
@@ -37,9 +36,7 @@ class Callback:
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         pass
 
     def begin(self, run_context: RunContext) -> None:
@@ -134,10 +131,8 @@ class CallbackManager(Callback):
         self._callbacks = [target if isinstance(target, Callback) else callback for callback, target in entered]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
 
 def _forwarder(event: str) -> Any:

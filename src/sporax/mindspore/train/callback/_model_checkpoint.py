@@ -29,12 +29,7 @@ from sporax.mindspore.train.callback._resuming import POSITION, newest_common_fi
 from sporax.mindspore.train.serialization import FORMATS, check_async, save_checkpoint
 
 COUNTERS = ("epoch_num", "step_num")
-_POLICY = (
-    "save_checkpoint_steps",
-    "save_checkpoint_seconds",
-    "keep_checkpoint_max",
-    "keep_checkpoint_per_n_minutes",
-)
+_POLICY = ("save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max", "keep_checkpoint_per_n_minutes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +32,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
-from sporax.mindspore.train._stored import open_checkpoint, write_stream
+from sporax.mindspore.train._stored import open_checkpoint, unsliced, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
@@ -42,7 +41,7 @@ from sporax.mindspore.train.serialization import load_checkpoint, name_filter
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.entries import Region, full_region, region_shape
 from sporax.runtime.storage.slices import placed_blocks
-from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 _DISTRIBUTED = "load_distributed_checkpoint"
 
@@ -58,26 +57,6 @@ class Source(Protocol):
 
     def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
         """The values of a block; of all by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnslicedFiles:
-    """Whole Parameters, each in one of several files."""
-
-    files: Mapping[str, TensorFile]
-    """The file of each Parameter."""
-
-    def names(self) -> list[str]:
-        """All Parameters."""
-        return list(self.files)
-
-    def spec(self, name: str) -> StoredTensor:
-        """Shape and dtype."""
-        return self.files[name].specs[name]
-
-    def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
-        """The values of a block; of all by default."""
-        return self.files[name].read(name, full_region(self.spec(name).shape) if region is None else region)
 
 
 def load_distributed_checkpoint(
@@ -197,7 +176,7 @@ class NameMap(Struct, frozen=True):
     weight_map: dict[str, str]
 
 
-def _unified(directory: str, name_map: dict[str, str] | None) -> UnslicedFiles:
+def _unified(directory: str, name_map: dict[str, str] | None) -> Source:
     folder = Path(directory)
     try:
         names = sorted(set(decode((folder / NAME_MAP).read_bytes(), NameMap).weight_map.values()))
@@ -208,15 +187,13 @@ def _unified(directory: str, name_map: dict[str, str] | None) -> UnslicedFiles:
     paths = [folder / name for name in names]
     # Step counters are no part of the map, as in MindSpore.
     paths += [folder / COUNTERS] if (folder / COUNTERS).is_file() else []
-    files: dict[str, TensorFile] = {}
-    for path in paths:
-        file = open_checkpoint(_DISTRIBUTED, path)
-        # The map of the user speaks of names in the unified files.
+    files = [open_checkpoint(_DISTRIBUTED, path) for path in paths]
+    # The map of the user speaks of names in the unified files.
+    for file in files:
         for old, new in (name_map or {}).items():
             if old in file.specs:
                 file.rename(old, new)
-        files.update(dict.fromkeys(file.specs, file))
-    return UnslicedFiles(files)
+    return unsliced(_DISTRIBUTED, directory, files)
 
 
 def _regions(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[StoredTensor], Region]:

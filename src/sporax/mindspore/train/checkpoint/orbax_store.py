@@ -21,6 +21,7 @@ from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, Spo
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
+from sporax.mindspore.train._apply import sharding_of
 from sporax.mindspore.train.checkpoint.loading import fitting_parameters, warn_of_missing
 from sporax.mindspore.train.checkpoint.stores import Facts
 from sporax.runtime.state import frames
@@ -107,7 +108,7 @@ class OrbaxStore:
         targets = fitting_parameters(_WHERE, specs, network, strict=True)
         shapes, how = {}, {}
         for name, spec in specs.items():
-            sharding = _sharding_of(targets[name]) if name in targets else None
+            sharding = sharding_of(targets[name]) if name in targets else None
             # Orbax needs the shape of every entry, also of those that are not used.
             shapes[name] = jax.ShapeDtypeStruct(spec.shape, spec.dtype)
             how[name] = (
@@ -169,8 +170,3 @@ def _stored(parameter: Any) -> Any:
             "pipeline stage of some; use backend='files'."
         )
     return array
-
-
-def _sharding_of(parameter: Any) -> NamedSharding | None:
-    raw = None if parameter.has_init else frames.slot(parameter, "raw")
-    return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None

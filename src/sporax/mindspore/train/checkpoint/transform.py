@@ -19,7 +19,7 @@ from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target
 from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
 from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
 from sporax.runtime.storage.entries import Region, overlap, region_shape
-from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
+from sporax.runtime.storage.tensor_files import StoredTensor
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")
 Progress = Callable[[int, str, int], None]
@@ -187,7 +187,7 @@ def transform_checkpoints(
             f"For '{where}', the number of ranks of one job must be a multiple of the other's, but they are "
             f"{source.num_ranks} and {target.num_ranks}."
         )
-    files = _open_all(where, paths)
+    files = {rank: open_checkpoint(where, path, verify=True) for rank, path in paths.items()}
 
     def convert(rank: int) -> None:
         folder = Path(dst_checkpoints_dir) / f"rank_{rank}"
@@ -200,10 +200,6 @@ def transform_checkpoints(
         for future in [executor.submit(convert, rank) for rank in range(target.num_ranks)]:
             # Raises what the thread raised.
             future.result()
-
-
-def _open_all(where: str, paths: Mapping[int, Path]) -> dict[int, TensorFile]:
-    return {rank: open_checkpoint(where, path, verify=True) for rank, path in paths.items()}
 
 
 def write_rank(

@@ -121,10 +121,8 @@ class _Hits(ClassificationMetric):
         """
         self._check_seen(self._num_classes)
         check_bool(f"{type(self).__name__}.eval", "average", average)
-        if self._type == "classification":
-            shares = self._hits / (self._counts + _TINY)
-        else:
-            shares = np.concatenate(self._sample_shares)
+        is_by_class = self._type == "classification"
+        shares = self._hits / (self._counts + _TINY) if is_by_class else np.concatenate(self._sample_shares)
         return shares.mean() if average else shares
 
 
@@ -142,8 +140,8 @@ class Recall(_Hits):
         return true
 
 
-class Fbeta(ClassificationMetric):
-    """Weighted harmonic mean of precision and recall, per class.
+class Fbeta(_Hits):
+    """Weighted harmonic mean of precision and recall, per class: of scores ``[N, C, ...]`` and classes ``[N, ...]`` (or one-hot).
 
     Args:
         beta: weight of recall.
@@ -157,37 +155,10 @@ class Fbeta(ClassificationMetric):
         self.beta = beta
         super().__init__("classification")
 
-    def clear(self) -> None:
-        super().clear()
-        self._hits: Any = 0
-        self._predicted: Any = 0
-        self._true: Any = 0
-
-    @rearrange_inputs
-    def update(self, *inputs: Any) -> None:
-        """Take scores ``[N, C, ...]`` and classes ``[N, ...]`` (or one-hot) of one batch.
-
-        Raises:
-            SporaxValueError: shapes do not fit, or a class is out of range.
-        """
-        predicted, true = self._class_indicators(*self._checked(inputs))
-        self._hits = self._hits + (predicted * true).sum(axis=0)
-        self._predicted = self._predicted + predicted.sum(axis=0)
-        self._true = self._true + true.sum(axis=0)
-
-    def eval(self, average: bool = False) -> Any:
-        """Value per class, or their mean.
-
-        Raises:
-            SporaxRuntimeError: no batch was seen.
-            SporaxTypeError: `average` is not a bool.
-        """
-        check_bool("Fbeta.eval", "average", average)
-        self._check_seen(self._num_classes)
-        square = self.beta**2
+    def _counted(self, predicted: Array, true: Array) -> Array:
         # (1 + b^2) TP / (b^2 P + predicted positives), which avoids the two quotients.
-        values = (1 + square) * self._hits / (square * self._true + self._predicted + _TINY)
-        return values.mean() if average else values
+        square = self.beta**2
+        return (square * true + predicted) / (1 + square)
 
 
 class F1(Fbeta):
