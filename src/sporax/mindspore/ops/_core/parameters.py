@@ -89,6 +89,8 @@ def taking(
             bound.apply_defaults()
             return function(**bound.arguments)
 
+        # `inspect` would follow it to the signature of `function`.
+        del vars(call)["__wrapped__"]
         return with_signature(call, taken)
 
     return decorate
