@@ -53,7 +53,6 @@ from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.marking import between_marks
 from sporax.mindspore.ops._core.parameters import (
     Array,
-    ClassForm,
     Operand,
     Parameters,
     Restated,
@@ -188,7 +187,7 @@ class Operator(Generic[Result]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         constants: tuple[Any, ...] = (),
-        primitive: ClassForm | None = None,
+        primitive: Primitive | None = None,
     ) -> Any:
         """Run the operator.
 
@@ -364,7 +363,7 @@ class Composition(Operator[Result]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         constants: tuple[Any, ...] = (),
-        primitive: ClassForm | None = None,
+        primitive: Primitive | None = None,
     ) -> Any:
         """Call the kernel; operators in it leave marks of their own."""
         if primitive is not None and frames.planning():
