@@ -26,8 +26,7 @@ def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
 @operator("Add", method="add", mint="add")
 def add(input: Operand, other: Operand) -> Array:
     """Sum of two tensors, broadcast against each other. A bool plus a bool is their logical or."""
-    left, right = _operands("Add", input, other)
-    return jnp.add(left, right)
+    return jnp.add(*_operands("Add", input, other))
 
 
 @operator("Sub", method="sub, subtract", mint="sub")
@@ -41,8 +40,7 @@ def sub(input: Operand, other: Operand) -> Array:
 @operator("Mul", method="mul, multiply(value=other)", mint="mul")
 def mul(input: Operand, other: Operand) -> Array:
     """Product of two tensors, element by element, broadcast against each other."""
-    left, right = _operands("Mul", input, other)
-    return jnp.multiply(left, right)
+    return jnp.multiply(*_operands("Mul", input, other))
 
 
 def _divide(name: str, input: Any, other: Any) -> Array:
@@ -96,8 +94,7 @@ def floor_div(x: Operand, y: Operand) -> Array:
 @operator("FloorMod")
 def floor_mod(x: Operand, y: Operand) -> Array:
     """Remainder with the sign of the divisor."""
-    left, right = _operands("FloorMod", x, y)
-    return jnp.mod(left, right)
+    return jnp.mod(*_operands("FloorMod", x, y))
 
 
 @operator("Mod", function="fmod", method="fmod", mint="fmod")
@@ -110,8 +107,7 @@ def fmod(input: Operand, other: Operand) -> Array:
 @operator(function="remainder", method="remainder", mint="remainder")
 def remainder(input: Operand, other: Operand) -> Array:
     """Remainder with the sign of the divisor."""
-    left, right = _operands("Remainder", input, other)
-    return jnp.mod(left, right)
+    return jnp.mod(*_operands("Remainder", input, other))
 
 
 @operator("Pow()", method="pow", mint="pow")
@@ -127,22 +123,19 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
         integral = isinstance(exponent, int) and not isinstance(exponent, bool)
         # Small whole powers become products, which are exact and have simple gradients.
         return jax.lax.integer_pow(base, int(exponent)) if integral and exponent >= 0 else jnp.power(base, exponent)
-    left, right = _operands("Pow", input, exponent)
-    return jnp.power(left, right)
+    return jnp.power(*_operands("Pow", input, exponent))
 
 
 @operator("Maximum", method="maximum", mint="maximum")
 def maximum(input: Operand, other: Operand) -> Array:
     """The larger of two values, element by element; where they are equal each gets half of the gradient."""
-    left, right = _operands("Maximum", input, other)
-    return extremes.larger(left, right)
+    return extremes.larger(*_operands("Maximum", input, other))
 
 
 @operator("Minimum", method="minimum", mint="minimum")
 def minimum(input: Operand, other: Operand) -> Array:
     """The smaller of two values, element by element; where they are equal each gets half of the gradient."""
-    left, right = _operands("Minimum", input, other)
-    return extremes.smaller(left, right)
+    return extremes.smaller(*_operands("Minimum", input, other))
 
 
 @operator("SquaredDifference", function="squared_difference")
