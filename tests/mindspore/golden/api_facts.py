@@ -114,6 +114,8 @@ def signature(value: Any) -> list[str] | None:
 
 def undecorated(function: Any) -> Any:
     """The function inside a decorator that hides it without `functools.wraps`, else `function` itself."""
+    if "__signature__" in getattr(function, "__dict__", {}):  # it says what it takes
+        return function
     cells = getattr(function, "__closure__", None) or ()
     hidden = [c.cell_contents for c in cells if isinstance(c.cell_contents, types.FunctionType)]
     name = getattr(function, "__name__", "")

@@ -21,9 +21,9 @@ from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.gradient_hooks import own_gradient
 from sporax.mindspore.common.jit import returning_values, run_program
 from sporax.mindspore.common.one_forward import run_once
+from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part

@@ -36,6 +36,7 @@ _FUSION_TYPES = {"matrix_a": 6, "matrix_g": 8}
 """Fusion ids of the reductions between ranks, MindSpore's."""
 
 Inverses = tuple[jax.Array, jax.Array]
+_every: Callable[[Parameter], bool] = lambda x: True  # noqa: E731 - as MindSpore shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class ThorGpu(Optimizer):
         loss_scale: float = 1.0,
         batch_size: int = 32,
         use_nesterov: bool = False,
-        decay_filter: Callable[[Parameter], bool] = lambda x: True,
+        decay_filter: Callable[[Parameter], bool] = _every,
         split_indices: list[int] | None = None,
         enable_clip_grad: bool = False,
         frequency: int = 100,

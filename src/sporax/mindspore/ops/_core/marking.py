@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -26,7 +26,10 @@ from sporax.ir.marks import FIXED, OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.parameters import ClassForm, FunctionalForm
+
+if TYPE_CHECKING:  # they call marks
+    from sporax.mindspore.ops._core.operator import Operator
+    from sporax.mindspore.ops._core.primitive import Primitive
 
 Check = Callable[[str, str, Any], None]
 """``check(operator, mark, value)`` raises where the value is none."""
@@ -185,11 +188,11 @@ def next_operator(in_strategy: Any, out_strategy: Any) -> AbstractContextManager
 
 
 def between_marks(
-    operator: FunctionalForm,
+    operator: Operator[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     constants: tuple[Any, ...] = (),
-    primitive: ClassForm | None = None,
+    primitive: Primitive | None = None,
 ) -> Any:
     """Run `operator` between marks that say what it is and what the user said of it.
 
@@ -239,7 +242,7 @@ def between_marks(
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
 
 
-def _marks_on(primitive: ClassForm | None) -> dict[str, Any]:
+def _marks_on(primitive: Primitive | None) -> dict[str, Any]:
     """The user's marks on the operator itself, completed by those of the surrounding code."""
     marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
     if _surroundings.following:
@@ -272,11 +275,11 @@ def _is_tensor(leaf: object) -> bool:
 
 
 def _run_composed(
-    operator: FunctionalForm,
+    operator: Operator[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     constants: tuple[Any, ...],
-    primitive: ClassForm | None,
+    primitive: Primitive | None,
 ) -> Any:
     # The strategy goes to the first operator inside; those after it follow its placement.
     strategy = primitive.attrs.get("in_strategy") if primitive is not None else None
@@ -286,9 +289,7 @@ def _run_composed(
         return operator.run(args, kwargs, constants)
 
 
-def _of_tensors(
-    operator: FunctionalForm, strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Shardings:
+def _of_tensors(operator: Operator[Any], strategy: Shardings, args: Sequence[Any], kwargs: dict[str, Any]) -> Shardings:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
     strategy = tuple(itertools.chain.from_iterable(map(_entries, strategy, (*args, *strategy))))
     leaves = [
@@ -314,7 +315,7 @@ def _entries(entry: Any, arg: Any) -> tuple[Any, ...]:
     return entry if listed else (entry,)
 
 
-def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _named(operator: Operator[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name, as far as they are given."""
     return {**dict(zip(operator.__signature__.parameters, args, strict=False)), **kwargs}
 

@@ -53,7 +53,6 @@ from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.marking import between_marks
 from sporax.mindspore.ops._core.parameters import (
     Array,
-    ClassForm,
     Operand,
     Parameters,
     Restated,
@@ -190,7 +189,7 @@ class Operator(Generic[Result]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         constants: tuple[Any, ...] = (),
-        primitive: ClassForm | None = None,
+        primitive: Primitive | None = None,
     ) -> Any:
         """Run the operator.
 
@@ -366,7 +365,7 @@ class Composition(Operator[Result]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         constants: tuple[Any, ...] = (),
-        primitive: ClassForm | None = None,
+        primitive: Primitive | None = None,
     ) -> Any:
         """Call the kernel; operators in it leave marks of their own."""
         if primitive is not None and frames.planning():

@@ -4,11 +4,6 @@
 The annotation is the check, so a kernel need not repeat it: ``axis: int`` refuses ``1.0`` and ``True`` when a primitive
 is constructed or, in the functional form, when the kernel is about to run for the first time with these arguments.
 
-The two forms of an operator as the modules around them see them: a function, and a class with attributes.
-
-`operator.Operator` and `primitive.Primitive` call each other and are called by marks. These protocols let each of the modules
-state what it needs without importing the others.
-
 The same function with other parameters, as a method, with other names or with those of one primitive: each form tells `inspect`
 and `help` what it really takes. `Restated` is a kernel with its parameters in another order, or with other defaults.
 """
@@ -22,18 +17,20 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import jax
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import add_later
-from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.state import frames
 from sporax.runtime.state.trace_constants import known
+
+if TYPE_CHECKING:
+    from sporax.mindspore.ops._core.operator import Operator
 
 Array = jax.Array
 Operand = jax.Array | float | int | bool | complex
@@ -89,6 +86,8 @@ def taking(
             bound.apply_defaults()
             return function(**bound.arguments)
 
+        # `inspect` would follow it to the signature of `function`.
+        del vars(call)["__wrapped__"]
         return with_signature(call, taken)
 
     return decorate
@@ -294,57 +293,6 @@ def _kinds(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(_kinds(item) if isinstance(item, tuple) else type(item) for item in value)
 
 
-class FunctionalForm(Protocol):
-    """An `operator.Operator`."""
-
-    kernel: Callable[..., Any]
-    name: str
-    composed: bool
-    parameters: Parameters
-    dims: OperatorDims
-    __signature__: inspect.Signature
-
-    @property
-    def operands(self) -> frozenset[int | str]:
-        """Positions and names at which a bare number is a value of the program."""
-        ...
-
-    def place_of(self, name: str) -> int:
-        """Position of a parameter."""
-        ...
-
-    def with_known_ints(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with shapes and sizes that are given as Tensors read."""
-        ...
-
-    def run(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        constants: tuple[Any, ...] = (),
-        primitive: ClassForm | None = None,
-    ) -> Any:
-        """Run it, with marks where a step is planned."""
-        ...
-
-    def run_between_marks(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
-    ) -> Any:
-        """Run it in a step that is planned, with the user's marks at hand."""
-        ...
-
-    def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
-        """Run it without marks."""
-        ...
-
-
-class ClassForm(Protocol):
-    """A `primitive.Primitive`."""
-
-    attrs: dict[str, Any]
-    _attributes: dict[str, Any]
-
-
 def add_method(kind: type[Any], name: str, function: Callable[..., Any], names: Mapping[str, str]) -> None:
     """Give a class the method that `as_method` makes, when it is first used."""
     add_later(kind, name, lambda: {name: as_method(function, name, names)})
@@ -418,7 +366,7 @@ class Restated:
         defaults: by new name, where they differ; and values of parameters of the operator that are left out.
     """
 
-    def __init__(self, target: FunctionalForm, name: str, parameters: str, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, target: Operator[Any], name: str, parameters: str, defaults: Mapping[str, Any]) -> None:
         self.__wrapped__ = kernel = target.kernel
         self.__name__, self.__module__, self.__globals__ = name, kernel.__module__, kernel.__globals__
         self._target, self._parameters, self._defaults = target, parameters, defaults

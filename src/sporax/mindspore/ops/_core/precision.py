@@ -23,8 +23,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, OPERATORS, PRIMITIVES, Composition, Operator
-from sporax.mindspore.ops._core.parameters import ClassForm
+from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, OPERATORS, PRIMITIVES, Composition, Operator, Primitive
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -149,7 +148,7 @@ def _run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     constants: tuple[Any, ...] = (),
-    primitive: ClassForm | None = None,
+    primitive: Primitive | None = None,
 ) -> Any:
     # Also where nothing rules now: a later precision must compile again.
     frames.depend_on(_GUARD)

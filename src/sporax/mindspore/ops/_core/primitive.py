@@ -18,7 +18,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
@@ -30,9 +30,12 @@ from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, check_mark
 from sporax.mindspore.ops._core.marking import strategy_form as strategy_form  # modules import it from here
-from sporax.mindspore.ops._core.parameters import FunctionalForm, known_ints, static
+from sporax.mindspore.ops._core.parameters import known_ints, static
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
+
+if TYPE_CHECKING:
+    from sporax.mindspore.ops._core.operator import Operator
 
 
 def on_host(
@@ -108,7 +111,7 @@ class Primitive:
         SporaxValueError: an attribute that is none of the choices.
     """
 
-    operator: FunctionalForm
+    operator: Operator[Any]
     attribute_names: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = {}
     lasting: tuple[str, ...] = ("attrs", "instance_name", "_stream", "_user_data", "_set_later")

@@ -34,7 +34,7 @@ from sporax.base.errors import (
     check_type,
 )
 from sporax.mindspore.common.dtype import DType, TensorType, from_numpy
-from sporax.mindspore.common.gradient_hooks import own_gradient
+from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Composition, Primitive
 

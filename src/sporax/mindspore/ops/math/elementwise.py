@@ -26,8 +26,7 @@ def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
 @operator("Add", method="add", mint="add")
 def add(input: Operand, other: Operand) -> Array:
     """Sum of two tensors, broadcast against each other. A bool plus a bool is their logical or."""
-    left, right = _operands("Add", input, other)
-    return jnp.add(left, right)
+    return jnp.add(*_operands("Add", input, other))
 
 
 @operator("Sub", method="sub, subtract", mint="sub")
@@ -41,8 +40,7 @@ def sub(input: Operand, other: Operand) -> Array:
 @operator("Mul", method="mul, multiply(value=other)", mint="mul")
 def mul(input: Operand, other: Operand) -> Array:
     """Product of two tensors, element by element, broadcast against each other."""
-    left, right = _operands("Mul", input, other)
-    return jnp.multiply(left, right)
+    return jnp.multiply(*_operands("Mul", input, other))
 
 
 def _divide(name: str, input: Any, other: Any) -> Array:
@@ -96,8 +94,7 @@ def floor_div(x: Operand, y: Operand) -> Array:
 @operator("FloorMod")
 def floor_mod(x: Operand, y: Operand) -> Array:
     """Remainder with the sign of the divisor."""
-    left, right = _operands("FloorMod", x, y)
-    return jnp.mod(left, right)
+    return jnp.mod(*_operands("FloorMod", x, y))
 
 
 @operator("Mod", function="fmod", method="fmod", mint="fmod")
@@ -110,8 +107,7 @@ def fmod(input: Operand, other: Operand) -> Array:
 @operator(function="remainder", method="remainder", mint="remainder")
 def remainder(input: Operand, other: Operand) -> Array:
     """Remainder with the sign of the divisor."""
-    left, right = _operands("Remainder", input, other)
-    return jnp.mod(left, right)
+    return jnp.mod(*_operands("Remainder", input, other))
 
 
 @operator("Pow()", method="pow", mint="pow")
@@ -127,22 +123,19 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
         integral = isinstance(exponent, int) and not isinstance(exponent, bool)
         # Small whole powers become products, which are exact and have simple gradients.
         return jax.lax.integer_pow(base, int(exponent)) if integral and exponent >= 0 else jnp.power(base, exponent)
-    left, right = _operands("Pow", input, exponent)
-    return jnp.power(left, right)
+    return jnp.power(*_operands("Pow", input, exponent))
 
 
 @operator("Maximum", method="maximum", mint="maximum")
 def maximum(input: Operand, other: Operand) -> Array:
     """The larger of two values, element by element; where they are equal each gets half of the gradient."""
-    left, right = _operands("Maximum", input, other)
-    return extremes.larger(left, right)
+    return extremes.larger(*_operands("Maximum", input, other))
 
 
 @operator("Minimum", method="minimum", mint="minimum")
 def minimum(input: Operand, other: Operand) -> Array:
     """The smaller of two values, element by element; where they are equal each gets half of the gradient."""
-    left, right = _operands("Minimum", input, other)
-    return extremes.smaller(left, right)
+    return extremes.smaller(*_operands("Minimum", input, other))
 
 
 @operator("SquaredDifference", function="squared_difference")
@@ -159,61 +152,48 @@ def atan2(input: Operand, other: Operand) -> Array:
     return jnp.arctan2(promote.inexact(left), promote.inexact(right))
 
 
-def _comparison(name: str, function: Callable[[Array, Array], Array], names: str, doc: str) -> None:
+def _truths(name: str, left: Any, right: Any) -> tuple[Any, Any]:
+    # No promotion: MindSpore takes any two dtypes, since only truth counts.
+    check.broadcast(name, left, right)
+    return left, right
+
+
+def _bits(name: str, left: Any, right: Any) -> tuple[Array, Array]:
+    left, right = _operands(name, left, right)
+    # Bits of floats have no meaning in MindSpore.
+    if jnp.issubdtype(left.dtype, jnp.inexact):
+        raise SporaxTypeError.must(name, "the operands", "be integers or bools", dtypes.from_numpy(left.dtype))
+    return left, right
+
+
+def _binary(name: str, function: Callable[..., Array], names: str, convert: Callable[..., Any], doc: str) -> None:
+    own = names.split(",")[0]
+
     def kernel(input: Operand, other: Operand) -> Array:
-        return function(*_operands(name, input, other))
-
-    kernel.__name__, kernel.__doc__ = names.split(",")[0], doc
-    operator(name, method=names, mint=names.split(",")[0])(kernel)
-
-
-for _name, _function, _names, _doc in (
-    ("Equal", jnp.equal, "equal,eq", "Whether elements are equal."),
-    ("NotEqual", jnp.not_equal, "not_equal,ne", "Whether elements differ."),
-    ("Less", jnp.less, "less,lt", "Whether elements of the first are smaller."),
-    ("LessEqual", jnp.less_equal, "less_equal,le", "Whether elements of the first are smaller or equal."),
-    ("Greater", jnp.greater, "greater,gt", "Whether elements of the first are larger."),
-    ("GreaterEqual", jnp.greater_equal, "greater_equal,ge", "Whether elements of the first are larger or equal."),
-):
-    _comparison(_name, _function, _names, _doc)
-
-
-def _logical(name: str, function: Callable[..., Array], own: str, doc: str) -> None:
-    def kernel(input: Operand, other: Operand) -> Array:
-        # No promotion: MindSpore takes any two dtypes, since only truth counts.
-        check.broadcast(name, input, other)
-        return function(input, other)
+        return function(*convert(name, input, other))
 
     kernel.__name__, kernel.__doc__ = own, doc
-    operator(name, method=own, mint=own)(kernel)
+    operator(name, method=names, mint=own)(kernel)
 
 
-for _name, _function, _names, _doc in (
-    ("LogicalAnd", jnp.logical_and, "logical_and", "Whether both are true (not zero)."),
-    ("LogicalOr", jnp.logical_or, "logical_or", "Whether one of both is true (not zero)."),
-    ("LogicalXor", jnp.logical_xor, "logical_xor", "Whether exactly one is true (not zero)."),
+_FIRST = "Whether elements of the first are "
+
+# primitive, function on arrays, names of function and methods, what becomes of the operands, what it computes
+for _two in (
+    ("Equal", jnp.equal, "equal,eq", _operands, "Whether elements are equal."),
+    ("NotEqual", jnp.not_equal, "not_equal,ne", _operands, "Whether elements differ."),
+    ("Less", jnp.less, "less,lt", _operands, _FIRST + "smaller."),
+    ("LessEqual", jnp.less_equal, "less_equal,le", _operands, _FIRST + "smaller or equal."),
+    ("Greater", jnp.greater, "greater,gt", _operands, _FIRST + "larger."),
+    ("GreaterEqual", jnp.greater_equal, "greater_equal,ge", _operands, _FIRST + "larger or equal."),
+    ("LogicalAnd", jnp.logical_and, "logical_and", _truths, "Whether both are true (not zero)."),
+    ("LogicalOr", jnp.logical_or, "logical_or", _truths, "Whether one of both is true (not zero)."),
+    ("LogicalXor", jnp.logical_xor, "logical_xor", _truths, "Whether exactly one is true (not zero)."),
+    ("BitwiseAnd", jnp.bitwise_and, "bitwise_and", _bits, "Bitwise and."),
+    ("BitwiseOr", jnp.bitwise_or, "bitwise_or", _bits, "Bitwise or."),
+    ("BitwiseXor", jnp.bitwise_xor, "bitwise_xor", _bits, "Bitwise exclusive or."),
 ):
-    _logical(_name, _function, _names, _doc)
-
-
-def _bitwise(name: str, function: Callable[[Array, Array], Array], own: str, doc: str) -> None:
-    def kernel(input: Operand, other: Operand) -> Array:
-        left, right = _operands(name, input, other)
-        # Bits of floats have no meaning in MindSpore.
-        if jnp.issubdtype(left.dtype, jnp.inexact):
-            raise SporaxTypeError.must(name, "the operands", "be integers or bools", dtypes.from_numpy(left.dtype))
-        return function(left, right)
-
-    kernel.__name__, kernel.__doc__ = own, doc
-    operator(name, method=own, mint=own)(kernel)
-
-
-for _name, _function, _names, _doc in (
-    ("BitwiseAnd", jnp.bitwise_and, "bitwise_and", "Bitwise and."),
-    ("BitwiseOr", jnp.bitwise_or, "bitwise_or", "Bitwise or."),
-    ("BitwiseXor", jnp.bitwise_xor, "bitwise_xor", "Bitwise exclusive or."),
-):
-    _bitwise(_name, _function, _names, _doc)
+    _binary(*_two)
 
 
 def _same(array: Array) -> Array:

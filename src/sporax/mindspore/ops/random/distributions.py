@@ -21,6 +21,7 @@ from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core.dims import Stated
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator, other_form
 from sporax.runtime.random.random_streams import Generator
 
@@ -73,59 +74,64 @@ class _Draw(Primitive):
         return super().__call__(wrap(self._stream.next_key()), *values)
 
 
-def class_form(
-    name: str, kernel: Operator[Any], attributes: str, defaults: dict[str, Any], shape_first: bool = True
-) -> None:
-    """Register the class form of a random operator.
+def draw(
+    primitive: str, attributes: str, dims: Stated = None, **defaults: Any
+) -> Callable[[Callable[..., Any]], Operator[Any]]:
+    """Make an operator of a kernel whose first parameter is a key, and register its class form.
 
     Args:
-        name: its name.
-        kernel: the operator; its first parameter is the key.
+        primitive: name of the class form. If the kernel has `shape` after the key, the first argument of a call is a shape.
         attributes: names of the constructor's parameters, in order.
-        defaults: their defaults.
-        shape_first: the first argument of a call is a shape.
+        dims: as for `operator`.
+        defaults: of these parameters, where they are not the kernel's, or 0 for seeds.
     """
-    # The operator is made for this form alone, so it gets its name.
-    kernel.name = name
-    body = {
-        "operator": kernel,
-        "attribute_names": tuple(attributes.split()),
-        "defaults": defaults,
-        "shape_first": shape_first,
-        "__doc__": kernel.__doc__,
-        "__module__": "sporax.mindspore.ops",
-    }
-    PRIMITIVES[name] = type(name, (_Draw,), body)
+
+    def register(kernel: Callable[..., Any]) -> Operator[Any]:
+        made = operator(function="", dims=dims)(kernel)
+        # The operator has no function, so it gets the name of this form.
+        made.name = primitive
+        parameters, names = made.parameters.signature.parameters, attributes.split()
+        own = {name: part.default for name, part in parameters.items() if part.default is not part.empty}
+        defaulted = {**dict.fromkeys(_SEED_NAMES, 0), **own, **defaults}
+        body = {
+            "operator": made,
+            "attribute_names": tuple(names),
+            "defaults": {name: defaulted[name] for name in names if name in defaulted},
+            "shape_first": [*parameters][1] == "shape",
+            "__doc__": made.__doc__,
+            "__module__": "sporax.mindspore.ops",
+        }
+        PRIMITIVES[primitive] = type(primitive, (_Draw,), body)
+        return made
+
+    return register
 
 
-_SEEDS = {"seed": 0, "seed2": 0}
-
-
-@operator(function="")
+@draw("StandardNormal", "seed seed2")
 def _standard_normal(key: Array, shape: tuple[int, ...]) -> Array:
     """Standard normal float32 numbers."""
     return jax.random.normal(key, shape, jnp.float32)
 
 
-@operator(function="")
+@draw("StandardLaplace", "seed seed2")
 def _standard_laplace(key: Array, shape: tuple[int, ...]) -> Array:
     """Numbers of the Laplace distribution around 0 with scale 1 (float32)."""
     return jax.random.laplace(key, shape, jnp.float32)
 
 
-@operator(function="")
+@draw("UniformReal", "seed seed2")
 def _uniform_real(key: Array, shape: tuple[int, ...]) -> Array:
     """Uniform float32 numbers in [0, 1)."""
     return jax.random.uniform(key, shape, jnp.float32)
 
 
-@operator(function="")
+@draw("UniformInt", "seed seed2")
 def _uniform_int(key: Array, shape: tuple[int, ...], minval: Operand, maxval: Operand) -> Array:
     """Uniform int32 numbers in [minval, maxval)."""
     return jax.random.randint(key, shape, minval, maxval, jnp.int32)
 
 
-@operator(function="")
+@draw("TruncatedNormal", "dtype seed seed2")
 def _truncated_normal(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.float32) -> Array:
     """Standard normal numbers within two deviations."""
     return jax.random.truncated_normal(key, -2, 2, shape, dtype.np_dtype)
@@ -146,7 +152,7 @@ def _drawn_dims(call: Call, shapes: Shapes) -> Dims | None:
     )
 
 
-@operator(function="", dims=_drawn_dims)
+@draw("Gamma", "seed seed2", dims=_drawn_dims)
 def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) -> Array:
     """Numbers of the gamma distribution with shape `alpha` and rate `beta`, of shape `shape` + that of the two."""
     shapes, rates = jnp.broadcast_arrays(jnp.asarray(alpha, jnp.float32), jnp.asarray(beta, jnp.float32))
@@ -154,36 +160,25 @@ def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) ->
     return jax.random.gamma(key, shapes, (*shape, *shapes.shape), jnp.float32) / rates
 
 
-@operator(function="")
+@draw("RandomGamma", "seed seed2")
 def _random_gamma(key: Array, shape: tuple[int, ...], alpha: Array) -> Array:
     """Numbers of the gamma distribution with shape `alpha` and rate 1, of shape `shape` + that of `alpha`."""
     check.floating("RandomGamma", alpha=alpha)
     return jax.random.gamma(key, alpha, (*shape, *alpha.shape), alpha.dtype)
 
 
-@operator(function="")
+@draw("Poisson", "seed seed2")
 def _poisson_draw(key: Array, shape: tuple[int, ...], mean: Operand) -> Array:
     """Numbers of the Poisson distribution (int32), of shape `shape` + that of `mean`."""
     rates = jnp.asarray(mean, jnp.float32)
     return jax.random.poisson(key, rates, (*shape, *rates.shape), jnp.int32)
 
 
-@operator(function="")
+@draw("RandomPoisson", "seed seed2 dtype")
 def _random_poisson(key: Array, shape: tuple[int, ...], rate: Array, dtype: DType = dtypes.int64) -> Array:
     """Numbers of the Poisson distribution, of shape `shape` + that of `rate`."""
     # MindSpore's default is int64; JAX draws in int32.
     return jax.random.poisson(key, rate, (*shape, *rate.shape), jnp.int32).astype(dtype.np_dtype)
-
-
-class_form("StandardNormal", _standard_normal, "seed seed2", _SEEDS)
-class_form("StandardLaplace", _standard_laplace, "seed seed2", _SEEDS)
-class_form("UniformReal", _uniform_real, "seed seed2", _SEEDS)
-class_form("UniformInt", _uniform_int, "seed seed2", _SEEDS)
-class_form("TruncatedNormal", _truncated_normal, "dtype seed seed2", {"dtype": dtypes.float32, **_SEEDS})
-class_form("Gamma", _gamma, "seed seed2", _SEEDS)
-class_form("RandomGamma", _random_gamma, "seed seed2", _SEEDS)
-class_form("Poisson", _poisson_draw, "seed seed2", _SEEDS)
-class_form("RandomPoisson", _random_poisson, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int64})
 
 
 @operator(function="gamma", composed=True)
@@ -236,13 +231,13 @@ def bernoulli(input: Any, p: Any = 0.5, seed: int | None = None) -> Any:
     return drawn(_bernoulli, stream(seed), input, p)
 
 
-def _like(name: str, draw: Callable[..., Any], doc: str) -> None:
+def _like(name: str, sample: Callable[..., Any], doc: str) -> None:
     def kernel(input: Any, seed: int | None = None, *, dtype: DType | None = None) -> Any:
         return drawn(operator_on_key, stream(seed), input.shape, dtype or input.dtype)
 
     @operator(function="")
     def operator_on_key(key: Array, shape: tuple[int, ...], dtype: DType) -> Array:
-        return draw(key, shape, dtype.np_dtype)
+        return sample(key, shape, dtype.np_dtype)
 
     # For messages, as the operator has no name of its own.
     operator_on_key.name = name
@@ -268,27 +263,27 @@ def randint_like(input: Any, low: int, high: int, seed: int | None = None, *, dt
     return drawn(_integers, stream(seed), input.shape, low, high, dtype or input.dtype)
 
 
-@operator(function="")
+@draw("Bernoulli", "seed offset", seed=-1)
 def _bernoulli_class(key: Array, x: Array, p: Operand) -> Array:
     """1 with probability `p`, else 0, in the shape and dtype of `x`."""
     return _bernoulli.kernel(key, x, p)
 
 
-@operator(function="")
+@draw("Cauchy", "size median sigma")
 def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float = 1.0) -> Array:
     """Numbers of the Cauchy distribution around `median` with the scale `sigma` (float32)."""
     SporaxValueError.raise_if(sigma <= 0, "Cauchy", "sigma", "be > 0", sigma)
     return median + sigma * jax.random.cauchy(key, size, jnp.float32)
 
 
-@operator(function="")
+@draw("LogNormalReverse", "mean std")
 def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -> Array:
     """Numbers whose logarithms are normally distributed, in the shape and dtype of `input`."""
     check.floating("LogNormalReverse", input=input)
     return jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype))
 
 
-@operator(function="")
+@draw("ParameterizedTruncatedNormal", "seed seed2")
 def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
     """Numbers of normal distributions, truncated at `min` and `max`, one distribution for each row of the result."""
     rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
@@ -298,20 +293,13 @@ def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: 
     return mean + stdevs * standard
 
 
-@operator(function="")
+@draw("NonDeterministicInts", "dtype")
 def _any_integers(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.int64) -> Array:
     """Integers of the whole range of `dtype`."""
     check.one_of("NonDeterministicInts", dtype, (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64), "dtype")
     # Bits reinterpreted, so that every number is equally likely.
     kind = jnp.uint32 if dtype.np_dtype.itemsize == 4 else jnp.uint64
     return jax.random.bits(key, shape, kind).view(dtype.np_dtype)
-
-
-class_form("Bernoulli", _bernoulli_class, "seed offset", {"seed": -1, "offset": 0}, shape_first=False)
-class_form("Cauchy", _cauchy, "size median sigma", {"median": 0.0, "sigma": 1.0}, shape_first=False)
-class_form("LogNormalReverse", _log_normal, "mean std", {"mean": 1.0, "std": 2.0}, shape_first=False)
-class_form("ParameterizedTruncatedNormal", _truncated_between, "seed seed2", _SEEDS)
-class_form("NonDeterministicInts", _any_integers, "dtype", {"dtype": dtypes.int64})
 
 
 @operator(function="")
@@ -330,13 +318,10 @@ def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64
     return drawn(_permutation, stream(seed or None, offset), *size, dtype)
 
 
-@operator(function="")
+@draw("RandomShuffle", "seed seed2")
 def _shuffled(key: Array, x: Array) -> Array:
     """The rows in random order."""
     return jax.random.permutation(key, x, 0) if x.ndim else x
-
-
-class_form("RandomShuffle", _shuffled, "seed seed2", _SEEDS, shape_first=False)
 
 
 @operator(function="shuffle", composed=True)
@@ -371,13 +356,10 @@ def multinomial(input: Any, num_samples: int, replacement: bool = True, seed: in
     return drawn(_multinomial, stream(seed), input, num_samples, replacement, dtypes.int32)
 
 
-@operator(function="")
+@draw("Multinomial", "seed seed2 dtype")
 def _multinomial_class(key: Array, x: Array, num_samples: int, dtype: DType = dtypes.int32) -> Array:
     """Choices among the last dim of `x`, with probabilities in proportion to it, with replacement."""
     return _multinomial.kernel(key, x, num_samples, True, dtype)
-
-
-class_form("Multinomial", _multinomial_class, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int32}, shape_first=False)
 
 
 @operator(function="")
@@ -402,7 +384,7 @@ def _chosen_dims(call: Call, shapes: Shapes) -> Dims:
     return Dims((key, names), (StrategyEntry(names, shapes[1]),))
 
 
-@operator(function="", dims=OperatorDims(_chosen_dims, unsharded=True))
+@draw("RandomChoiceWithMask", "count seed seed2", dims=OperatorDims(_chosen_dims, unsharded=True))
 def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array, Array]:
     """Random positions of true elements."""
     if input_x.dtype != np.bool_ or not 1 <= input_x.ndim <= 5:
@@ -416,9 +398,6 @@ def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array
     valid = jnp.arange(count) < jnp.sum(flat)
     positions = jnp.stack(jnp.unravel_index(chosen, input_x.shape), -1)
     return jnp.where(valid[:, None], positions, 0).astype(jnp.int32), valid
-
-
-class_form("RandomChoiceWithMask", _true_positions, "count seed seed2", {"count": 256, **_SEEDS}, shape_first=False)
 
 
 @operator(function="choice_with_mask", composed=True)
@@ -466,13 +445,11 @@ for _dims in (1, 2, 3):
 def _dropout_class(dims: int) -> None:
     name = f"Dropout{dims}D"
 
-    @operator(function="")
+    @draw(name, "keep_prob")
     def kernel(key: Array, x: Array, keep_prob: float = 0.5) -> tuple[Array, Array]:
         """Whole channels zeroed with probability ``1 - keep_prob``, the others divided by `keep_prob`; and the mask."""
         check.rank(name, dims + 2, x=x)
         return _channel_dropout.kernel(key, x, keep_prob, dims)
-
-    class_form(name, kernel, "keep_prob", {"keep_prob": 0.5}, shape_first=False)
 
 
 _dropout_class(2)

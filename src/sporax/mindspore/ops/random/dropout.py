@@ -28,7 +28,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, export, operator
 from sporax.mindspore.ops._core.parameters import known_ints
-from sporax.mindspore.ops.random.distributions import class_form, drawn, stream
+from sporax.mindspore.ops.random.distributions import draw, drawn, stream
 from sporax.runtime.random.random_streams import Generator
 
 
@@ -354,8 +354,8 @@ def _sampler_dims(call: Call, shapes: Shapes) -> Dims:
     return Dims((numbered(len(shapes[0]), range(len(shapes[0]))), classes), (StrategyEntry(classes, shapes[1]),))
 
 
-def _sampler(name: str, falling: bool, doc: str) -> None:
-    """Register one sampler's forms; `falling` is whether the probability of a class falls with its number."""
+def _sampler(name: str, falling: bool, doc: str, attributes: str, **defaults: Any) -> None:
+    """Register one sampler's class; `falling` is whether the probability of a class falls with its number."""
 
     def _forms(
         key: Array,
@@ -384,7 +384,7 @@ def _sampler(name: str, falling: bool, doc: str) -> None:
         return classes.astype(true_classes.dtype), expected(true_classes), expected(classes)
 
     _forms.__doc__ = doc
-    _KERNELS[name] = operator(function="", dims=_sampler_dims)(_forms)
+    _KERNELS[name] = draw(name, attributes, _sampler_dims, **defaults)(_forms)
 
 
 _KERNELS: dict[str, Any] = {}
@@ -406,18 +406,9 @@ _UNIFORM = "Classes drawn uniformly from [0, range_max)." + _RESULT
 _FALLING = (
     "Classes drawn from [0, range_max); class k has probability log((k + 2) / (k + 1)) / log(range_max + 1)." + _RESULT
 )
-_sampler("UniformCandidateSampler", False, _UNIFORM)
-_sampler("LogUniformCandidateSampler", True, _FALLING)
-class_form(
-    "UniformCandidateSampler", _KERNELS["UniformCandidateSampler"],
-    "num_true num_sampled unique range_max seed remove_accidental_hits", {"seed": 0, "remove_accidental_hits": False},
-    shape_first=False,
-)  # fmt: skip
-class_form(
-    "LogUniformCandidateSampler", _KERNELS["LogUniformCandidateSampler"],
-    "num_true num_sampled unique range_max seed",
-    {"num_true": 1, "num_sampled": 5, "unique": True, "range_max": 5, "seed": 0}, shape_first=False,
-)  # fmt: skip
+_SETTINGS = "num_true num_sampled unique range_max seed"
+_sampler("UniformCandidateSampler", False, _UNIFORM, _SETTINGS + " remove_accidental_hits")
+_sampler("LogUniformCandidateSampler", True, _FALLING, _SETTINGS, num_true=1, num_sampled=5, unique=True, range_max=5)
 
 
 @operator(function="uniform_candidate_sampler", composed=True)

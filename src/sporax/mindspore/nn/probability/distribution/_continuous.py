@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
-from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive
+from sporax.mindspore.nn.probability.distribution._distribution import Distribution, constructor
 
 Pair = tuple[Tensor, Tensor]
 _LOG_2PI = math.log(2 * math.pi)
@@ -31,18 +30,7 @@ def _where_inside(inside: Tensor, value: Tensor, outside: float) -> Tensor:
 class _LocationScale(Distribution):
     """A distribution with a place and a positive width, whose default names are ``mean`` and ``sd``."""
 
-    def __init__(
-        self,
-        mean: Any = None,
-        sd: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(seed, dtype, type(self).__name__ if name is None else name, {"mean": mean, "sd": sd})
-        self._mean_value = self._add_parameter(mean, "mean")
-        self._sd_value = self._add_parameter(sd, "sd")
-        check_positive(self._sd_value, "Standard deviation")
+    __init__ = constructor("mean sd", "sd=Standard deviation", attribute="_{}_value")
 
 
 class Normal(_LocationScale):
@@ -120,21 +108,7 @@ class StudentT(Distribution):
         seed, dtype, name: see `Distribution`.
     """
 
-    def __init__(
-        self,
-        df: Any = None,
-        mean: Any = None,
-        sd: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str = "StudentT",
-    ) -> None:
-        super().__init__(seed, dtype, name, {"df": df, "mean": mean, "sd": sd})
-        self._df_value = self._add_parameter(df, "df")
-        self._mean_value = self._add_parameter(mean, "mean")
-        self._sd_value = self._add_parameter(sd, "sd")
-        check_positive(self._sd_value, "Standard deviation")
-        check_positive(self._df_value, "Degrees of freedom")
+    __init__ = constructor("df mean sd", "sd=Standard deviation, df=Degrees of freedom", "StudentT", "_{}_value")
 
     def _log_prob(self, value: Tensor, df: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         weight = -0.5 * (df + 1.0) * ops.log1p(ops.square((value - mean) / sd) / df)
@@ -150,22 +124,17 @@ class Uniform(Distribution):
         seed, dtype, name: see `Distribution`.
     """
 
-    def __init__(
-        self,
-        low: Any = None,
-        high: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str = "Uniform",
-    ) -> None:
-        super().__init__(seed, dtype, name, {"low": low, "high": high})
-        self._low, self._high = self._add_parameter(low, "low"), self._add_parameter(high, "high")
+    __init__ = constructor("low high", name="Uniform")
+
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
         bounds = (self._low, self._high)
         # Parameters may change, so only fixed bounds are compared.
         if all(isinstance(bound, Tensor) and not isinstance(bound, Parameter) for bound in bounds):
             lower, upper = (np.asarray(bound) for bound in bounds)
             if not (lower < upper).all():
-                raise SporaxValueError(f"For '{name}', 'low' must be less than 'high', but got {low} and {high}.")
+                raise SporaxValueError(
+                    f"For '{self.name}', 'low' must be less than 'high', but got {param['low']} and {param['high']}."
+                )
 
     low = parameter("_low", "The lower bound.")
     high = parameter("_high", "The upper bound.")
@@ -204,12 +173,7 @@ class Exponential(Distribution):
         seed, dtype, name: see `Distribution`.
     """
 
-    def __init__(
-        self, rate: Any = None, seed: int | None = None, dtype: DType = dtypes.float32, name: str = "Exponential"
-    ) -> None:
-        super().__init__(seed, dtype, name, {"rate": rate})
-        self._rate = self._add_parameter(rate, "rate")
-        check_positive(self._rate, "rate")
+    __init__ = constructor("rate", "rate", "Exponential")
 
     rate = parameter("_rate", "One over the mean.")
 
@@ -254,20 +218,10 @@ class Gamma(Distribution):
         SporaxTypeError: a parameter is a Python number.
     """
 
-    def __init__(
-        self,
-        concentration: Any = None,
-        rate: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str = "Gamma",
-    ) -> None:
-        _no_numbers(name, concentration=concentration, rate=rate)
-        super().__init__(seed, dtype, name, {"concentration": concentration, "rate": rate})
-        self._concentration = self._add_parameter(concentration, "concentration")
-        self._rate = self._add_parameter(rate, "rate")
-        check_positive(self._concentration, "concentration")
-        check_positive(self._rate, "rate")
+    __init__ = constructor("concentration rate", "concentration, rate", "Gamma")
+
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
+        _no_numbers(self.name, **param)
 
     concentration = parameter("_concentration", "The shape of the distribution.")
     rate = parameter("_rate", "One over the scale.")
@@ -315,20 +269,10 @@ class Beta(Distribution):
         SporaxTypeError: a parameter is a float.
     """
 
-    def __init__(
-        self,
-        concentration1: Any = None,
-        concentration0: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str = "Beta",
-    ) -> None:
-        _no_numbers(name, concentration1=concentration1, concentration0=concentration0)
-        super().__init__(seed, dtype, name, {"concentration1": concentration1, "concentration0": concentration0})
-        self._concentration1 = self._add_parameter(concentration1, "concentration1")
-        self._concentration0 = self._add_parameter(concentration0, "concentration0")
-        check_positive(self._concentration1, "concentration1")
-        check_positive(self._concentration0, "concentration0")
+    __init__ = constructor("concentration1 concentration0", "concentration1, concentration0", "Beta")
+
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
+        _no_numbers(self.name, **param)
 
     concentration1 = parameter("_concentration1", "The concentration of ones.")
     concentration0 = parameter("_concentration0", "The concentration of zeros.")
@@ -366,17 +310,7 @@ class Beta(Distribution):
 class _LocScale(Distribution):
     """A distribution with a place and a positive width that are called ``loc`` and ``scale``."""
 
-    def __init__(
-        self,
-        loc: Any = None,
-        scale: Any = None,
-        seed: int | None = None,
-        dtype: DType = dtypes.float32,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(seed, dtype, type(self).__name__ if name is None else name, {"loc": loc, "scale": scale})
-        self._loc, self._scale = self._add_parameter(loc, "loc"), self._add_parameter(scale, "scale")
-        check_positive(self._scale, "scale")
+    __init__ = constructor("loc scale", "scale")
 
     loc = parameter("_loc", "The place.")
     scale = parameter("_scale", "The width.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
-from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive, check_probabilities
+from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_probabilities, constructor
 
 
 def _zero_below(value: Tensor, result: Tensor) -> Tensor:
@@ -26,14 +26,9 @@ class _OfProbability(Distribution):
 
     is_discrete = True
 
-    def __init__(
-        self, probs: Any = None, seed: int | None = None, dtype: DType = dtypes.int32, name: str | None = None
-    ) -> None:
-        super().__init__(seed, dtype, type(self).__name__ if name is None else name, {"probs": probs})
-        self._probs = self._add_parameter(probs, "probs")
-        self._check()
+    __init__ = constructor("probs", dtype=dtypes.int32)
 
-    def _check(self) -> None:
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
         check_probabilities(self._probs)
 
     probs = parameter("_probs", "The probability.")
@@ -123,11 +118,11 @@ class Categorical(_OfProbability):
         SporaxValueError: they are a number, or do not sum to 1.
     """
 
-    def _check(self) -> None:
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
         if self._probs is None:
             return
         SporaxValueError.raise_if(not self._probs.shape, self.name, "probs", "have at least one dimension", "none")
-        super()._check()
+        super()._check_parameters(param)
         if not isinstance(self._probs, Parameter):
             # Sums in float32 are not exact.
             total, least = self._probs.asnumpy().sum(-1), np.finfo(np.float32).eps
@@ -202,13 +197,11 @@ class Poisson(Distribution):
 
     is_discrete = True
 
-    def __init__(
-        self, rate: Any = None, seed: int | None = None, dtype: DType = dtypes.float32, name: str = "Poisson"
-    ) -> None:
-        SporaxTypeError.raise_if(isinstance(rate, int | float), name, "rate", "not be a scalar", rate)
-        super().__init__(seed, dtype, name, {"rate": rate})
-        self._rate = self._add_parameter(rate, "rate")
-        check_positive(self._rate, "rate")
+    __init__ = constructor("rate", "rate", "Poisson")
+
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
+        rate = param["rate"]
+        SporaxTypeError.raise_if(isinstance(rate, int | float), self.name, "rate", "not be a scalar", rate)
 
     rate = parameter("_rate", "The expected number.")
 

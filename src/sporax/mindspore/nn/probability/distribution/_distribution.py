@@ -10,6 +10,7 @@ shape.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core.parameters import with_parameters
 from sporax.runtime.random.random_streams import Generator
 
 Formula = Callable[..., Any]
@@ -171,6 +173,9 @@ class Distribution(Cell):
         # The attribute of the subclass is the one that a Cell names.
         object.__setattr__(self, f"_default_{name}", parameter)
         return parameter
+
+    def _check_parameters(self, param: Mapping[str, Any]) -> None:
+        """Raise where the parameters that it was made of do not fit; that they are positive is checked elsewhere."""
 
     def _default(self, name: str) -> Tensor | None:
         return getattr(self, f"_default_{name}")
@@ -350,6 +355,39 @@ def as_parameter(value: Any, kind: DType) -> Tensor:
     if isinstance(value, bool) or not isinstance(value, Tensor | np.ndarray | list | int | float):
         raise SporaxTypeError(f"For 'Distribution', a parameter must be a number or Tensor, but got {value!r}.")
     return Tensor(value, dtype=kind)
+
+
+def constructor(
+    names: str, positive: str = "", name: str | None = None, attribute: str = "_{}", dtype: DType = dtypes.float32
+) -> Any:
+    """`__init__` of a distribution: its parameters, each None by default, then `seed`, `dtype` and `name`.
+
+    Args:
+        names: of the parameters, separated by spaces.
+        positive: those that must be above 0, with what messages call them: ``"sd=Standard deviation, rate"``.
+        name: of the distribution; that of the class by default.
+        attribute: where each is kept.
+        dtype: of samples, by default.
+    """
+    defaults = {**dict.fromkeys(names.split()), "seed": None, "dtype": dtype, "name": name}
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(each, kind, default=default) for each, default in defaults.items()]
+    signature = inspect.Signature(parameters)
+
+    def init(self: Distribution, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        *values, seed, dtype, name = bound.arguments.values()
+        param = dict(zip(names.split(), values, strict=True))
+        Distribution.__init__(self, seed, dtype, type(self).__name__ if name is None else name, param)
+        for each, value in param.items():
+            setattr(self, attribute.format(each), self._add_parameter(value, each))
+        self._check_parameters(param)
+        for each in filter(None, positive.split(", ")):
+            own, _, called = each.partition("=")
+            check_positive(self._default(own), called or own)
+
+    return with_parameters(init, parameters)
 
 
 def check_positive(value: Tensor | None, name: str) -> None:
