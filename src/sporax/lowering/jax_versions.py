@@ -99,10 +99,8 @@ def computed_on(place: str) -> AbstractContextManager[object]:
     """Context in which operations, and derivatives of them, are computed at a place such as ``"device_host"``."""
     function: Any = compute_on.compute_on
     if _IS_CONTEXT:
-        context: AbstractContextManager[object] = function(place)
-        return context
+        return function(place)
     placed = function(jax.lax.neg, compute_type=place, out_memory_spaces=jax.memory.Space.Device)
     # Traced at every call, since an equation's context has all that its trace was under: the mesh, for one.
     (call,) = jax.make_jaxpr(placed)(0.0).jaxpr.eqns
-    manager: AbstractContextManager[object] = call.params["jaxpr"].eqns[0].ctx.manager
-    return manager
+    return call.params["jaxpr"].eqns[0].ctx.manager

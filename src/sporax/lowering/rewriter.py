@@ -243,8 +243,7 @@ def run_equation(eqn: JaxprEqn, operands: Sequence[jax.Array]) -> list[jax.Array
     values = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, Var)}
     # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
     single = closed_jaxpr([], [], list(values), eqn.outvars, [eqn])
-    results: list[jax.Array] = jaxpr_as_fun(single)(*values.values())
-    return results
+    return jaxpr_as_fun(single)(*values.values())
 
 
 # ------------------------------------------------------------------------------------------- what passes ask of programs

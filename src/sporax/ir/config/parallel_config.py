@@ -16,7 +16,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, fields
-from typing import Any
 
 from sporax.base.lazy_members import dataclass
 from sporax.ir.layout import Layout
@@ -180,8 +179,7 @@ class ParallelConfig:
 
     def by_key(self) -> Mapping[str, Hashable]:
         """All settings by name."""
-        values: dict[str, Any] = {setting.name: getattr(self, setting.name) for setting in fields(self)}
-        return values
+        return {setting.name: getattr(self, setting.name) for setting in fields(self)}
 
 
 VARIABLE = "MS_COMM_COMPILER_OPT"

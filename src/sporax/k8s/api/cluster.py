@@ -345,8 +345,7 @@ class KubernetesCluster:
 
     async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:
         """An object; None if there is none."""
-        body: Body | None = await unless(self._client.get(resource, name, namespace=namespace), NOT_FOUND)
-        return body
+        return await unless(self._client.get(resource, name, namespace=namespace), NOT_FOUND)
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str, version: str = "") -> bool:
         """Delete an object if it is there, has this uid and, where one is given, this version; whether it was so."""

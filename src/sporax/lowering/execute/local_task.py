@@ -122,8 +122,7 @@ def call_once(task: LocalTask, names: tuple[str, ...], operands: Sequence[Array]
         return [jnp.zeros(spec.shape, spec.dtype) for spec in specs]
 
     calls = jnp.isin(place, jnp.asarray(first_of_processes(task.mesh.ranks), place.dtype))
-    results: list[Array] = jax.lax.cond(calls, call, nothing, list(operands))
-    return results
+    return jax.lax.cond(calls, call, nothing, list(operands))
 
 
 def sent_from_first(results: Sequence[Array], names: tuple[str, ...]) -> list[Array]:

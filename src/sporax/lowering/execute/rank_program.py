@@ -221,8 +221,7 @@ class _Runner:
             copies = isinstance(equation.params["mark"], WeightMark) and len(operands) > 1
             return (late_copy(operands[0], operands[1]), operands[1]) if copies else operands
         if self.step.graph.operators[number].name in IDENTITIES:
-            handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)
-            return handed
+            return equation.primitive.bind(*operands, **equation.params)
         if self.step.graph.operators[number].name == SHARD_MAP:
             return self._island(self.step.graph.operators[number].operation, equation.bodies[0], operands)
         if equation.bodies:
@@ -282,18 +281,16 @@ class _Runner:
         num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
         cond_consts, body_consts = operands[:num_cond], operands[num_cond : num_cond + num_body]
         cond, body = (self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True))
-        results: Sequence[Array] = jax.lax.while_loop(
+        return jax.lax.while_loop(
             lambda carry: cond(*cond_consts, *carry)[0],
             lambda carry: body(*body_consts, *carry),
             list(operands[num_cond + num_body :]),
         )
-        return results
 
     def _cond(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
         # A predicate is whole on every rank, so all ranks take the same branch and meet in its collectives.
-        results: Sequence[Array] = jax.lax.switch(operands[0], branches, *operands[1:])
-        return results
+        return jax.lax.switch(operands[0], branches, *operands[1:])
 
     # ---------------------------------------------------------------------------------------------------- transfers
 

@@ -56,8 +56,7 @@ def _attention(original: Callable[..., Any], *arrays: Any, implementation: Any =
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(names: tuple[str, ...], settings: Settings, *inputs: Array) -> Array:
-    result: Array = forward_p.bind(*inputs, **_params(names, settings))[0]
-    return result
+    return forward_p.bind(*inputs, **_params(names, settings))[0]
 
 
 def _attend_forward(names: tuple[str, ...], settings: Settings, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:

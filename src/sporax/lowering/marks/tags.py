@@ -128,8 +128,7 @@ def communication_scope(purpose: str, path: str = "") -> AbstractContextManager[
         path: of the operator that it is for.
     """
     name = f"{_PREFIX}{purpose.replace('/', '.')}"
-    scope: AbstractContextManager[None] = jax.named_scope(f"{path}/{name}" if path else name)
-    return scope
+    return jax.named_scope(f"{path}/{name}" if path else name)
 
 
 def purposes_of(stack: str) -> list[str]:

@@ -26,8 +26,7 @@ def mark_read(array: Any, number: int) -> jax.Array:
         array: the value.
         number: of the variable.
     """
-    traced: jax.Array = _read_p.bind(array, number=number)
-    return traced
+    return _read_p.bind(array, number=number)
 
 
 def mark_shape(shape: Sequence[int], dtype: Any, number: int) -> jax.Array:

@@ -160,8 +160,7 @@ def rewritten(
             num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
         results = jaxpr_as_fun(final)(*tokens)
-        result: ResultT = jax.tree.unflatten(jax.tree.structure(shapes), results)
-        return result
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
     return program

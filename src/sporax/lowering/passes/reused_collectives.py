@@ -91,8 +91,7 @@ def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reus
         rewritten, reuse = reused(closed, limit)
         tell(reuse)
         results = jaxpr_as_fun(rewritten)(*jax.tree.leaves(arguments))
-        result: ResultT = jax.tree.unflatten(jax.tree.structure(shapes), results)
-        return result
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     reusing.__name__ = reusing.__qualname__ = getattr(program, "__name__", "step")
     return reusing

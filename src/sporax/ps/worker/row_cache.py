@@ -127,8 +127,7 @@ class RowCache:
     def _usable(self, positions: Positions, clock: int, lifetime: int) -> npt.NDArray[np.bool_]:
         """Which places hold a row that may be read at a clock; -1 reads the last place, whose clock is then ignored."""
         # A negative place would index the last row, whose clock must not count.
-        usable: npt.NDArray[np.bool_] = (positions >= 0) & (clock - self._clocks[positions] <= lifetime)
-        return usable
+        return (positions >= 0) & (clock - self._clocks[positions] <= lifetime)
 
     def _put(self, positions: Positions, rows: Floats, clock: int) -> None:
         """New copies; what the old ones had gathered is written back with the next push."""

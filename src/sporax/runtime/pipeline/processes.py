@@ -60,8 +60,7 @@ def home_of(planned: PlannedPipeline, position: int) -> int | None:
 
 def stored_sharding(planned: PlannedPipeline, position: int, sharding: NamedSharding) -> NamedSharding:
     """Where a copy of an argument is between steps, on the devices of `sharding` or on their hosts."""
-    there: NamedSharding = on_host_of(sharding) if position in planned.on_host else sharding
-    return there
+    return on_host_of(sharding) if position in planned.on_host else sharding
 
 
 def is_broadcast(planned: PlannedPipeline, position: int) -> bool:

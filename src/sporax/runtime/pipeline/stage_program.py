@@ -44,8 +44,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
 
     def sharding_at(slot: Slot, place: Placement) -> NamedSharding:
         sharding = sharding_of(place.complete(), mesh)
-        there: NamedSharding = on_host_of(sharding) if slot in on_host else sharding
-        return there
+        return on_host_of(sharding) if slot in on_host else sharding
 
     run = _of_one_device(program, on_host)
     # The name that profiles and XLA's messages show.
