@@ -7,7 +7,7 @@ made from it before keep theirs, so there are no views.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -121,9 +121,10 @@ for _name, _target in _METHOD_ALIASES.items():
     setattr(Tensor, _name, getattr(Tensor, _target))
 for _name in _IN_PLACE:
     _in_place(_name)
+_older: dict[str, Any] = FUNCTIONS  # those below are all operators
 for _name, _names in _OLDER.items():
-    FUNCTIONS[_name].older = lambda _, settings, names=_names: {names.get(key, key): settings[key] for key in settings}
-FUNCTIONS["split"].older, FUNCTIONS["interpolate"].older = _older_split, _older_interpolate
+    _older[_name].older = lambda _, settings, names=_names: {names.get(key, key): settings[key] for key in settings}
+_older["split"].older, _older["interpolate"].older = _older_split, _older_interpolate
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
@@ -213,7 +214,7 @@ def _is_signed(self: Tensor) -> bool:
     return self.array.dtype.kind in "ifcV"
 
 
-Tensor.contiguous = identity  # there are no views
+cast(Any, Tensor).contiguous = identity  # there are no views
 for _method in (
     _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _is_contiguous, _is_signed,
     _index_copy_, _put_, _scatter_add_, _get_bytes, _data_sync, _data_ptr,
