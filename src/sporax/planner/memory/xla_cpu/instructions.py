@@ -619,20 +619,20 @@ def order_of(operator: Operator, place: int, shape: Sequence[int]) -> tuple[int,
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
-    # Products of matrices, batched or not, accept either order; where several dimensions are one of a matrix, one per side.
+    # Products of matrices accept either order; where several dimensions are one, or the batch is not outermost, one per side.
     orders = [(*batch[place], *free, *inner), (*batch[place], *inner, *free)]
-    plain = len(free) <= 1 and len(inner) <= 1
+    is_outermost = all(dims == tuple(range(len(dims))) for dims in batch)
+    plain = len(free) <= 1 and len(inner) <= 1 and (is_outermost or all(shape[dim] > 1 for dim in batch[place]))
     fits = any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
     return () if fits else orders[place]
 
 
 def _are_matrices(shape: Sequence[int]) -> bool:
-    """Whether it is a matrix, or a batch of some: a batch of one is taken off first, and what transposes it is left."""
-    return len(shape) == 2 or math.prod(shape[:-2]) > 1
+    """Whether it is a matrix, or a batch of some: batches of one are taken off first, and what transposes it is left."""
+    return 1 not in shape[:-2]
 
 
 def _turns_matrices(order: Sequence[int]) -> bool:
-    """Whether a transpose swaps the last two dimensions alone."""
     return [*order] == [*range(len(order) - 2), len(order) - 1, len(order) - 2]
 
 
