@@ -151,7 +151,7 @@ def without_shardings(eqn: JaxprEqn) -> tuple[JaxprEqn, NamedSharding | None]:
     for name in ("out_sharding", "sharding"):
         sharding = eqn.params.get(name)
         if isinstance(sharding, NamedSharding):
-            result = eqn.outvars[0].aval
+            result = aval_of(eqn.outvars[0])
             # JAX's rule for conversions under `vmap` adds a dimension twice; the type of the result is right.
             typed = sharding if len(sharding.spec) <= result.ndim else result.sharding
             return eqn.replace(params={**eqn.params, name: None}), _if_typed(typed)

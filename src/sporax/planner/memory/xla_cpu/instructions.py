@@ -172,7 +172,7 @@ class Instructions:
         return self._new(Array(2 * self.arrays[array].num_bytes, "float32"))
 
     def _compute(
-        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: object
+        self, kind: Kind, reads: Sequence[int], writes: Sequence[int], halves: Set[str] = _BFLOAT16, **marks: Any
     ) -> list[int]:
         """An instruction that computes these dtypes in float32; what it writes there."""
         reads = [self._wide(array, halves) for array in reads]
@@ -426,13 +426,13 @@ class Instructions:
         reads = self._read(event)
         if operator.name == "convert_element_type" and operator.operation.operands[0].dtype == "bool":
             self._chosen.update(self._written(event))
-        if operator.name == "transpose" and _turns_matrices(operator.operation.params["permutation"]):
+        order = operator.operation.params.get("permutation", ())
+        if operator.name == "transpose" and [*order[:-2]] == [*range(len(order) - 2)]:
             # A transposed matrix of a transposed one is the original.
             turned = self._array_of(event.writes[0]), self._around
             self._turned[turned] = self._turned.get((reads[0], self._around), reads[0])
         if operator.name == "slice":
-            # A slice of a slice is one of the array itself.
-            reads = [self._sliced.get(self._viewed.get(reads[0], reads[0]), reads[0])]
+            reads = [self._source_of_slice(reads[0])]
             self._sliced[self._array_of(event.writes[0])] = reads[0]
         joined = operator.name in ("concatenate", "stack")
         for result in self._written(event):
@@ -450,6 +450,11 @@ class Instructions:
             )
             if family == "1 elementwise" and operator.name not in _EXACT and self.arrays[result].dtype in _BFLOAT16:
                 self._rounded[result] = len(self.instructions) - 1, operator.name in COSTLY
+
+    def _source_of_slice(self, array: int) -> int:
+        """What a slice is made of: a slice of a slice is one of the array itself, but not through a barrier."""
+        part = self._viewed.get(array, array)
+        return self._sliced.get(part, array) if self.barred.isdisjoint((part, array)) else array
 
     def _power(self, event: Event, exponent: int) -> None:
         """A square, or the product of the square and its operand."""
@@ -475,11 +480,12 @@ class Instructions:
             shape = self._shape(value)
             array = self._array_of(value)
             order = order_of(operator, side, shape)
-            if self.arrays[array].dtype in _HALF:
-                array = self._wide(array)
-            elif not order and _are_matrices(shape):
+            # What is made before a loop in float32 is made in the order in which its rounds read it.
+            is_before = self.arrays[array].dtype in _HALF and self._changes.get(array, ()) != self._around
+            if not order and not is_before and _are_matrices(shape):
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
                 array = self._turned.get((array, self._around), array)
+            array = self._wide(array)
             if order:
                 array = self._rearranged(array, order)
             elif len(shape) > 2:
@@ -619,21 +625,17 @@ def order_of(operator: Operator, place: int, shape: Sequence[int]) -> tuple[int,
     contracted, batch = numbers
     free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
     inner = [*contracted[place]]
-    # Products of matrices, batched or not, accept either order; where several dimensions are one of a matrix, one per side.
+    # Products of matrices accept either order; where several dimensions are one, or the batch is not outermost, one per side.
     orders = [(*batch[place], *free, *inner), (*batch[place], *inner, *free)]
-    plain = len(free) <= 1 and len(inner) <= 1
+    is_outermost = all(dims == tuple(range(len(dims))) for dims in batch)
+    plain = len(free) <= 1 and len(inner) <= 1 and (is_outermost or all(shape[dim] > 1 for dim in batch[place]))
     fits = any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
     return () if fits else orders[place]
 
 
 def _are_matrices(shape: Sequence[int]) -> bool:
-    """Whether it is a matrix, or a batch of some: a batch of one is taken off first, and what transposes it is left."""
-    return len(shape) == 2 or math.prod(shape[:-2]) > 1
-
-
-def _turns_matrices(order: Sequence[int]) -> bool:
-    """Whether a transpose swaps the last two dimensions alone."""
-    return [*order] == [*range(len(order) - 2), len(order) - 1, len(order) - 2]
+    """Whether it is a matrix, or a batch of some: batches of one are taken off first, and what transposes it is left."""
+    return 1 not in shape[:-2]
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:

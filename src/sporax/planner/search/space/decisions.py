@@ -267,7 +267,9 @@ class _DecisionFinder:
             if result in separate:
                 continue
             for reader in self.readers.get(result, ()):
-                if reader in pulled or self._belongs(reader, produced):
+                # It follows something that is there already, and not only what was made for it.
+                follows = self.light[reader] and reader not in self.expanding
+                if reader in pulled or (follows and not produced.issuperset(self.reads[reader])):
                     pulled[number] = reader
                     break
         return pulled
@@ -280,10 +282,6 @@ class _DecisionFinder:
             if self.identity[number] and any(self.origin[result] == result for result in operator.results)
             for tensor in self.reads[number]
         )
-
-    def _belongs(self, number: int, produced: frozenset[int]) -> bool:
-        """Whether an operator follows something that is there already, and not only what was `made` for it."""
-        return self.light[number] and number not in self.expanding and not produced.issuperset(self.reads[number])
 
     # ---------------------------------------------------------------------------------------------------- decisions
 
