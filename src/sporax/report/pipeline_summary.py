@@ -131,7 +131,7 @@ class PipelineSummary:
         )
 
 
-def _peak(outcome: Outcome) -> int:
+def _peak(outcome: Outcome) -> float:
     return max(stage.peak_bytes for stage in outcome.stages)
 
 
