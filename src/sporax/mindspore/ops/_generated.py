@@ -250,10 +250,10 @@ for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):
     _cosine(_transform, _transform.endswith("N"))
 
 
-def _pulled(name: str, cotangent: Array, *values: Array, position: int = 0, **attributes: Any) -> Array:
+def _pulled(name: str, cotangent: Array, *values: Array, position: int = 0, **attributes: float) -> Array:
     """The gradient with respect to one of the inputs of a primitive."""
 
-    def forward(value: Array) -> Any:
+    def forward(value: Array) -> Array | tuple[Array, ...]:
         return PRIMITIVES[name].operator.kernel(*values[:position], value, *values[position + 1 :], **attributes)
 
     result, pull = jax.vjp(forward, values[position])
@@ -261,7 +261,9 @@ def _pulled(name: str, cotangent: Array, *values: Array, position: int = 0, **at
     return pull((cotangent, *map(jnp.zeros_like, result[1:])) if isinstance(result, tuple) else cotangent)[0]
 
 
-def _norm_grad(x: Array, dy: Array, variance: Array, mean: Array, gamma: Array, first: int, params: int) -> Any:
+def _norm_grad(
+    x: Array, dy: Array, variance: Array, mean: Array, gamma: Array, first: int, params: int
+) -> tuple[Array, ...]:
     axes, leading = tuple(range(first % x.ndim, x.ndim)), tuple(range(params % x.ndim))
     scale = jax.lax.rsqrt(variance.reshape(mean.shape) + 1e-12)
     normal, scaled = (x - mean) * scale, dy * gamma
@@ -269,7 +271,7 @@ def _norm_grad(x: Array, dy: Array, variance: Array, mean: Array, gamma: Array, 
     return scale * (scaled - inner), jnp.sum(dy * normal, leading), jnp.sum(dy, leading)
 
 
-_GRADIENTS: dict[str, Callable[..., Any]] = {
+_GRADIENTS: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "ACosGrad()": lambda x, dout: _pulled("ACos", dout, x),
     "AcoshGrad()": lambda out, dout: dout / jnp.sinh(out),
     "AsinGrad()": lambda x, dout: _pulled("Asin", dout, x),
