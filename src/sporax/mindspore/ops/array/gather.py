@@ -113,13 +113,15 @@ def _check_lookup(call: Call, shapes: Shapes, slices: NumSlices, num_devices: in
                 f"use all {num_devices} devices, but they use {used}: {table}, {indices}."
             )
         return
-    # MindSpore allows one case with both sharded: two dimensions each, rows times batch use every device.
-    both = indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
-    if any(parts > 1 for parts in indices) and not (both and indices[1:] == (1,)):
+    # MindSpore allows one case with both sharded: two dimensions each, rows, batch and what is behind it use every device.
+    both = (
+        len(indices) == len(table) == 2 and table[1] == 1 < indices[0] and table[0] * math.prod(indices) == num_devices
+    )
+    if any(parts > 1 for parts in indices) and not both:
         raise SporaxRuntimeError(
             f"For '{call.where}', indices must stay whole where dimension {axis} of the table, which they point into, is sharded "
-            f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, the first one may be sharded if "
-            f"both numbers multiply to {num_devices}.)"
+            f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, indices may be sharded along "
+            f"the first one, or both, if all numbers multiply to {num_devices}.)"
         )
 
 
