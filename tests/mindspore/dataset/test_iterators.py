@@ -518,3 +518,17 @@ def test_iterators_begin_behind_the_steps_that_were_taken(step):
     assert batches(step) == batches(0)[step:]
     with pytest.raises(RuntimeError, match="reset step must be less than dataset_size"):
         batches(6)
+
+
+def test_whether_iterators_are_released_is_known_until_the_next_one():
+    iterator = iter(numbers().create_tuple_iterator())
+    assert not iterators.check_iterator_cleanup()
+    iterators._cleanup()
+    assert iterators.check_iterator_cleanup()
+    with pytest.raises(AttributeError, match="it was stopped"):
+        next(iterator)
+    numbers().create_tuple_iterator()
+    assert not iterators.check_iterator_cleanup()
+    iterators._set_iterator_cleanup()
+    iterators._unset_iterator_cleanup()
+    assert not iterators.check_iterator_cleanup()

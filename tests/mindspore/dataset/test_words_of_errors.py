@@ -455,6 +455,8 @@ def test_a_dict_that_per_batch_map_returns_is_the_batch():
             "Column shape of label defined in schema does not match the shape actually load",
         ),
         (None, ("label", "string", None), "for feature name: label does not match the predefined type in schema"),
+        (None, ("names", "int64", None), "for feature name: names does not match the predefined type in schema"),
+        (None, ("names", "int8", None), "for feature name: names does not match the predefined type in schema"),
     ],
 )
 def test_records_are_compared_with_what_is_asked_for(tmp_path, columns, schema, words):

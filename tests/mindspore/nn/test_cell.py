@@ -308,3 +308,18 @@ def test_inputs_that_were_announced_are_told():
     assert net.cell_type == "second-order"
     with pytest.raises(TypeError, match="'cell_type' must be a string"):
         net.update_cell_type(2)
+
+
+def test_a_class_that_lacks_what_a_cell_needs_is_told_of_it():
+    class Plain(nn.Cell):
+        def __init__(self):
+            self.width = 1
+
+    class Selfless(nn.Cell):
+        def construct(x):
+            return x
+
+    with pytest.raises(AttributeError, match=r"Its __init__\(\) must call super\(\).__init__\(\) first"):
+        Plain()()
+    with pytest.raises(TypeError, match=r"must fit construct\(\), which lacks 'self'"):
+        Selfless()(Tensor(1.0))

@@ -296,3 +296,18 @@ def test_bad_settings_are_refused(make, error):
 def test_bad_rates_are_refused(make):
     with pytest.raises(SporaxValueError):
         make()
+
+
+def test_rates_of_groups_have_one_length_as_soon_as_one_varies():
+    weights = [Parameter(Tensor(np.ones(2, np.float32)), name=name) for name in "ab"]
+    groups = [{"params": weights[:1], "lr": 0.8}, {"params": weights[1:]}]
+    optimizer = nn.Momentum(groups, (0.1, 0.2, 0.3), 0.9)
+    rates = [optimizer.get_lr_parameter(weight) for weight in weights]
+    assert [rate.name for rate in rates] == ["learning_rate_group_0", "learning_rate"]
+    np.testing.assert_allclose([rate.asnumpy() for rate in rates], [[0.8] * 3, [0.1, 0.2, 0.3]], rtol=1e-6)
+    groups[0]["lr"] = (0.1, 0.2)
+    with pytest.raises(ValueError, match=r"learning rates of groups must have the same size, but got \[2, 3\]"):
+        nn.Momentum(groups, (0.1, 0.2, 0.3), 0.9)
+    groups[0]["lr"] = np.array(1)
+    with pytest.raises(TypeError, match="must be a number, and no array of no dimension"):
+        nn.Momentum(groups, 0.3, 0.9)

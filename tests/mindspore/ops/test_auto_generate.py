@@ -3,12 +3,15 @@
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.ops import auto_generate as A
+from sporax.mindspore.ops import operations as _grad_ops
 
 X = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 ONES = Tensor(np.ones((2, 3), np.float32))
@@ -155,3 +158,49 @@ def test_dropout_is_a_function_of_two_numbers():
     np.testing.assert_array_equal(A.DropoutExt()(ones, 0.75, Tensor(1), Tensor(2))[1].asnumpy(), mask.asnumpy())
     assert (A.DropoutExt()(ones, 0.75, Tensor(1), Tensor(3))[1] != mask).any()
     assert not A.DropoutExt()(ones, 1.0, Tensor(1), Tensor(2))[0].any()
+
+
+OUT = jnp.asarray(np.linspace(0.2, 0.9, 12, dtype=np.float32).reshape(3, 4))
+UP = jnp.asarray(np.linspace(1.0, 2.0, 12, dtype=np.float32).reshape(3, 4))
+
+
+@pytest.mark.parametrize(("name", "forward", "takes"), [
+    ("ACosGrad", jnp.arccos, "x dy"), ("AsinGrad", jnp.arcsin, "x dy"), ("AtanGrad", jnp.arctan, "x dy"),
+    ("AcoshGrad", lambda x: jnp.arccosh(x + 1), "y dy"), ("AsinhGrad", jnp.arcsinh, "y dy"), ("TanhGrad", jnp.tanh, "y dy"),
+    ("SigmoidGrad", jax.nn.sigmoid, "y dy"), ("ReciprocalGrad", jnp.reciprocal, "y dy"), ("EluGrad", jax.nn.elu, "dy y"),
+    ("ReluGrad", jax.nn.relu, "dy y"), ("ReLU6Grad", jax.nn.relu6, "dy x"), ("SoftplusGrad", jax.nn.softplus, "dy x"),
+    ("HSigmoidGrad", lambda x: jax.nn.relu6(x + 3) / 6, "dy x"), ("HSwishGrad", jax.nn.hard_swish, "dy x"),
+    ("SiLUGrad", jax.nn.silu, "dy x"), ("GeLUGrad", jax.nn.gelu, "dy x y"), ("LogSoftmaxGrad", jax.nn.log_softmax, "y dy"),
+    ("FastGeLUGrad", lambda x: x * jax.nn.sigmoid(1.702 * x), "dy x"),
+    ("HShrinkGrad", lambda x: jnp.where(x > 0.5, x, 0), "dy x"), ("SoftShrinkGrad", lambda x: jax.nn.relu(x - 0.5), "dy x"),
+])  # fmt: skip
+def test_kernels_of_gradients_are_pullbacks(name, forward, takes):
+    result, pull = jax.vjp(forward, OUT)
+    named = {"x": OUT, "y": result, "dy": UP}
+    actual = getattr(_grad_ops, name)()(*(Tensor(named[word]) for word in takes.split()))
+    np.testing.assert_allclose(actual.asnumpy(), pull(UP)[0], rtol=2e-5, atol=1e-6)
+
+
+def test_kernels_of_gradients_with_settings():
+    pulled = jax.vjp(lambda x: jax.nn.glu(x, 0), jnp.concatenate([OUT, UP]))[1](UP)[0]
+    glu = _grad_ops.GluGrad(0)(Tensor(UP), Tensor(jnp.concatenate([OUT, UP])))
+    np.testing.assert_allclose(glu.asnumpy(), pulled, rtol=1e-6)
+    image = Tensor(np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4))
+    assert _grad_ops.BiasAddGrad()(image).asnumpy().tolist() == [66, 210]
+    assert _grad_ops.BiasAddGrad("NHWC")(image).asnumpy().tolist() == [60, 66, 72, 78]
+    slopes = Tensor([0.1, 0.2, 0.3, 0.4])
+    to_x, to_slopes = _grad_ops.PReLUGrad()(Tensor(UP), Tensor(-OUT), slopes)
+    np.testing.assert_allclose(to_x.asnumpy(), UP * slopes.asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(to_slopes.asnumpy(), (UP * -OUT).sum(0), rtol=1e-6)
+
+
+def test_the_kernel_of_a_layer_norms_gradients_gives_all_three():
+    def norm(x, gamma, beta):
+        return jax.nn.standardize(x, -1, epsilon=0) * gamma + beta
+
+    gamma = UP[0]
+    expected = jax.vjp(norm, OUT, gamma, gamma)[1](UP)
+    moments = (OUT.var(-1, keepdims=True), OUT.mean(-1, keepdims=True))
+    actual = _grad_ops.LayerNormGrad()(*map(Tensor, (OUT, UP, *moments, gamma)))
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one.asnumpy(), other, rtol=1e-4, atol=1e-4)

@@ -94,6 +94,7 @@ CASES = {
     "columns": (lambda: gather(ops.Gather().shard(((1, 8), (1, 1)))), None),
     "batch": (lambda: gather(ops.Gather().shard(((1, 1), (8, 1)))), None),
     "batch and rows": (lambda: gather(ops.Gather().shard(((4, 1), (2, 1)))), "all_reduce"),
+    "batch, fields and rows": (lambda: gather(ops.Gather().shard(((2, 1), (2, 2)))), "all_reduce"),
     "repeated": (lambda: gather(ops.Gather().shard(((4, 1), (1, 1)))), "reduce_scatter"),
     "sparse": (lambda: gather(ops.SparseGatherV2().shard(BY_ROW)), "reduce_scatter"),
     "lookup": (lambda: gather(ops.EmbeddingLookup().shard(BY_ROW)), "reduce_scatter"),
@@ -152,7 +153,7 @@ def test_rows_are_all_reduced_where_the_batch_does_not_divide():
     [
         (lambda: gather(ops.Gather().shard(((4, 1), (1, 2)))), "indices must stay whole"),
         (lambda: gather(ops.Gather().shard(((2, 2), (2, 1)))), "indices must stay whole"),
-        (lambda: gather(ops.Gather().shard(((2, 1), (2, 1)))), r"both numbers multiply to 8"),
+        (lambda: gather(ops.Gather().shard(((2, 1), (2, 1)))), r"all numbers multiply to 8"),
         (lambda: embedding(((1, 2), (4, 1))), "indices must stay whole"),
         (lambda: lambda table, ids: ops.Gather().shard(((1, 4), (1, 1)))(table, ids % 8, 1), "must use all 8 devices"),
         (lambda: gather(ops.Gather().shard(BY_ROW, ((2, 1, 1),))), "'out_strategy' must be one of"),

@@ -123,7 +123,7 @@ def test_eager_training_runs_its_sharded_parts_in_slices_forward_and_backward():
     assert [len(program.compilations) for program in (forward, backward)] == [1, 1]  # and not at every step
     for program in (forward, backward):
         layouts = parameter_layouts(program.planned)
-        assert layouts["block.0.weight"][2] == (4, 16)
+        assert layouts["block.0.weight"][2] == [4, 16]
         sent, planned = read_collectives(program.executable.as_text()), planned_bytes(program.planned)
         assert sent and sent.keys() == planned.keys()
         # Backward computes the forward again, whose result has no reader: its sum is planned, and the compiler leaves it out.

@@ -67,14 +67,8 @@ class Tensor:
         mindspore.float32
     """
 
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_initializer",
-        "_part_of",
-        "gradient_hooks",
-        "raw",
-    )  # the dict has attributes of the user
+    # The dict has attributes of the user.
+    __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "gradient_hooks", "raw")
 
     raw: jax.Array
     gradient_hooks: Any  # of `sporax.mindspore.common.gradient_hooks`; absent where there are none

@@ -179,11 +179,7 @@ def all_to_all_single_with_output_shape(
 
 
 def all_to_all_v_c(
-    output: Tensor,
-    input: Tensor,
-    send_count_matrix: Sequence[int],
-    group: str | None = None,
-    async_op: bool = False,
+    output: Tensor, input: Tensor, send_count_matrix: Sequence[int], group: str | None = None, async_op: bool = False
 ) -> CommHandle | None:
     """Exchange pieces of dim 0 by a matrix that says for all ranks what goes where; fills `output`."""
     check_tensor("all_to_all_v_c", output, "output")

@@ -142,11 +142,7 @@ _OPTIMIZER: dict[str, Check] = {
 }
 
 
-_MODES = {
-    "allreduce": ("auto", "size", "index"),
-    "allgather": ("auto", "size"),
-    "reducescatter": ("auto", "size"),
-}
+_MODES = {"allreduce": ("auto", "size", "index"), "allgather": ("auto", "size"), "reducescatter": ("auto", "size")}
 
 
 def set_comm_fusion(config: ParallelConfig, value: Any, function: str = "set_auto_parallel_context") -> ParallelConfig:

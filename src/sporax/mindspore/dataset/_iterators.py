@@ -51,6 +51,21 @@ ITERATORS_LIST: list[weakref.ref[RowIterator]] = []
 """Iterators that live, the oldest first, under MindSpore's name for the list."""
 
 _TRAINING: list[RowIterator] = []
+_is_released = False
+
+
+def check_iterator_cleanup() -> bool:
+    """Whether `_cleanup` released all iterators and none was made since."""
+    return _is_released
+
+
+def _set_iterator_cleanup(released: bool = True) -> None:
+    global _is_released
+    _is_released = released
+
+
+def _unset_iterator_cleanup() -> None:
+    _set_iterator_cleanup(False)
 
 
 def _forget(reference: weakref.ref[RowIterator]) -> None:
@@ -60,6 +75,7 @@ def _forget(reference: weakref.ref[RowIterator]) -> None:
 
 def _cleanup() -> None:
     """Release all iterators."""
+    _set_iterator_cleanup()
     for reference in reversed(ITERATORS_LIST):
         iterator = reference()
         if iterator is not None:
@@ -104,6 +120,7 @@ class RowIterator(abc.ABC):
         self._reader: EpochReader | None = None
         self._released = False
         ITERATORS_LIST.append(weakref.ref(self, _forget))
+        _unset_iterator_cleanup()
 
     def __iter__(self) -> RowIterator:
         return self

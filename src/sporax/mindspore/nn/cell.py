@@ -222,8 +222,10 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             signature.bind(*args, **kwargs)
         except TypeError as error:
             passed = ", ".join([f"{len(args)} by position", *(f"'{name}'" for name in kwargs)])
+            bound = "self" in inspect.signature(type(self).construct).parameters
+            inputs = signature if bound else "(), which lacks 'self'"
             mismatch = SporaxTypeError(
-                f"For '{type(self).__name__}', the inputs must fit construct{signature}, but got {passed}: {error}."
+                f"For '{type(self).__name__}', the inputs must fit construct{inputs}, but got {passed}: {error}."
             )
             mismatch.within(self._cell_name or type(self).__name__)
             return mismatch
@@ -417,7 +419,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if not name.startswith("_") and _deferred_settings.MADE_WITH in self.__dict__:
             with suppress(LookupError):
                 return _deferred_settings.find(self, name)
-        raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")
+        hint = "" if "_cells" in self.__dict__ else " Its __init__() must call super().__init__() first."
+        raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.{hint}")
 
     def __delattr__(self, name: str) -> None:
         for registry in (self._cells, self._params, self._plain):

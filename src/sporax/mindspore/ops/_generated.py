@@ -7,6 +7,8 @@ operator per name with the parameters of MindSpore's, made of the kernels of the
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -246,3 +248,71 @@ def _cosine(name: str, over_all: bool) -> None:
 
 for _transform in ("DCT", "IDCT", "DCTN", "IDCTN"):
     _cosine(_transform, _transform.endswith("N"))
+
+
+def _pulled(name: str, cotangent: Array, *values: Array, position: int = 0, **attributes: float) -> Array:
+    """The gradient with respect to one of the inputs of a primitive."""
+
+    def forward(value: Array) -> Array | tuple[Array, ...]:
+        return PRIMITIVES[name].operator.kernel(*values[:position], value, *values[position + 1 :], **attributes)
+
+    result, pull = jax.vjp(forward, values[position])
+    # The first of several results has the gradient.
+    return pull((cotangent, *map(jnp.zeros_like, result[1:])) if isinstance(result, tuple) else cotangent)[0]
+
+
+def _norm_grad(
+    x: Array, dy: Array, variance: Array, mean: Array, gamma: Array, first: int, params: int
+) -> tuple[Array, ...]:
+    axes, leading = tuple(range(first % x.ndim, x.ndim)), tuple(range(params % x.ndim))
+    scale = jax.lax.rsqrt(variance.reshape(mean.shape) + 1e-12)
+    normal, scaled = (x - mean) * scale, dy * gamma
+    inner = jnp.mean(scaled, axes, keepdims=True) + normal * jnp.mean(scaled * normal, axes, keepdims=True)
+    return scale * (scaled - inner), jnp.sum(dy * normal, leading), jnp.sum(dy, leading)
+
+
+_GRADIENTS: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
+    "ACosGrad()": lambda x, dout: _pulled("ACos", dout, x),
+    "AcoshGrad()": lambda out, dout: dout / jnp.sinh(out),
+    "AsinGrad()": lambda x, dout: _pulled("Asin", dout, x),
+    "AsinhGrad()": lambda out, dout: dout / jnp.cosh(out),
+    "AtanGrad()": lambda x, dout: _pulled("Atan", dout, x),
+    "BiasAddGrad(data_format)": lambda dout, data_format="NCHW": jnp.sum(
+        dout, tuple(dim for dim in range(dout.ndim) if dim != (1 if data_format[:2] == "NC" else dout.ndim - 1))
+    ),
+    "EluGrad()": lambda dout, out: dout * jnp.where(out > 0, 1, out + 1),
+    "FastGeLUGrad()": lambda dy, x: _pulled("FastGeLU", dy, x),
+    "GeLUGrad()": lambda dy, x, y: _pulled("GeLU", dy, x),
+    "GluGrad(axis)": lambda grads, x, axis=-1: jax.vjp(lambda value: jax.nn.glu(value, axis), x)[1](grads)[0],
+    "HShrinkGrad(lambd)": lambda gradients, features, lambd=0.5: _pulled("HShrink", gradients, features, lambd=lambd),
+    "HSigmoidGrad()": lambda grads, input_x: _pulled("HSigmoid", grads, input_x),
+    "HSwishGrad()": lambda y_grad, x: _pulled("HSwish", y_grad, x),
+    "LayerNormGrad(begin_norm_axis, begin_params_axis)": (
+        lambda x, dy, variance, mean, gamma, begin_norm_axis=1, begin_params_axis=1: _norm_grad(
+            x, dy, variance, mean, gamma, begin_norm_axis, begin_params_axis
+        )
+    ),
+    "LogSoftmaxGrad(axis)": lambda logits, grad, axis=-1: grad - jnp.exp(logits) * jnp.sum(grad, axis, keepdims=True),
+    "PReLUGrad()": lambda dy, x, weight: tuple(_pulled("PReLU", dy, x, weight, position=place) for place in (0, 1)),
+    "ReLU6Grad()": lambda y_backprop, x: jnp.where((x > 0) & (x < 6), y_backprop, 0),
+    "ReciprocalGrad()": lambda y, dy: -dy * y * y,
+    "ReluGrad()": lambda y_backprop, x: jnp.where(x > 0, y_backprop, 0),
+    "SiLUGrad()": lambda dout, x: _pulled("SiLU", dout, x),
+    "SigmoidGrad()": lambda y, dy: dy * y * (1 - y),
+    "SoftShrinkGrad(lambd)": lambda input_grad, input_x, lambd=0.5: _pulled(
+        "SoftShrink", input_grad, input_x, lambd=lambd
+    ),
+    "SoftplusGrad()": lambda gradients, features: gradients * jax.nn.sigmoid(features),
+    "TanhGrad()": lambda y, dy: dy * (1 - y * y),
+}
+"""Kernels of gradients, which programs that write gradients out call: by name and what the constructor takes."""
+
+
+for _form, _compute in _GRADIENTS.items():
+    _hints = {"data_format": Literal["NCHW", "NHWC", "NCDHW"], "lambd": float}
+    _compute.__annotations__ = {
+        name: Array if parameter.default is parameter.empty else _hints.get(name, int)
+        for name, parameter in inspect.signature(_compute).parameters.items()
+    }
+    _compute.__doc__ = f"The gradient of `{_form.partition('Grad')[0]}`, of what MindSpore's kernel takes."
+    operator(_form, function="", classes=GENERATED)(_compute)

@@ -10,7 +10,12 @@ identity = PRIMITIVES["Identity"]  # MindSpore's older name
 
 __all__ = [*PRIMITIVES]
 
-_INNER = "Dense Geqrf LerpScalar LogSoftmaxExt SelectView TransposeExtView TransposeView TypeAs"
+_INNER = """
+Dense Geqrf LerpScalar LogSoftmaxExt SelectView TransposeExtView TransposeView TypeAs ACosGrad AcoshGrad AsinGrad
+AsinhGrad AtanGrad BiasAddGrad EluGrad FastGeLUGrad GeLUGrad GluGrad HShrinkGrad HSigmoidGrad HSwishGrad
+LayerNormGrad LogSoftmaxGrad PReLUGrad ReLU6Grad ReciprocalGrad ReluGrad SiLUGrad SigmoidGrad SoftShrinkGrad
+SoftplusGrad TanhGrad
+"""
 _NOT_OFFERED = """
 BasicLSTMCell BatchToSpaceNDV2 CacheSwapTable CholeskyTrsm CombinedNonMaxSuppression CompareAndBitpack ComputeAccidentalHits
 CTCLossV2Grad CusBatchMatMul CusCholeskyTrsm CusFusedAbsMax1 CusImg2Col CusMatMulCube CusMatMulCubeDenseLeft

@@ -69,15 +69,15 @@ def test_the_coarsest_device_matrix_that_describes_a_sharding(dims, matrix, tens
 
 def test_a_weight_is_described_as_its_operators_read_it():
     layout = parameter_layouts(step({"w": ((16, 8), P(((0,), (1, 2))))}), rank=0)["w"]
-    assert layout[:6] == ((2, 4), (1, 0), (8, 2), 0, True, "")
-    assert (layout.full_shape, layout.shard_shape, layout.split_rows) == ((16, 8), (8, 2), ())
+    assert layout[:6] == ([2, 4], [1, 0], [8, 2], 0, True, "")
+    assert (layout.full_shape, layout.shard_shape, layout.split_rows) == ([16, 8], [8, 2], ())
 
 
 def test_a_weight_in_optimizer_shards_names_the_ranks_that_share_a_slice():
     weights = {"w": ((16, 8), P(((0, 1, 2), ())))}
     layout = parameter_layouts(step(weights, {"w": P(((0,), ()))}), rank=5)["w"]
-    assert layout.slice_shape == (8, 8)
-    assert layout.shard_shape == (2, 8)
+    assert layout.slice_shape == [8, 8]
+    assert layout.shard_shape == [2, 8]
     assert layout.opt_shard_group == "4-4-5-6-7"
 
 
@@ -86,7 +86,7 @@ def test_a_moment_is_described_like_its_weight():
     parameters = {"fc.w": ((16, 8), home), "moment1.fc.w": ((16, 8), home), "moment2.fc.w": ((16, 8), P(((), ())))}
     layouts = parameter_layouts(step(parameters, {"fc.w": P(((0,), ()))}), rank=0)
     assert layouts["moment1.fc.w"] == layouts["fc.w"]
-    assert layouts["moment2.fc.w"].slice_shape == (16, 8)  # it is kept otherwise
+    assert layouts["moment2.fc.w"].slice_shape == [16, 8]  # it is kept otherwise
 
 
 def test_a_table_in_uneven_parts_has_the_rows_of_this_rank():
@@ -94,12 +94,12 @@ def test_a_table_in_uneven_parts_has_the_rows_of_this_rank():
     parameters = {"table": ((7, 4), P(((0,), ())))}
     for rank, count in ((0, 5), (4, 2)):
         layout = parameter_layouts(step(parameters, blocked={0: Blocked(0, rows)}), rank)["table"]
-        assert (layout.slice_shape, layout.shard_shape, layout.full_shape) == ((count, 4), (count, 4), (7, 4))
+        assert (layout.slice_shape, layout.shard_shape, layout.full_shape) == ([count, 4], [count, 4], [7, 4])
         assert not layout.uniform_split
         assert layout.split_rows == (5, 2)
     whole = {"table": ((7, 4), P(((), ())))}
     layout = parameter_layouts(step(whole, blocked={0: Blocked(0, rows)}), 0)["table"]
-    assert (layout.slice_shape, layout.split_rows) == ((7, 4), ())
+    assert (layout.slice_shape, layout.split_rows) == ([7, 4], ())
 
 
 def test_layouts_of_several_stages_are_not_offered():

@@ -74,7 +74,7 @@ class PlacedStep(Protocol):
 
 
 class ParameterLayout(NamedTuple):
-    """The layout of one Parameter; a tuple like MindSpore's, whose first six entries are those of all versions.
+    """The layout of one Parameter; a tuple of lists like MindSpore's, whose first six entries are those of all versions.
 
     Attributes:
         device_matrix: how the devices are arranged.
@@ -92,14 +92,14 @@ class ParameterLayout(NamedTuple):
         split_rows: sizes of the uneven slices of dimension 0 (`manual_split`); empty where slices are equal.
     """
 
-    device_matrix: Shape
-    tensor_map: tuple[int | tuple[int, ...], ...]
-    slice_shape: Shape
+    device_matrix: list[int]
+    tensor_map: list[int | tuple[int, ...]]
+    slice_shape: list[int]
     field_size: int
     uniform_split: bool
     opt_shard_group: str
-    full_shape: Shape
-    shard_shape: Shape
+    full_shape: list[int]
+    shard_shape: list[int]
     pipeline_shared: bool = False
     is_send: bool = False
     peer_rank: int = 0
@@ -195,14 +195,14 @@ class _Reader:
         full_shape = self._full_shape(argument)
         matrix, tensor_map = device_arrangement(used, plan.mesh)
         return ParameterLayout(
-            matrix,
-            tensor_map,
-            self._slice(argument, used, full_shape),
+            list(matrix),
+            list(tensor_map),
+            list(self._slice(argument, used, full_shape)),
             0,
             argument not in self.step.blocked,
             self._group(used, stored),
-            full_shape,
-            self._slice(argument, stored, full_shape),
+            list(full_shape),
+            list(self._slice(argument, stored, full_shape)),
             split_rows=self._split_rows(argument, used),
         )
 

@@ -164,9 +164,11 @@ def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | Non
             fault = f"Invalid columns_list, tfrecord file failed to find column name: {name}."
         raise ValueError(f"{fault} There are {sorted(features)}")
     values = features[name]
-    if column is not None and column.kind == "string" and not isinstance(values, list):
+    # Bytes are read as strings or single bytes, and nothing else is read as strings.
+    of_bytes, kinds = isinstance(values, list), ("string", "uint8")
+    if column is not None and (column.kind not in kinds if of_bytes else column.kind == "string"):
         fault = f"The data type loaded from the example for feature name: {name} does not match the predefined type in schema"
-        raise ValueError(f"{fault}: {values.dtype} and string")
+        raise ValueError(f"{fault}: {'bytes' if isinstance(values, list) else values.dtype} and {column.kind}")
     if isinstance(values, list):
         value = _of_bytes(values, column)
     else:

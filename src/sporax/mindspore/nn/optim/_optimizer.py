@@ -132,15 +132,10 @@ class Optimizer(OptimizerHelpers, Cell):
         self.is_group = isinstance(groups[0], dict)
         self.rates: list[Any] = []
         self.global_step = Parameter(Tensor([0], dtypes.int32), name="global_step")
-        # Rates of groups come before the main one: the order decides their positions.
-        group_rates = [
-            self._add_rate(f"learning_rate_group_{index}", group["lr"]) if self.is_group and "lr" in group else None
-            for index, group in enumerate(groups)
-        ]
-        main_rate = self._add_rate("learning_rate", learning_rate)
+        rates = self._keep_rates(groups, learning_rate)
         settings: dict[int, Setting] = {}
-        for group, rate in zip(groups if self.is_group else [{"params": groups}], group_rates, strict=False):
-            self._add_settings(settings, group, main_rate if rate is None else rate, decay)
+        for group, rate in zip(groups if self.is_group else [{"params": groups}], rates, strict=False):
+            self._add_settings(settings, group, rate, decay)
         ordered = [p for group in groups for p in group["params"]] if self.is_group else groups
         self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
@@ -235,15 +230,19 @@ class Optimizer(OptimizerHelpers, Cell):
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
         return "beta" in parameter.name or "gamma" in parameter.name
 
-    def _add_rate(self, name: str, value: Any) -> int:
-        """Keep a learning rate, as a Parameter that users may set unless it varies; gives its position."""
-        if not isinstance(value, LearningRateSchedule):
-            # A single rate is a Parameter, so that users can change it between steps.
-            array = _rate_array(type(self).__name__, value)
-            value = Parameter(Tensor(array, dtypes.float32), name=name) if array.ndim == 0 else _RateList(array, name)
-        self.rates.append(value)
-        setattr(self, name, value)
-        return len(self.rates) - 1
+    def _keep_rates(self, groups: Sequence[Any], learning_rate: object) -> list[int]:
+        """Keep learning rates, as Parameters that users may set unless they vary; gives the position of each group's."""
+        own = {index: group["lr"] for index, group in enumerate(groups) if self.is_group and "lr" in group}
+        names = [*(f"learning_rate_group_{index}" for index in own), "learning_rate"]
+        rates = _rate_arrays(type(self).__name__, [*own.values(), learning_rate])
+        for name, rate in zip(names, rates, strict=True):
+            if isinstance(rate, np.ndarray):
+                # A single rate is a Parameter, so that users can change it between steps.
+                rate = _RateList(rate, name) if rate.ndim else Parameter(Tensor(rate, dtypes.float32), name=name)
+            self.rates.append(rate)
+            setattr(self, name, rate)
+        # The main one, which groups without their own have, is the last.
+        return [list(own).index(index) if index in own else len(own) for index in range(len(groups))]
 
     def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".", prefix: str = "") -> None:
         """Make one state array per Parameter, named ``slot.parameter``.
@@ -404,7 +403,8 @@ class Optimizer(OptimizerHelpers, Cell):
             return [self.get_lr_parameter(weight) for weight in param]
         for parameter, setting in zip(self.parameters, self.settings, strict=True):
             if parameter is param:
-                return self.rates[setting.rate]
+                rate = self.rates[setting.rate]
+                return rate.learning_rate if isinstance(rate, _RateList) else rate
         raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
 
 
@@ -513,9 +513,26 @@ def _decay(name: str, value: Any) -> Any:
     return float(value)
 
 
+def _rate_arrays(name: str, values: Sequence[object]) -> list[object]:
+    """Learning rates as arrays; where one has a value for each step, all have as many. Schedules stay.
+
+    Raises:
+        SporaxValueError: two have different numbers of values.
+    """
+    rates = [value if isinstance(value, LearningRateSchedule) else _rate_array(name, value) for value in values]
+    lengths = sorted({rate.size for rate in rates if isinstance(rate, np.ndarray) and rate.ndim})
+    SporaxValueError.raise_if(len(lengths) > 1, name, "learning rates of groups", "have the same size", lengths)
+    return [
+        np.full(lengths[0], rate) if lengths and isinstance(rate, np.ndarray) and not rate.ndim else rate
+        for rate in rates
+    ]
+
+
 def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, Tensor):
         value = value.asnumpy()
+    elif isinstance(value, np.ndarray) and not value.ndim:
+        raise SporaxTypeError(f"For '{name}', the 'learning_rate' must be a number, and no array of no dimension.")
     if isinstance(value, str):
         raise SporaxValueError(f"For '{name}', the 'learning rate' must be float and must >= 0, but got '{value}'.")
     if not isinstance(value, int | float | np.ndarray | list | tuple | Iterable):

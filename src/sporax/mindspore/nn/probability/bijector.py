@@ -86,7 +86,7 @@ class Bijector(Cell):
             )
         return parameter
 
-    def _checked(self, value: Any) -> Tensor:
+    def _check_value_dtype(self, value: Any) -> Tensor:
         check_type(self.name, "the value", value, "a Tensor", Tensor)
         fits = value.dtype in dtypes.float_type if self.dtype is None else value.dtype == self.dtype
         if not fits:
@@ -95,7 +95,7 @@ class Bijector(Cell):
         return value
 
     def _run_formula(self, function: str, value: Any, args: tuple[Any, ...]) -> Tensor:
-        return getattr(self, f"_{function}")(self._checked(value), *args)
+        return getattr(self, f"_{function}")(self._check_value_dtype(value), *args)
 
     def forward(self, value: Any, *args: Any) -> Tensor:
         """The function."""

@@ -113,13 +113,15 @@ def _check_lookup(call: Call, shapes: Shapes, slices: NumSlices, num_devices: in
                 f"use all {num_devices} devices, but they use {used}: {table}, {indices}."
             )
         return
-    # MindSpore allows one case with both sharded: two dimensions each, rows times batch use every device.
-    both = indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
-    if any(parts > 1 for parts in indices) and not (both and indices[1:] == (1,)):
+    # MindSpore allows one case with both sharded: two dimensions each, rows, batch and what is behind it use every device.
+    both = (
+        len(indices) == len(table) == 2 and table[1] == 1 < indices[0] and table[0] * math.prod(indices) == num_devices
+    )
+    if any(parts > 1 for parts in indices) and not both:
         raise SporaxRuntimeError(
             f"For '{call.where}', indices must stay whole where dimension {axis} of the table, which they point into, is sharded "
-            f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, the first one may be sharded if "
-            f"both numbers multiply to {num_devices}.)"
+            f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, indices may be sharded along "
+            f"the first one, or both, if all numbers multiply to {num_devices}.)"
         )
 
 
@@ -340,11 +342,14 @@ def _strided_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: 
     def masked(name: str, place: int) -> bool:
         return bool(int(str(call.get(f"{name}_mask", 0))) >> place & 1)
 
-    positions = [place for place in range(len(_ints(call, "begin"))) if not masked("new_axis", place)]
+    count = len(_ints(call, "begin"))
+    # New axes stand among what `begin` names; the dimensions behind it are taken whole, unless they are dropped.
+    positions = [place for place in range(count + len(shapes[0])) if place >= count or not masked("new_axis", place)]
     for dim, (size, parts, place) in enumerate(zip(shapes[0], slices[0], positions, strict=False)):
         # Compared as they are set: a negative number is refused like any other part of the dimension.
-        begin, end, stride = (_ints(call, name)[place] for name in ("begin", "end", "strides"))
-        begins, ends = begin == 0 or masked("begin", place), end == size or masked("end", place)
+        ranges = zip(*(_ints(call, name) for name in ("begin", "end", "strides")), strict=True)
+        begin, end, stride = dict(enumerate(ranges)).get(place, (0, size, 1))
+        begins, ends = begin == 0 or masked("begin", place), end >= size or masked("end", place)
         if parts > 1 and not (begins and ends and stride == 1 and not masked("shrink_axis", place)):
             _refuse_part(call, dim, parts, f"{begin}:{end}:{stride}", size)
 

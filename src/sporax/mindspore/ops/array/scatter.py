@@ -94,7 +94,9 @@ def _rows(name: str, target: Array, indices: Array, updates: Array, how: str) ->
 
 
 def _positions(name: str, target: Array, indices: Array, updates: Array, how: str) -> Array:
-    if not indices.ndim or indices.shape[-1] > target.ndim:
+    if indices.ndim < 2:
+        raise SporaxValueError.must(name, "the dimension of 'indices'", "be greater than or equal to 2", indices.ndim)
+    if indices.shape[-1] > target.ndim:
         raise SporaxValueError(
             f"For '{name}', the last dim of 'indices' must be at most the number of dims of 'input_x', "
             f"but got shapes {indices.shape} and {target.shape}."
