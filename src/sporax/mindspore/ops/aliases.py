@@ -119,8 +119,8 @@ for _name, _target in _METHOD_ALIASES.items():
 for _name in _IN_PLACE:
     _in_place(_name)
 for _name, _names in _OLDER.items():
-    FUNCTIONS[_name].older = lambda _, settings, names=_names: {names.get(key, key): settings[key] for key in settings}
-FUNCTIONS["split"].older, FUNCTIONS["interpolate"].older = _older_split, _older_interpolate
+    vars(FUNCTIONS[_name])["older"] = lambda _, settings, names=_names: {names.get(k, k): settings[k] for k in settings}
+vars(FUNCTIONS["split"])["older"], vars(FUNCTIONS["interpolate"])["older"] = _older_split, _older_interpolate
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
