@@ -7,7 +7,7 @@ made from it before keep theirs, so there are no views.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
+from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Settings
 from sporax.mindspore.ops._core.parameters import renamed
 from sporax.mindspore.ops.linalg import decompositions
 
@@ -77,7 +77,7 @@ def _in_place(name: str) -> None:
     setattr(Tensor, f"{name}_", method)
 
 
-def _older_split(args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+def _older_split(args: tuple[Tensor, ...], settings: Settings) -> Settings:
     """Settings for `split(x, axis, output_num)` of MindSpore 1: the number of equal parts."""
     if parts := settings.pop("output_num", None):
         size = args[0].shape[settings.setdefault("axis", 0)]
@@ -86,22 +86,19 @@ def _older_split(args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, A
     return settings
 
 
-def _older_interpolate(args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+def _older_interpolate(args: tuple[Tensor, ...], settings: Settings) -> Settings:
     """Settings for `interpolate(x, roi, scales, sizes, coordinate_transformation_mode, mode)` of MindSpore 1."""
     if settings.keys().isdisjoint(("scales", "sizes")):
         return settings
     how, scales = settings.pop("coordinate_transformation_mode", "align_corners"), settings.pop("scales", None)
-    known = ("align_corners", "half_pixel")
-    SporaxValueError.raise_if(
-        how not in known, "interpolate", "coordinate_transformation_mode", f"be one of {known}", how
-    )
+    check.one_of("interpolate", how, ("align_corners", "half_pixel"), "coordinate_transformation_mode")
     # Scales are of all dims.
     new = {
         "size": settings.pop("sizes", None),
         "scale_factor": scales and tuple(map(float, scales[2:])),
         "mode": "linear",
     }
-    return {**new, **settings, "align_corners": how == known[0]}
+    return {**new, **settings, "align_corners": how == "align_corners"}
 
 
 def identity(x: Any) -> Any:
@@ -203,20 +200,16 @@ def _data_ptr(self: Tensor) -> int:
     return int(self.array.unsafe_buffer_pointer())
 
 
-def _is_contiguous(self: Tensor) -> bool:
-    """True: there are no views."""
-    return True
-
-
 def _is_signed(self: Tensor) -> bool:
     """Whether the dtype has negative numbers."""
     # "V" is bfloat16 to numpy.
     return self.array.dtype.kind in "ifcV"
 
 
-cast(Any, Tensor).contiguous = identity  # there are no views
+for _name, _answer in (("contiguous", identity), ("is_contiguous", lambda _: True)):  # there are no views
+    setattr(Tensor, _name, _answer)
 for _method in (
-    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _is_contiguous, _is_signed,
+    _fill_, _zero_, _copy_, _new_full, _new_zeros, _new_ones, _is_signed,
     _index_copy_, _put_, _scatter_add_, _get_bytes, _data_sync, _data_ptr,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)

@@ -151,7 +151,9 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
             problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
         elif source.dtype != target.dtype:
-            is_converted = any({source.dtype, target.dtype} <= {*kinds} for kinds in (dtypes.float_type, dtypes.int_type))
+            is_converted = any(
+                {source.dtype, target.dtype} <= {*kinds} for kinds in (dtypes.float_type, dtypes.int_type)
+            )
             if strict or not is_converted:
                 problems.append(f"'{target.name}' has dtype {target.dtype}, but '{name}' has {source.dtype}")
             else:

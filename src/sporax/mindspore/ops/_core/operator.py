@@ -96,6 +96,7 @@ _MANY = _Hole()
 _NUMBER_TYPES = (float, int, bool, complex)
 Result = TypeVar("Result", covariant=True)
 """What callers of an operator get: Tensors where its kernel returns arrays."""
+Settings = dict[str, Any]
 
 
 class _OwnSignature:
@@ -124,7 +125,7 @@ class Operator(Generic[Result]):
     """
 
     composed = False
-    older: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]] | None = None
+    older: Callable[..., Settings] | None = None
     dims: OperatorDims = UNSTATED
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:

@@ -241,7 +241,7 @@ def refusal(value: Any) -> type[SporaxTypeError]:
     return frames.value_unknown() if any(map(_may_set, arrays)) else SporaxTypeError
 
 
-def _may_set(array: Any) -> bool:
+def _may_set(array: jax.Array) -> bool:
     """Whether its numbers may be settings."""
     return array.dtype == np.bool_ or np.issubdtype(array.dtype, np.integer)
 

@@ -169,15 +169,27 @@ _MODES = {
 }  # fmt: skip
 
 
-def _interpolated(
+@operator(function="")
+def _interpolation(
     input: Array,
-    size: Any,
-    scale_factor: Any,
-    mode: str,
-    align_corners: bool | None,
-    recompute: bool | None,
+    size: Sizes | None = None,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
     half_pixel_cubic: Any = _half_pixel_cubic,
 ) -> Array:
+    """Tensors (n, c, …) resized in their spatial dims.
+
+    Args:
+        input: one, two or three spatial dims.
+        size: what to resize them to.
+        scale_factor: what to multiply their sizes by, instead of `size`.
+        mode: ``"nearest"``, ``"nearest-exact"``, ``"area"``, ``"linear"`` (one dim), ``"bilinear"`` and ``"bicubic"``
+            (two), ``"trilinear"`` (three).
+        align_corners: let the centres of the corner pixels coincide; only where there is interpolation.
+        recompute_scale_factor: derive the factor from the resulting sizes again, instead of using it as given.
+    """
     name, dims = "interpolate", input.ndim - 2
     check.one_of(name, mode, tuple(_MODES), "mode")
     check.rank(name, _MODES[mode], input=input)
@@ -194,7 +206,7 @@ def _interpolated(
         # Rounded down, as in MindSpore.
         size = tuple(math.floor(length * factor) for length, factor in zip(input.shape[2:], factors, strict=True))
         # None lets the coordinates follow from the sizes.
-        factors = (None,) * dims if recompute else factors
+        factors = (None,) * dims if recompute_scale_factor else factors
     align = bool(align_corners)
     matrices = []
     for source, target, factor in zip(input.shape[2:], checked_size(name, size, dims), factors, strict=True):
@@ -210,43 +222,10 @@ def _interpolated(
     return _resampled(input, matrices)
 
 
-@operator(function="interpolate")
-def interpolate(
-    input: Array,
-    size: Sizes | None = None,
-    scale_factor: float | tuple[float, ...] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-) -> Array:
-    """Tensors (n, c, …) resized in their spatial dims.
-
-    Args:
-        input: one, two or three spatial dims.
-        size: what to resize them to.
-        scale_factor: what to multiply their sizes by, instead of `size`.
-        mode: ``"nearest"``, ``"nearest-exact"``, ``"area"``, ``"linear"`` (one dim), ``"bilinear"`` and ``"bicubic"``
-            (two), ``"trilinear"`` (three).
-        align_corners: let the centres of the corner pixels coincide; only where there is interpolation.
-        recompute_scale_factor: derive the factor from the resulting sizes again, instead of using it as given.
-    """
-    return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
-
-
+_interpolation.name = "interpolate"
+_PLAIN = "input size scale_factor mode align_corners"
+interpolate = other_form(_interpolation, None, f"{_PLAIN} recompute_scale_factor", function="interpolate")
 upsample = other_form(interpolate, function="upsample")
-
-
-@operator(function="", mint="nn.functional.interpolate")
-def _mint_interpolate(
-    input: Array,
-    size: Sizes | None = None,
-    scale_factor: float | tuple[float, ...] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-) -> Array:
-    """As `ops.interpolate`; ``"bicubic"`` is cubic convolution with -0.75 whatever `align_corners`."""
-    return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor, _cubic)
-
-
-other_form(_mint_interpolate, None, "input size scale_factor mode align_corners", mint="nn.functional.upsample")
+# Torch's cubic convolution has -0.75 whatever `align_corners`.
+for _name, _names in (("interpolate", f"{_PLAIN} recompute_scale_factor"), ("upsample", _PLAIN)):
+    other_form(_interpolation, None, _names, mint=f"nn.functional.{_name}", half_pixel_cubic=_cubic)

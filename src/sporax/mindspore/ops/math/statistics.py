@@ -36,15 +36,10 @@ def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
         start = None if initial is None else jnp.asarray(initial, input.dtype)
         return function(input, check.axes(name, axis, input.ndim), keepdims=keepdims, initial=start, where=where)
 
-    # Torch's signature has neither start nor mask.
-    def torch_like(input: Array, dim: Axes = (), keepdim: bool = False) -> Array:
-        return kernel(input, dim, keepdim)
-
-    kernel.__name__ = torch_like.__name__ = name
-    torch_like.__doc__ = f"{doc} over `dim`."
+    kernel.__name__ = name
     kernel.__doc__ = doc + " over `axis`; not less extreme than `initial`; only of the elements in the mask `where`."
-    operator(function="", mint=name)(torch_like)
-    operator(function=name, method=name)(kernel)
+    # Torch's signature has neither start nor mask.
+    other_form(operator(function=name, method=name)(kernel), None, "input dim=axis keepdim=keepdims", mint=name, dim=())
 
 
 _extreme("amax", extremes.largest, "Largest element")
