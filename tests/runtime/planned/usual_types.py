@@ -25,8 +25,8 @@ def loss(params, tokens, key):
     def layer(x, weights):
         w, key = weights
         hidden = lax.with_sharding_constraint(jax.nn.gelu(x @ w["up"].astype(x.dtype)), P("data", "model"))
-        kept = jax.random.bernoulli(key, 0.9, x.shape)
-        return x + kept * (hidden @ w["down"].astype(x.dtype)) / 0.9, jnp.argmax(x, -1)
+        stays = jax.random.bernoulli(key, 0.9, x.shape)
+        return x + stays * (hidden @ w["down"].astype(x.dtype)) / 0.9, jnp.argmax(x, -1)
 
     x = params["words"].astype(jnp.bfloat16)[tokens[:, 0]]
     keys = jax.random.split(key, len(params["layers"]["up"]))
