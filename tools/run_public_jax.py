@@ -37,10 +37,10 @@ from unittest.mock import MagicMock
 
 STAND_INS = frozenset(
     "albumentations ale_py aqt braceexpand brax cloud_tpu_diagnostics clu cv2 dataclasses_json datasets deepdiff "
-    "dialog diffrax draccus gcsfs git google grain gym gymnasium huggingface_hub kauldron matplotlib "
+    "dialog diffrax draccus drjax gcsfs git google grain gym gymnasium huggingface_hub kauldron matplotlib "
     "ml_goodput_measurement mlperf_logging mlxu navix omegaconf pathwaysutils PIL qwix ray safetensors seaborn "
-    "sentencepiece sklearn tensorboard tensorboardX tensorflow tensorflow_datasets tensorflow_text tensorstore "
-    "tokamax tokenizers torch torchvision tqdm transformers tyro wandb".split()
+    "sentencepiece sklearn sympy tensorboard tensorboardX tensorflow tensorflow_datasets tensorflow_text tensorstore "
+    "tiktoken tokamax tokenizers torch torchvision tqdm transformers tyro wandb".split()
 )
 """Packages that read data, log or talk to services: the step of a program does not call them."""
 DEVICES = 8

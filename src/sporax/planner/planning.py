@@ -92,11 +92,11 @@ def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostM
     try:
         found = _found_within(request, options, model, limit)
     except PlanTooLargeError:
-        # What there was without a search may keep the limit.
-        for _, plan in _known_plans(request):
-            known = PlanResult(request, plan, _search_of_known(request, plan, options, model))
-            if peak_bytes(known) <= limit:
-                return _not_slower(request, known, options, model, limit)
+        # The plan of least time may keep it once it is finished, and so may what there was without a search.
+        known = (PlanResult(request, p, _search_of_known(request, p, options, model)) for _, p in _known_plans(request))
+        for result in itertools.chain([_searched(request, options, None, model)], known):
+            if peak_bytes(result) <= limit:
+                return _not_slower(request, result, options, model, limit)
         raise
     return _not_slower(request, found, options, model, limit)
 

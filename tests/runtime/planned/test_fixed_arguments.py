@@ -99,10 +99,10 @@ def test_refusals_name_the_option_the_array_and_the_value(option, is_named, spec
     """What `jax.jit` refuses as well, in the option that the user wrote."""
     mesh = jax.make_mesh((8,), ("e" if "e" in spec else "d",), axis_types=(jax.sharding.AxisType.Auto,))
     shardings = {"w": jax.sharding.NamedSharding(mesh, spec) if is_named else spec, "b": None}
-    said = {"fixed": {0: shardings}, "in_shardings": (shardings,), "out_shardings": shardings}[option]
+    request = {"fixed": {0: shardings}, "in_shardings": (shardings,), "out_shardings": shardings}[option]
     words = r"the mesh must be that of the plan" if is_named and "e" in spec else words
     with pytest.raises(
         SporaxValueError, match=words.format(r"result" if option == "out_shardings" else r"args\[0\]")
     ) as error:
-        sporax.plan(lambda p: p, {"w": M, "b": M}, devices={"d": 8}, **{option: said})
+        sporax.plan(lambda p: p, {"w": M, "b": M}, devices={"d": 8}, **{option: request})
     assert f"For 'plan', '{option}' must" in str(error.value) or "mesh" in words

@@ -226,6 +226,6 @@ def _work(body: OperatorGraph) -> tuple[float, tuple[IslandCollective, ...]]:
 
 def value_of(literal: Literal) -> Any:
     """The value of a literal; what was traced under a mesh, as in islands, has it in its type, which is left out."""
-    aval = literal.aval
+    aval: Any = literal.aval
     is_on_mesh = getattr(aval, "sharding", None) is not None and not aval.sharding.mesh.empty
     return np.asarray(literal.val, aval.dtype) if is_on_mesh else literal.val
