@@ -229,7 +229,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     return _follow(arguments, objects) if arguments.follow else 0
 
 
-def _follow(arguments: argparse.Namespace, objects: list[submission.Manifest]) -> int:
+def _follow(arguments: argparse.Namespace, objects: list[names.Manifest]) -> int:
     """Print what worker 0 of the last job writes, until the job ends."""
     metadata = [item["metadata"] for item in objects if item["kind"] == names.KIND][-1]
     client = JobClient(metadata.get("namespace") or arguments.namespace)
@@ -239,7 +239,7 @@ def _follow(arguments: argparse.Namespace, objects: list[submission.Manifest]) -
     return 0 if state == SUCCEEDED else 1
 
 
-def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
+def _objects(arguments: argparse.Namespace) -> list[names.Manifest]:
     """What is to be applied."""
     if submission.is_job_file(arguments.target):
         flags = {"--name": arguments.name, "--workers": arguments.workers, "--servers": arguments.servers}

@@ -70,7 +70,7 @@ def submit(
     return SubmittedJob(client, objects[-1]["metadata"]["name"])
 
 
-def send(client: JobClient, objects: list[submission.Manifest], *, replace: bool, owns_config_maps: bool) -> list[str]:
+def send(client: JobClient, objects: list[names.Manifest], *, replace: bool, owns_config_maps: bool) -> list[str]:
     """Create or update the objects of a job; gives a line for each.
 
     Args:
@@ -93,7 +93,7 @@ def send(client: JobClient, objects: list[submission.Manifest], *, replace: bool
     return lines
 
 
-def _check_not_ended(client: JobClient, job: submission.Manifest) -> None:
+def _check_not_ended(client: JobClient, job: names.Manifest) -> None:
     """Refuse what would have no effect: a job that has ended does not run again, whatever is changed in it."""
     name = job["metadata"]["name"]
     stored = client.find_job(name, job["metadata"].get("namespace", ""))

@@ -13,13 +13,11 @@ worker on its own, and gets only the last two.
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from sporax.k8s.decide.observed import Gang, controller_uid
 from sporax.k8s.resource import names
+from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.spec import Job, PodRole, RestartPolicy, scheduler_port
-
-Manifest = dict[str, Any]
 
 _MS_ROLES = {PodRole.SCHEDULER: "MS_SCHED", PodRole.SERVER: "MS_PSERVER", PodRole.WORKER: "MS_WORKER"}
 _KEYS_PATH = "/etc/sporax/keys"

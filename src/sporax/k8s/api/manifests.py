@@ -12,9 +12,8 @@ from typing import Any
 import yaml
 
 from sporax.k8s.resource import names
+from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.schema import custom_resource_definition
-
-Manifest = dict[str, Any]
 
 OPERATOR = "sporax-operator"
 NAMESPACE = "sporax-system"

@@ -27,6 +27,8 @@ PROGRESS_PORT = 2281  # where worker 0 says how far it is
 STATE_VOLUME = "sporax-state"
 DEFAULT_STATE_PATH = "/var/lib/sporax"
 
+Manifest = dict[str, Any]  # an object of the API server as JSON-like data
+
 
 def job_selector(job_name: str, role: str | None = None) -> dict[str, str]:
     """Labels that every pod of a job carries, or every pod of one of its roles."""
@@ -36,12 +38,12 @@ def job_selector(job_name: str, role: str | None = None) -> dict[str, str]:
     return labels
 
 
-def manifest(version: str, kind: str, metadata: dict[str, Any], **parts: Any) -> dict[str, Any]:
+def manifest(version: str, kind: str, metadata: Manifest, **parts: object) -> Manifest:
     """An object as the API server takes it."""
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
 
 
-def reference(name: str, uid: str, **more: Any) -> dict[str, Any]:
+def reference(name: str, uid: str, **more: object) -> Manifest:
     """What names a job in other objects."""
     return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, **more}
 

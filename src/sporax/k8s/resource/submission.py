@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from sporax.base.errors import SporaxValueError
 from sporax.k8s.resource import names
+from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.spec import PodRole, read_job
-
-Manifest = dict[str, Any]
 
 # What is no job file is taken for a script.
 _JOB_FILES = {".yaml", ".yml", ".json"}
