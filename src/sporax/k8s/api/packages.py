@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from sporax._version import __version__
 from sporax.k8s.api import manifests
-from sporax.k8s.api.manifests import HEAD, IMAGE, OPERATOR, Manifest
+from sporax.k8s.api.manifests import HEAD, IMAGE, OPERATOR
+from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.schema import custom_resource_definition
 
 _NAMESPACE, _SERVED, _IMAGE = "RELEASE-NAMESPACE", "SERVED-NAMESPACE", "OPERATOR-IMAGE"
