@@ -110,7 +110,7 @@ def arm(text: str) -> None:
         return
     reached = _Point(text).reached
     append, delete_old, replace = record_log.SlotLog.append, record_log.SlotLog.delete_old, os.replace
-    carry_out, write, wait = dict(server.ACTIONS), scheduler.ServerScheduler._write, ServerStore.wait
+    carry_out, write, wait = dict(server.ACTIONS), scheduler.write_journal, ServerStore.wait
     submit, finish_pull = ServerStore._submit_push, ServerStore.finish_pull
     put = SharedArea.put
 
@@ -152,8 +152,8 @@ def arm(text: str) -> None:
         reached("before old logs are deleted")
         delete_old(self)
 
-    def watched_write(self: Any) -> None:
-        write(self)
+    def watched_write(path: Any, journal: Any) -> None:
+        write(path, journal)
         reached("after its journal was replaced")
 
     def watched_submit(self: Any, slot: int, *arguments: Any) -> int:
@@ -183,7 +183,7 @@ def arm(text: str) -> None:
     )
     record_log.write_all = torn_write
     server.ACTIONS.update(dict.fromkeys(server.ACTIONS, watched_do))
-    scheduler.ServerScheduler._write, ServerStore.wait = watched_write, watched_wait
+    scheduler.write_journal, ServerStore.wait = watched_write, watched_wait
     ServerStore._submit_push, ServerStore.finish_pull, SharedArea.put = watched_submit, watched_pull, watched_put
 
 

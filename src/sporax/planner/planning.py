@@ -89,12 +89,18 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
 
 def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
     """The finished plan of a search, or a known one, that is predicted to need at most `limit` bytes, or `PlanTooLargeError`."""
+    graph = request.graph
+    # Loops are written out before, where they may need more than the finished plan does.
+    may_fit_finished = _has_loops(graph)
     try:
+        reject_infeasible_limit(graph, request.mesh, model, replace(options, memory_bytes=limit))
+        may_fit_finished = True
         found = _found_within(request, options, model, limit)
     except PlanTooLargeError:
         # The plan of least time may keep it once it is finished, and so may what there was without a search.
+        free = [_searched(request, options, None, model)] if may_fit_finished else []
         known = (PlanResult(request, p, _search_of_known(request, p, options, model)) for _, p in _known_plans(request))
-        for result in itertools.chain([_searched(request, options, None, model)], known):
+        for result in itertools.chain(free, known):
             if peak_bytes(result) <= limit:
                 return _not_slower(request, result, options, model, limit)
         raise
@@ -103,7 +109,6 @@ def _predicted_within(request: PlanRequest, options: SearchOptions, model: CostM
 
 def _found_within(request: PlanRequest, options: SearchOptions, model: CostModel, limit: int) -> PlanResult:
     """The finished plan of a search that is predicted to need at most `limit` bytes, or `PlanTooLargeError`."""
-    reject_infeasible_limit(request.graph, request.mesh, model, replace(options, memory_bytes=limit))
     result = _searched(request, options, limit, model)
     allowed, needed = limit, peak_bytes(result)
     for _ in range(_MORE_SEARCHES):
@@ -244,11 +249,15 @@ def _is_same(plan: Plan, other: Plan) -> bool:
 def peak_bytes(result: PlanResult) -> int:
     """The peak of the finished plan; what the search has measured where that is its own, without loops, which it writes out."""
     search, graph = result.search, result.request.graph
-    if search is not None and _is_same(result.plan, search.plan) and not any(step.bodies for step in graph.operators):
+    if search is not None and _is_same(result.plan, search.plan) and not _has_loops(graph):
         measured = search.statistics.get("peak_bytes")
         if isinstance(measured, int):
             return measured
     return memory_of(graph, result.plan, backend=backend_of(result.request.profile.compiler)).peak_bytes
+
+
+def _has_loops(graph: OperatorGraph) -> bool:
+    return any(operator.bodies for operator in graph.operators)
 
 
 def search_options(request: PlanRequest) -> SearchOptions:

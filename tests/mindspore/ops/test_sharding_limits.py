@@ -70,7 +70,7 @@ def test_windows_of_volumes_may_reach_the_next_slice_where_there_is_padding(kern
 @pytest.mark.parametrize(("cuts", "devices", "words"), [
     ([(8, 1), (1, 1)], 8, ""),
     ([(2, 1), (4, 1)], 8, ""),  # both numbers multiply to the devices
-    ([(2, 1), (2, 1)], 8, "both numbers multiply to 8"),
+    ([(2, 1), (2, 1)], 8, "all numbers multiply to 8"),
     ([(2, 1), (1, 4)], 8, "indices must stay whole where dimension 0 of the table, which they point into, is sharded into 2"),
     ([(1, 8), (8, 1)], 8, ""),
 ])  # fmt: skip

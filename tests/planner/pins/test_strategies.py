@@ -192,7 +192,7 @@ BY_HEIGHT = ((1, 1, 2, 1), (1, 1, 1, 1))
         ("Gather", [(16, 8), (8, 4)], ((4, 2), (2, 1)), {"axis": 0}, "divide the 8 devices, .* = 16"),
         ("Gather", [(16, 8), (8, 4)], ((2, 2), (2, 1)), {"axis": 0},
          r"table, which they point into, is sharded into 2, but they are sharded into \(2, 1\)"),
-        ("Gather", [(16, 8), (8, 4)], ((2, 1), (2, 1)), {"axis": 0}, "both numbers multiply to 8"),
+        ("Gather", [(16, 8), (8, 4)], ((2, 1), (2, 1)), {"axis": 0}, "all numbers multiply to 8"),
         ("Gather", [(16, 8), (8, 4)], ((4, 1), (1, 2)), {"axis": 0}, r"but they are sharded into \(1, 2\)"),
         ("Gather", [(16, 8), (8, 4)], ((1, 4), (1, 1)), {"axis": 1}, "must use all 8 devices, but they use 4"),
         ("Gather", [(16, 8, 2), (8, 4)], ((8, 1, 1), (1, 1)), {"axis": 0}, "must have 1 or 2 dimensions"),
