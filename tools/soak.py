@@ -30,7 +30,6 @@ from soak_jobs import end_of_a_rank
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, context, nn, ops
 from sporax.mindspore.train import serialization
-from sporax.runtime.storage.entries import CheckpointEntry
 
 KINDS = ("ckpt", "safetensors")
 _LONGEST_WRITE_SECONDS = 0.03
@@ -41,11 +40,11 @@ def kill(draw: random.Random, folder: Path) -> None:
     kind = draw.choice(KINDS)
     path = folder / f"killed.{kind}"
     size = draw.choice([10, 1_000, 300_000])
-    _save(path, kind, 0, size)
+    _save(path, 0, size)
     child = os.fork()
     if child == 0:
         for number in range(1, 1_000_000):
-            _save(path, kind, number, size)
+            _save(path, number, size)
     time.sleep(draw.random() * _LONGEST_WRITE_SECONDS)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -56,8 +55,8 @@ def kill(draw: random.Random, folder: Path) -> None:
         raise AssertionError(f"a torn file of {size} values")
 
 
-def _save(path: Path, kind: str, number: int, size: int) -> None:
-    serialization._write(path, kind, [CheckpointEntry("weight", np.full(size, number, np.int64))])
+def _save(path: Path, number: int, size: int) -> None:
+    serialization._unsliced_work(path, {"weight": np.full(size, number, np.int64)}, [])()
 
 
 def changed_file(draw: random.Random, folder: Path) -> None:
