@@ -46,7 +46,8 @@ def test_one_table_has_a_row_for_each_and_saved_plans_are_shown_again(compared, 
     assert page.count("<circle ") == 4  # a point of the plot for each
     assert page.count("<polyline ") == 2  # and a line for each kind of hardware
     assert page.count('stroke-dasharray="4 4"') == 2  # ideal scaling of each
-    assert page.count("(quickest)</text>") == text.count("(quickest)") == 1
+    assert page.count(">quickest: ") == text.count("(quickest)") == 1
+    assert page.count(">h100</text>") == page.count(">h200</text>") == 1  # at the end of its line
     assert page.count("<iframe ") == 2
     assert page.count("<textarea hidden>") == 4
 

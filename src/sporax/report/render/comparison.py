@@ -14,6 +14,8 @@ from sporax.report.view.plan_view import PlanView
 
 _WIDTH, _HEIGHT, _MARGIN = 520, 260, 70
 """Pixels of the plot, and of the room around it for labels."""
+_GAP = 14
+"""Pixels from one line of text to the next, and from a line to its name."""
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1")
 """One per kind of hardware, from the first again where there are more."""
 
@@ -36,7 +38,7 @@ def comparison_page(views: Sequence[PlanView], plans: Sequence[ComparedPlan]) ->
 
 def _plot(plans: Sequence[ComparedPlan]) -> str:
     """Predicted time over the number of devices, both in logarithms: a line for each kind of hardware, and a dashed one for
-    twice the devices in half the time.
+    twice the devices in half the time. Each point has its numbers as a title.
     """
     timed = [(plan, plan.seconds) for plan in plans if plan.seconds]
     if not timed:
@@ -46,7 +48,7 @@ def _plot(plans: Sequence[ComparedPlan]) -> str:
     across = _Scale(counts, _MARGIN, _MARGIN + _WIDTH)
     down = _Scale([*ideal, *(seconds for _, seconds in timed)], 20 + _HEIGHT, 20)
     unit, best = timed[0][0].unit, quickest(plans)
-    parts = list(_axes(counts, across, down, unit))
+    parts, ends = list(_axes(counts, across, down, unit)), []
     for number, hardware in enumerate(dict.fromkeys(plan.hardware for plan, _ in timed)):
         colour = _COLOURS[number % len(_COLOURS)]
         points = sorted(
@@ -62,6 +64,8 @@ def _plot(plans: Sequence[ComparedPlan]) -> str:
         parts += _line(
             [(across(plan.num_devices), down(seconds), plan, plan is best) for plan, seconds in points], colour
         )
+        ends.append((down(points[-1][1]), hardware, colour))
+    parts += _names(ends, across(counts[-1]) + _GAP)
     parts.sort(key=lambda part: part.startswith("<text"))  # no line goes through a label
     return f'<svg viewBox="0 0 {_WIDTH + 3 * _MARGIN} {_HEIGHT + 75}">{"".join(parts)}</svg>'
 
@@ -76,7 +80,8 @@ def _axes(counts: Sequence[int], across: _Scale, down: _Scale, unit: str) -> Ite
     for count in counts:
         yield f'<text x="{across(count):.1f}" y="{bottom + 16}" text-anchor="middle">{count}</text>'
     middle = _MARGIN + _WIDTH / 2
-    yield f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle">devices, logarithmic; dashed: ideal scaling</text>'
+    words = "devices, logarithmic; dashed: ideal scaling; hollow: does not fit"
+    yield f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle">{words}</text>'
 
 
 class _Scale:
@@ -101,8 +106,17 @@ def _line(points: Sequence[tuple[float, float, ComparedPlan, bool]], colour: str
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in points)
     yield f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for x, y, plan, is_best in points:
-        label = f"{plan.hardware}: {cost_text(plan.seconds or 0.0, plan.unit)}"
-        label += "" if plan.fits else f", {plan.memory_text}"
+        time = cost_text(plan.seconds or 0.0, plan.unit)
+        title = escape(f"{plan.title}: {time}" + ("" if plan.fits else f", {plan.memory_text}"))
         dot = f'r="{7 if is_best else 4}" fill="{colour if plan.fits else "none"}" stroke="{colour}"'
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}><title>{escape(plan.title)}</title></circle>'
-        yield f'<text x="{x + 9:.1f}" y="{y - 7:.1f}">{escape(label)}{" (quickest)" if is_best else ""}</text>'
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}><title>{title}</title></circle>'
+        if is_best:
+            yield f'<text x="{x:.1f}" y="{y + 24:.1f}" text-anchor="middle">quickest: {time}</text>'
+
+
+def _names(ends: Sequence[tuple[float, str, str]], x: float) -> Iterator[str]:
+    """Names of hardware next to where their lines end, each below the one before."""
+    free = 0.0
+    for y, hardware, colour in sorted(ends):
+        free = max(y + 4, free + _GAP)
+        yield f'<text x="{x:.1f}" y="{free:.1f}" style="fill: {colour}">{escape(hardware)}</text>'

@@ -107,16 +107,7 @@ def quickest(plans: Sequence[ComparedPlan]) -> ComparedPlan | None:
 
 def comparison_section(plans: Sequence[ComparedPlan]) -> Section:
     """The table of several plans; memory is that of a device."""
-    columns = (
-        "plan",
-        "step",
-        "samples/s",
-        "scaling",
-        "MFU",
-        "memory",
-        "sent by a rank",
-        "device hours/1M samples",
-    )
+    columns = ("plan", "step", "samples/s", "scaling", "MFU", "memory", "sent by a rank", "device hours/1M")
     best = quickest(plans)
     rows = tuple(
         (
