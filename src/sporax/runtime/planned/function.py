@@ -131,29 +131,34 @@ def plan(
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         by_argument = {} if fixed is None else fixed
         fixed = _with_in_shardings(by_argument, in_shardings, len(args))
-        keywords = {} if kwargs is None else kwargs
-        check_mapping("kwargs", keywords, "{name: value}")
-        args, names = (*args, *keywords.values()), tuple(keywords)
+        args, names = _with_keywords(args, {} if kwargs is None else kwargs)
         called = Called(names, donated_positions(donate_argnums, len(args) - len(names), "donate_argnums"))
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):
-            fn, carry, called = (
-                objects.pure(called.by_position(fn, len(args))),
-                objects.carry(carry),
-                replace(called, is_wrapped=True),
-            )
+            fn, carry = objects.pure(called.by_position(fn, len(args))), objects.carry(carry)
+            called = replace(called, is_wrapped=True)
             out_shardings = None if out_shardings is None else (*[None] * len(carry), out_shardings)
         planned = _planned(
             fn, args, devices, hardware, mode, fixed, memory, carry, overlap, saved, called, out_shardings,
             {*fixed} - {*by_argument},
         )  # fmt: skip
     alone = called.by_position(fn, len(args))
-    planned = replace(planned, objects=objects, plan_again=again, alone=alone)
+    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
+
+
+def _with_keywords(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """All arguments, those by keyword last, and the names of these."""
+    check_mapping("kwargs", keywords, "{name: value}")
+    return (*args, *keywords.values()), tuple(keywords)
+
+
+def _announced(planned: PlannedFunction) -> PlannedFunction:
+    """The plan itself, of which users are warned and listeners hear."""
     # Where plans are only shown, their heads say it.
     if not SESSION.plan_only and jax.process_index() == 0:
         for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(text, stacklevel=3)
     SESSION.announce(planned)
     return planned
 
