@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -52,8 +53,8 @@ def request_key(request: PlanRequest) -> str | None:
 
 @cache
 def _version() -> str:
-    """Of Sporax and of its code, which may have changed without a new version: names, sizes and times of its files."""
-    digest = hashlib.sha256(__version__.encode())
+    """Of Sporax and of its code, which may have changed without a new version: names, sizes and times of its files; of XLA."""
+    digest = hashlib.sha256(f"{__version__} {metadata.version('jaxlib')}".encode())
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         facts = path.stat()

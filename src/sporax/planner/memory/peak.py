@@ -322,7 +322,8 @@ class _LiveRanges:
             carried = set[int]().union(*(root.outdated for root in roots))
             entering = set[int]().union(*(kernel.reads for kernel in kernels)) - made - carried
             end.update({array: max(end[array], last) for array in entering})
-            begin.update({root.writes[0]: min(begin[root.writes[0]], first) for root in roots if root.edge == STACK})
+            since = first if len(loops) > 1 else 0
+            begin.update({root.writes[0]: min(begin[root.writes[0]], since) for root in roots if root.edge == STACK})
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
         """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""

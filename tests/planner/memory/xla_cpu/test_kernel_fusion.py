@@ -10,7 +10,7 @@ from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import live_ranges
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions, Kind
-from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, kernels_of
+from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, kernels_of, of_jaxlib
 
 
 def shaped(*shape):
@@ -173,3 +173,61 @@ def test_a_loop_is_one_step_and_what_no_round_changes_is_made_before_it():
     assert inside == [False] * inside.index(True) + [True] * sum(inside) + [False] * (inside[::-1].index(True))
     turned = [kernel.loops for kernel in made if kernel.writes and kernel.reads == {1} and not kernel.counts]
     assert turned == [(), ()]
+
+
+def bhst(x, y):
+    return jnp.einsum("bshd,bthd->bhst", x.reshape(2, 4, 2, 16), y.reshape(2, 8, 2, 8)[..., :4].repeat(4, -1))
+
+
+PRODUCTS = {
+    "x @ y": (lambda x, y: x @ y, True),
+    "the second one's inner dimension last": (lambda x, y: jnp.einsum("ij,kj->ik", x, y), True),
+    "the first one's inner dimension first": (lambda x, y: jnp.einsum("ji,jk->ik", x.reshape(16, 16), y), False),
+    "a transposed matrix": (lambda x, y: x @ y.T, False),
+    "a vector": (lambda x, y: x[0] @ y, False),
+    "one row": (lambda x, y: x[:1] @ y, False),
+    "several heads": (bhst, True),
+    "two inner dimensions": (lambda x, y: jnp.einsum("ijk,ijl->kl", x.reshape(4, 4, 16), y.reshape(4, 4, 16)), True),
+}
+
+
+@pytest.mark.parametrize(("version", "dtype", "is_newer"), [
+    ("0.10.2", "bfloat16", False),
+    ("0.11.1", "bfloat16", False),
+    ("0.11.2", "bfloat16", True),
+    ("0.12.0.1", "bfloat16", True),
+    ("0.12.0", "float16", False),
+    ("1.0.0rc1", "bfloat16", True),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_newer_compilers_multiply_matrices_in_bfloat16_as_they_are(kind, version, dtype, is_newer):
+    product, is_native = PRODUCTS[kind]
+    operands = jax.ShapeDtypeStruct((16, 16), dtype), jax.ShapeDtypeStruct((16, 16), dtype)
+    step = ingest(jax.make_jaxpr(product)(*operands), [(Role.DATA, "x"), (Role.DATA, "y")])
+    instructions = Instructions(Timeline(step.graph), of_jaxlib(version).native)
+    widened = "float32" in {array.dtype for array in instructions.arrays}
+    assert widened != (is_native and is_newer)
+
+
+def test_rows_of_loops_are_copies_in_float32_for_older_compilers_alone():
+    step = ingest(
+        jax.make_jaxpr(lambda x, ws: jax.lax.scan(lambda h, w: (h * w, None), x, ws)[0])(
+            jax.ShapeDtypeStruct((16, 16), "bfloat16"), jax.ShapeDtypeStruct((3, 16, 16), "bfloat16")
+        ),
+        [(Role.DATA, "x"), (Role.DATA, "ws")],
+    )
+    timeline = Timeline(inline_loops(step.graph).graph)
+    sizes = {version: max(of_jaxlib(version).compiled(timeline).sizes) for version in ("0.11.1", "0.11.2")}
+    assert sizes == {"0.11.1": 3 * 16 * 16 * 4, "0.11.2": 3 * 16 * 16 * 2}
+
+
+def test_a_stack_is_there_from_the_start_of_the_program():
+    """Its zeros wait for nothing, so that they are made first, also those of a second loop."""
+
+    def loops(x):
+        return jax.lax.scan(lambda h, _: (jnp.tanh(h), h), jax.lax.sort(x @ x), None, length=3)[1]
+
+    step = ingest(jax.make_jaxpr(loops)(jax.ShapeDtypeStruct((16, 16), jnp.float32)), [(Role.DATA, "x")])
+    graph = inline_loops(step.graph).graph
+    begins = {life.tensor: life.begin for life in live_ranges(graph, XLA_CPU)}
+    assert begins[graph.outputs[0]] == 0

@@ -12,7 +12,8 @@ CPUs, as seen in its buffer assignment:
   positions.
 * Random bits are two words per element, which stay live until the bits are last read; four while they are made.
 * Products and convolutions of half precision are those of copies in float32. So is all else in bfloat16, but loops over elements
-  convert as they go; rounding to bfloat16 is costly.
+  convert as they go; rounding to bfloat16 is costly. Newer versions have products of matrices in bfloat16 that they read in the
+  order in which they are, the inner dimension of the left one last (`Instructions.native`).
 * What a loop computes of what no round changes is computed before the loop, changes of shape alone left out.
 * Collectives write one slice after another. If the gathered dimension is not the first, readers that need the usual
   order transpose the result; reduce-scatters transpose their operand.
@@ -75,6 +76,7 @@ class Instructions:
 
     Attributes:
         timeline: what happens.
+        native: dtypes of half precision that products read as they are.
         arrays: by number.
         instructions: in an order in which they can run.
         number: of the array that a value is; views share one.
@@ -83,8 +85,9 @@ class Instructions:
         ends: for what leaves a loop all that its rounds end with.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, native: Set[str] = frozenset()) -> None:
         self.timeline = timeline
+        self.native = native
         self.arrays: list[Array] = []
         self.instructions: list[Instruction] = []
         self.number: dict[Value, int] = {}
@@ -346,7 +349,7 @@ class Instructions:
         """What enters or leaves a round. Carries update their first operand in place, stacks what all rounds give."""
         reads = self._read(event)
         if operator.name == SLICE:
-            reads = [self._wide(array, _BFLOAT16) for array in reads]
+            reads = [self._wide(array, _BFLOAT16 - self.native) for array in reads]
         kind = Kind.KERNEL if operator.name in (CARRY, JOIN) else Kind.LOOP
         is_carry, (array,) = operator.name == CARRY, self._written(event)
         self._add(kind, reads, [array], in_place=is_carry, loops=self._around, edge=operator.name)
@@ -474,6 +477,7 @@ class Instructions:
     def _product(self, event: Event, operator: Operator) -> None:
         """A matrix product reads [batch, rows, inner] and [batch, inner, columns]; of plain matrices any order will do."""
         contracted, batch = operator.operation.params["dimension_numbers"]
+        halves = _HALF - self.native if self._is_native(event, operator) else _HALF
         reads = []
         for side, value in enumerate(event.reads):
             # Each operand by itself: a transposed one may be written out while the other is read as it is.
@@ -481,11 +485,11 @@ class Instructions:
             array = self._array_of(value)
             order = order_of(operator, side, shape)
             # What is made before a loop in float32 is made in the order in which its rounds read it.
-            is_before = self.arrays[array].dtype in _HALF and self._changes.get(array, ()) != self._around
+            is_before = self.arrays[array].dtype in halves and self._changes.get(array, ()) != self._around
             if not order and not is_before and _are_matrices(shape):
                 # The product reads the matrix itself, transposed, so no transposed copy is made.
                 array = self._turned.get((array, self._around), array)
-            array = self._wide(array)
+            array = self._wide(array, halves)
             if order:
                 array = self._rearranged(array, order)
             elif len(shape) > 2:
@@ -493,9 +497,26 @@ class Instructions:
                 sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
                 array = self._in_shape(array, tuple(sizes))
             reads.append(array)
-        results = self._compute(Kind.KERNEL, reads, self._written(event), _HALF)
+        results = self._compute(Kind.KERNEL, reads, self._written(event), halves)
         if all(len(self._shape(value)) == 2 for value in event.reads):
             self._plain.update(results)
+
+    def _is_native(self, event: Event, operator: Operator) -> bool:
+        """Whether a library reads both as they are: matrices, none of them transposed, the left one's inner dimension last."""
+        arrays, shapes = self._read(event), [self._shape(value) for value in event.reads]
+        if any(
+            self.arrays[array].dtype not in self.native or (array, self._around) in self._turned for array in arrays
+        ):
+            return False
+        contracted, batch = operator.operation.params["dimension_numbers"]
+        bound = [{*inner, *outer} for inner, outer in zip(contracted, batch, strict=True)]
+        free = [
+            [dim for dim in range(len(shape)) if dim not in dims] for shape, dims in zip(shapes, bound, strict=True)
+        ]
+        rows, columns = (math.prod(shape[dim] for dim in dims) for shape, dims in zip(shapes, free, strict=True))
+        # Where dimensions have to be put in order, the inner one becomes the last.
+        last = _is_in_order((*batch[0], *free[0], *contracted[0]), shapes[0]) or order_of(operator, 0, shapes[0])
+        return rows > 1 and columns > 1 and bool(last)
 
     def _convolution(self, event: Event, operator: Operator) -> None:
         """A convolution reads and writes channels last, kernels with the results' channels last."""

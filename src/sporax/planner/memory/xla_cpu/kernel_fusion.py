@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
@@ -42,11 +43,17 @@ from sporax.planner.rules.loop_rules import SLICE, STACK
 
 @dataclass(frozen=True, slots=True)
 class XlaCpu:
-    """XLA's compiler for CPUs."""
+    """XLA's compiler for CPUs.
+
+    Attributes:
+        native: dtypes of half precision that its matrix products read as they are.
+    """
+
+    native: frozenset[str] = frozenset()
 
     def compiled(self, timeline: Timeline) -> KernelSchedule:
         """Instructions, fused into kernels."""
-        instructions = Instructions(timeline)
+        instructions = Instructions(timeline, self.native)
         number = instructions.number
         results = [*results_of(timeline, number), *carried_by(instructions.instructions)]
         kernels = kernels_of(instructions, results)
@@ -55,8 +62,14 @@ class XlaCpu:
         return KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied)
 
 
-XLA_CPU = XlaCpu()
-"""The compiler: it has no state."""
+def of_jaxlib(version: str) -> XlaCpu:
+    """The compiler that this version of jaxlib has, which is the one that predictions for CPUs are about."""
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    return XlaCpu(frozenset(["bfloat16"]) if numbers >= (0, 11, 2) else frozenset())
+
+
+XLA_CPU = of_jaxlib(metadata.version("jaxlib"))
+"""The compiler that is installed."""
 
 
 def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
