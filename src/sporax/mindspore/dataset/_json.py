@@ -5,7 +5,6 @@ with `tensor_op_params`, a sampler `sampler_name` with its settings, an enumerat
 an array or a bytes object its data, shape and type. What a transform was made with is taken from its constructor's arguments
 (`Recorded`). Functions of the program and sources in its memory leave only their name or place, as in MindSpore: such a pipeline
 can be written and compared, not read. Random steps draw the same numbers in the pipeline that is read.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Texts in published formats: reviews, news, questions, tagged sentences, lines of text and their translations.
 
 One file format each; the parts of a data set are files. Arguments, shuffling and sharding are those of text files.
-
 """
 
 from __future__ import annotations

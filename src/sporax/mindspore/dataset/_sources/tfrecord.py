@@ -3,7 +3,6 @@
 A TFRecord file is read by hand, as the format is small: a sequence of records, each length (8 bytes), its checksum (4), content,
 its checksum (4). A record is a `tf.train.Example` message in protobuf:
 ``features { feature { key, value { bytes_list | float_list | int64_list } } }``.
-
 """
 
 from __future__ import annotations

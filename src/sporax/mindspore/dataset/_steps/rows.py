@@ -1,6 +1,5 @@
 """Steps that choose rows and their order (shuffle, repeat, skip, take, split, filter, rows that wait) or columns, or put datasets
 together (project, rename, zip, concat).
-
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Effects, whose formulas are SoX's (effects `dcshift`, `overdrive`, `phaser`, `flanger`, `dither`), as in torchaudio; levels and
 cepstra of sound: decibels, gain, contrast; coefficients of mel and linear spectra.
-
 """
 
 from __future__ import annotations

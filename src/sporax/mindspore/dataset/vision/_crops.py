@@ -2,7 +2,6 @@
 
 Transforms with bounding boxes take two columns: the image (H, W, C), and boxes (n, 4 or more) of float32, each (x of the left
 edge, y of the upper edge, width, height, …) in pixels.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Confusion matrices, and the rates derived from true and false positives and negatives; ROC curves and the area under a curve.
 
 BLEU: how much a translation has in common with references (Papineni et al., 2002).
-
 """
 
 from __future__ import annotations
