@@ -25,7 +25,7 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
     ),
     ("mindspore.dataset._checks", "mindspore.context"): (1, "the context loads JAX, which reading data does not need"),
     ("mindspore.dataset._all_ranks", "mindspore.parallel.auto_parallel"): (1, "reading data does not need JAX"),
-    ("mindspore.dataset._dataset", "mindspore.dataset._json_values"): (1, "JSON needs all transforms"),
+    ("mindspore.dataset._dataset", "mindspore.dataset._json"): (1, "JSON needs all transforms"),
     ("mindspore.dataset._iterators", "mindspore.dataset._engine"): (
         1,
         "numpy output needs neither JAX nor, before the first row, the engine",

@@ -9,7 +9,7 @@ import pytest
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import audio
-from sporax.mindspore.dataset._json_values import decoded_operation, encoded_operation
+from sporax.mindspore.dataset._json import decoded_operation, encoded_operation
 
 from .conftest import rows
 

@@ -76,7 +76,7 @@ def test_image_files_are_decoded_once(tmp_path, monkeypatch):
     calls = []
     decode = _files.decode
     monkeypatch.setattr(
-        "sporax.mindspore.dataset._sources.columns.decode", lambda *given: calls.append(given) or decode(*given)
+        "sporax.mindspore.dataset._sources.reading.decode", lambda *given: calls.append(given) or decode(*given)
     )
     cached = ds.ImageFolderDataset(str(tmp_path), decode=True, shuffle=True, num_parallel_workers=1, cache=cache())
     first, second = rows(cached, 2)

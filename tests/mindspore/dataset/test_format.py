@@ -9,15 +9,9 @@ import pytest
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import _dataset, vision
-from sporax.mindspore.dataset._sources import arguments
-from sporax.mindspore.dataset._sources.format import (
-    REQUIRED,
-    Argument,
-    FileDataset,
-    Format,
-    FormatDataset,
-    SpecifiedDataset,
-)
+from sporax.mindspore.dataset._arguments import REQUIRED, Argument
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, SpecifiedDataset
 
 CLASSES = [value for name in ds.__all__ if isinstance(value := getattr(ds, name), type)]
 TABLE = [kind for kind in CLASSES if issubclass(kind, SpecifiedDataset) and hasattr(kind, "_format")]
@@ -33,9 +27,9 @@ class SquaresDataset(
     format=Format(
         (
             Argument("count", int, "how many.", REQUIRED, lambda where, name, value: int(value)),
-            arguments.NUM_SAMPLES,
-            arguments.flag("negative", False, "the same below zero."),
-            *(arguments.WORKERS, arguments.SHUFFLE),
+            arg.NUM_SAMPLES,
+            arg.flag("negative", False, "the same below zero."),
+            *(arg.WORKERS, arg.SHUFFLE),
         ),
         columns=("square",),
         read=read_squares,

@@ -12,7 +12,7 @@ import vision_cases
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import text, transforms, vision
-from sporax.mindspore.dataset._json_values import decoded_operation, encoded_operation
+from sporax.mindspore.dataset._json import decoded_operation, encoded_operation
 
 from .conftest import rows
 from .test_augmentation import RANDOM, image_for

@@ -15,7 +15,7 @@ from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.context._strategy_files.files import layout_to_json
 from sporax.mindspore.context._strategy_files.layouts import ParameterLayout, _Reader, device_arrangement
 from sporax.mindspore.parallel import Layout
-from sporax.mindspore.train.checkpoint.slice_layout import layout_of
+from sporax.mindspore.train.checkpoint.strategy import layout_of
 
 WHOLE = (48, 48)
 

@@ -11,7 +11,7 @@ import operator
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, get_type_hints
 
 from sporax.base.errors import SporaxRuntimeError, check_type
 from sporax.cluster.environment import SIMULATED_DEVICES
@@ -33,24 +33,14 @@ _PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
 _text, _flag = kind(str), kind(bool)
 
-# Switches that have no counterpart on XLA: default, and what a value must be.
+_OF_KIND: dict[Any, tuple[Any, Check]] = {bool: (False, _flag), str: ("", _text), dict[str, Any]: ({}, kind(dict))}
+# Switches that have no counterpart on XLA: default, and what a value must be; those of the usual kinds follow from their types.
 _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
-    **dict.fromkeys(
-        """
-        enable_graph_kernel enable_dump enable_profiling enable_compile_cache precompile_only check_bprop
-        disable_format_transform support_binary grad_for_scalar enable_mem_offload enable_sparse
-        """.split(),
-        (False, _flag),
-    ),
+    **{key: _OF_KIND[hint] for key, hint in get_type_hints(GlobalSettings).items() if hint in (*_OF_KIND,)},
     **dict.fromkeys(
         ("enable_reduce_precision", "jit_enable_inplace_ops", "reserve_class_name_in_scope"), (True, _flag)
     ),
-    **dict.fromkeys(
-        "graph_kernel_flags profiling_options env_config_path aoe_tune_mode exec_order print_file_path".split(),
-        ("", _text),
-    ),
     **dict.fromkeys(("save_graphs_path", "save_dump_path", "compile_cache_path"), (".", _text)),
-    **{key: ({}, kind(dict)) for key in ("ascend_config", "gpu_config", "jit_config", "aoe_config")},
     "save_graphs": (False, number(0, 3, types=(bool, int))),
     "max_call_depth": (1000, number(1)),
     "mempool_block_size": ("1GB", gigabytes),
@@ -243,6 +233,7 @@ def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 _DEFAULTS: dict[str, Any] = {
+    **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
     "mode": PYNATIVE_MODE,
     "device_target": None,
     "device_id": 0,
@@ -251,7 +242,6 @@ _DEFAULTS: dict[str, Any] = {
     "pynative_synchronize": False,
     "max_device_memory": "1024GB",
     "jit_syntax_level": LAX,
-    **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
 }
 _SWITCHES: dict[str, Check] = {
     "mode": number(GRAPH_MODE, PYNATIVE_MODE),
@@ -259,13 +249,13 @@ _SWITCHES: dict[str, Check] = {
     "jit_syntax_level": one_of(STRICT, COMPATIBLE, LAX, type_error=False),
 }
 _SETTERS: dict[str, Setter] = {
+    **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
     **{key: _switch(key, check) for key, check in _SWITCHES.items()},
     "device_target": _set_target,
     "device_id": _set_device_id,
     "deterministic": _set_deterministic,
     "pynative_synchronize": _set_synchronize,
     "max_device_memory": _set_max_memory,
-    **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
 }
 _READERS: dict[str, Reader] = {
     **{key: operator.itemgetter(key) for key in _DEFAULTS},

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any, Unpack, get_type_hints
 
 import jax
 
@@ -308,15 +308,6 @@ def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
     return dataclasses.replace(config, auto_parallel_new_interface=value)
 
 
-_FLAGS = """
-    gradients_mean gradient_fp32_sync loss_repeated_mean force_fp32_communication enable_alltoall enable_parallel_optimizer
-    optimizer_weight_shard_aggregated_save pipeline_result_broadcast auto_pipeline init_param_in_compile dump_local_norm
-    dump_device_local_norm
-""".split()
-_PATHS = """
-    strategy_ckpt_load_file strategy_ckpt_save_file group_ckpt_save_file op_strategy_load_file op_strategy_save_file
-    dump_local_norm_path
-""".split()
 _NOTED: dict[str, Setter] = {
     "device_num": _gives_way(stored(_SET, "device_num", number(1))),
     "global_rank": stored(_SET, "global_rank", number(0, MAX_RANKS - 1)),
@@ -324,8 +315,8 @@ _NOTED: dict[str, Setter] = {
 }
 """Settings of which programs ask whether they were set."""
 _CHECKS: dict[str, Check] = {
-    **dict.fromkeys(_FLAGS, kind(bool)),
-    **dict.fromkeys(_PATHS, kind(str)),
+    # Flags and texts without another check below.
+    **{key: kind(hint) for key, hint in get_type_hints(ParallelSettings).items() if hint in (bool, str)},
     "recompute": one_of("", "auto"),
     "search_mode": search_name,
     "pipeline_stages": number(1),
@@ -350,8 +341,8 @@ _ON_CONFIG: dict[str, Setter] = {
     "grad_accumulation_step": _set_accumulation,
 }
 _SETTERS: dict[str, Setter] = {
-    **{key: _on_config(setter, key) for key, setter in _NOTED.items()},
     **{key: _on_config(setter) for key, setter in _ON_CONFIG.items()},
+    **{key: _on_config(setter, key) for key, setter in _NOTED.items()},
     "full_batch": _set_full_batch,
     "dataset_strategy": _set_dataset_strategy,
 }

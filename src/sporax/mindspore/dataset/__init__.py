@@ -16,10 +16,10 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
     _json: compare deserialize serialize show
     _steps: Dataset
     _steps.batches: BatchDataset BucketBatchByLengthDataset PaddedBatchDataset
-    _steps.columns: ConcatDataset ProjectDataset RenameDataset ZipDataset zip=zip_datasets
     _steps.ends: MappableDataset SourceDataset TransferDataset
     _steps.maps: MapDataset
-    _steps.rows: FilterDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset TakeDataset
+    _steps.rows: FilterDataset RepeatDataset ShuffleDataset SkipDataset SyncWaitDataset TakeDataset ConcatDataset
+        ProjectDataset RenameDataset ZipDataset zip=zip_datasets
     _sources.arrays: Cifar10Dataset Cifar100Dataset FakeImageDataset PhotoTourDataset SemeionDataset STL10Dataset
         SVHNDataset USPSDataset
     _sources.audio: CMUArcticDataset GTZANDataset LibriTTSDataset LJSpeechDataset SpeechCommandsDataset TedliumDataset
@@ -29,15 +29,14 @@ _HOMES = {name: f"{__name__}.{name}" for name in _PACKAGES.split()} | homes_in(
         ImageFolderDataset LSUNDataset OmniglotDataset Places365Dataset RenderedSST2Dataset SUN397Dataset
     _sources.memory: GeneratorDataset NumpySlicesDataset
     _sources.mindrecord: MindDataset
-    _sources.pairs: CityscapesDataset DIV2KDataset FlickrDataset SBDataset SBUDataset
-    _sources.people: Caltech101Dataset CelebADataset Flowers102Dataset LFWDataset ManifestDataset
+    _sources.people: Caltech101Dataset CelebADataset Flowers102Dataset LFWDataset ManifestDataset CityscapesDataset
+        DIV2KDataset FlickrDataset SBDataset SBUDataset
     _sources.records: PaddedDataset RandomDataset TFRecordDataset
-    _sources.schema: Schema
+    _sources.tfrecord: Schema
     _sources.text: CSVDataset TextFileDataset CLUEDataset LineReader
     _sources.texts: AGNewsDataset AmazonReviewDataset CoNLL2000Dataset DBpediaDataset EnWik9Dataset IMDBDataset
         PennTreebankDataset SogouNewsDataset SQuADDataset SST2Dataset UDPOSDataset WikiTextDataset YahooAnswersDataset
-        YelpReviewDataset
-    _sources.translations: IWSLT2016Dataset IWSLT2017Dataset Multi30kDataset
+        YelpReviewDataset IWSLT2016Dataset IWSLT2017Dataset Multi30kDataset
     samplers: DistributedSampler IterSampler PKSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler
         Shuffle SubsetSampler WeightedRandomSampler
     """,

@@ -359,7 +359,7 @@ class Dataset(Described):
 
     def to_json(self, filename: str = "") -> dict[str, Any]:
         """The pipeline as `dataset.serialize` writes it, also into the file `filename` if that is given."""
-        document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json_values").document(self)
+        document: dict[str, Any] = importlib.import_module("sporax.mindspore.dataset._json").document(self)
         if filename:
             Path(check.text("serialize", "json_filepath", filename)).write_text(json.dumps(document))
         return document

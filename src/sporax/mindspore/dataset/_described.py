@@ -16,10 +16,10 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset._arguments import Recorded, recorded_arguments
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import Events, Gate
 from sporax.mindspore.dataset._checks import in_words
-from sporax.mindspore.dataset._operations import Recorded, recorded_arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._streams import Stream, Table, rows_of

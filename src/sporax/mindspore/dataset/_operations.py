@@ -3,73 +3,24 @@
 An operation takes some columns of a row and returns some. Deterministic transforms that numpy can apply to many rows at
 once also say how (`_many`), with bitwise the same result, so that `map` followed by `batch` costs one call per batch.
 Random transforms get a generator that depends on the row alone.
-Transforms, datasets and samplers remember the arguments they were made with, so that they can be written down and made again.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
 import importlib
-import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, dataclass_transform
 
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset._arguments import Recorded, argument
 from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._random import CallStream, RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.mindspore.dataset._streams import Indices
-
-
-class Recorded:
-    """Base of such objects: each class of theirs that has a constructor notes what it is called with."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            record_constructor(cls, vars(cls)["__init__"])
-
-
-def record_constructor(cls: type, constructor: Callable[..., None]) -> None:
-    """Give a class a constructor that notes its arguments."""
-
-    @functools.wraps(constructor)
-    def record(self: Any, /, *arguments: Any, **options: Any) -> None:
-        vars(self).setdefault("_given", {})[cls] = (arguments, options)
-        try:
-            constructor(self, *arguments, **options)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                # The call itself did not fit: in the words of `inspect`, which MindSpore asks.
-                try:
-                    inspect.signature(constructor).bind(self, *arguments, **options)
-                except TypeError as fault:
-                    raise SporaxTypeError(f"For '{cls.__name__}', {fault}.") from None
-            raise
-
-    type.__setattr__(cls, "__init__", record)
-
-
-def recorded_arguments(made: Recorded, kind: type | None = None) -> dict[str, Any]:
-    """The arguments by name, with defaults.
-
-    Args:
-        made: the object.
-        kind: the class whose arguments are asked for; the object's own by default.
-    """
-    recorded: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
-    base = next((base for base in (kind or type(made)).__mro__ if base in recorded), None)
-    if base is None:
-        return {}
-    arguments, options = recorded[base]
-    bound = inspect.signature(base).bind(*arguments, **options)
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
 
 Values = tuple[Array, ...]
 
@@ -111,6 +62,7 @@ class Operation(abc.ABC):
         return [list(column) for column in zip(*results, strict=True)]
 
 
+@dataclass_transform(eq_default=False, field_specifiers=(argument,))
 class Transform(Recorded, Operation):
     """Base of all transforms, which can also be called directly on arrays, images or Tensors.
 

@@ -12,9 +12,10 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
@@ -35,6 +36,8 @@ __all__ = """
 """.split()
 
 answer_missing_names(__name__)
+
+T = TypeVar("T")
 
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""
@@ -196,8 +199,16 @@ def _keep_flag(where: str, name: str, value: object, actual: bool, reason: str) 
     _keep(where, _flag(where, name, value), actual, reason)
 
 
-def _stored(name: str, actual: Any) -> Any:
-    return _settings.without_effect.get(name, actual)
+def _stored(name: str, actual: T, doc: str) -> Callable[[], T]:
+    """The function that reads such a setting."""
+
+    def get() -> T:
+        value: T = _settings.without_effect.get(name, actual)
+        return value
+
+    get.__name__ = get.__qualname__ = f"get_{name}"
+    get.__doc__, get.__annotations__ = doc, {"return": type(actual).__name__}
+    return get
 
 
 _NO_TUNING = "the number of workers and what is read ahead are as set"
@@ -220,9 +231,7 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
         raise in_words(SporaxRuntimeError, "set_enable_autotune", fault)
 
 
-def get_enable_autotune() -> bool:
-    """Whether tuning was requested."""
-    return bool(_stored("enable_autotune", False))
+get_enable_autotune = _stored("enable_autotune", False, "Whether tuning was requested.")
 
 
 def set_autotune_interval(interval: int) -> None:
@@ -231,9 +240,7 @@ def set_autotune_interval(interval: int) -> None:
     _keep("set_autotune_interval", steps, 0, _NO_TUNING)
 
 
-def get_autotune_interval() -> int:
-    """Steps between changes of the tuning."""
-    return int(_stored("autotune_interval", 0))
+get_autotune_interval = _stored("autotune_interval", 0, "Steps between changes of the tuning.")
 
 
 def set_auto_num_workers(enable: bool) -> None:
@@ -241,9 +248,7 @@ def set_auto_num_workers(enable: bool) -> None:
     _keep_flag("set_auto_num_workers", "enable", enable, False, _NO_TUNING)
 
 
-def get_auto_num_workers() -> bool:
-    """Whether tuning of the number of workers was requested."""
-    return bool(_stored("auto_num_workers", False))
+get_auto_num_workers = _stored("auto_num_workers", False, "Whether tuning of the number of workers was requested.")
 
 
 def set_numa_enable(numa_enable: bool) -> None:
@@ -253,9 +258,7 @@ def set_numa_enable(numa_enable: bool) -> None:
     )
 
 
-def get_numa_enable() -> bool:
-    """Whether memory near the cores was requested."""
-    return bool(_stored("numa_enable", False))
+get_numa_enable = _stored("numa_enable", False, "Whether memory near the cores was requested.")
 
 
 def set_enable_shared_mem(enable: bool) -> None:
@@ -263,9 +266,7 @@ def set_enable_shared_mem(enable: bool) -> None:
     _keep_flag("set_enable_shared_mem", "enable", enable, True, "worker processes hand rows over in shared memory")
 
 
-def get_enable_shared_mem() -> bool:
-    """Whether shared memory was requested."""
-    return bool(_stored("enable_shared_mem", True))
+get_enable_shared_mem = _stored("enable_shared_mem", True, "Whether shared memory was requested.")
 
 
 def set_enable_watchdog(enable: bool) -> None:
@@ -273,9 +274,7 @@ def set_enable_watchdog(enable: bool) -> None:
     _keep_flag("set_enable_watchdog", "enable", enable, True, "each worker process watches its user")
 
 
-def get_enable_watchdog() -> bool:
-    """Whether the watchdog was requested."""
-    return bool(_stored("enable_watchdog", True))
+get_enable_watchdog = _stored("enable_watchdog", True, "Whether the watchdog was requested.")
 
 
 def set_monitor_sampling_interval(interval: int) -> None:
@@ -285,9 +284,9 @@ def set_monitor_sampling_interval(interval: int) -> None:
     _keep("set_monitor_sampling_interval", milliseconds, 1000, reason)
 
 
-def get_monitor_sampling_interval() -> int:
-    """Milliseconds between samples of the monitor."""
-    return int(_stored("monitor_sampling_interval", 1000))
+get_monitor_sampling_interval = _stored(
+    "monitor_sampling_interval", 1000, "Milliseconds between samples of the monitor."
+)
 
 
 def set_multiprocessing_timeout_interval(interval: int) -> None:
@@ -299,9 +298,9 @@ def set_multiprocessing_timeout_interval(interval: int) -> None:
     _keep("set_multiprocessing_timeout_interval", seconds, 300, reason)
 
 
-def get_multiprocessing_timeout_interval() -> int:
-    """Seconds after which MindSpore warns of rows that do not come."""
-    return int(_stored("multiprocessing_timeout_interval", 300))
+get_multiprocessing_timeout_interval = _stored(
+    "multiprocessing_timeout_interval", 300, "Seconds after which MindSpore warns of rows that do not come."
+)
 
 
 def set_multiprocessing_start_method(start_method: str = "fork") -> None:
@@ -311,9 +310,9 @@ def set_multiprocessing_start_method(start_method: str = "fork") -> None:
     _keep(where, start_method, "spawn", "worker processes are spawned")
 
 
-def get_multiprocessing_start_method() -> str:
-    """How worker processes start, as it was set; they are spawned in any case."""
-    return str(_stored("multiprocessing_start_method", "spawn"))
+get_multiprocessing_start_method = _stored(
+    "multiprocessing_start_method", "spawn", "How worker processes start, as it was set; they are spawned in any case."
+)
 
 
 def set_auto_offload(offload: bool) -> None:
@@ -321,9 +320,7 @@ def set_auto_offload(offload: bool) -> None:
     _keep_flag("set_auto_offload", "offload", offload, False, "transforms run on the host")
 
 
-def get_auto_offload() -> bool:
-    """Whether transforms on the device were requested."""
-    return bool(_stored("auto_offload", False))
+get_auto_offload = _stored("auto_offload", False, "Whether transforms on the device were requested.")
 
 
 def set_dynamic_shape(is_dynamic: bool) -> None:
@@ -332,9 +329,7 @@ def set_dynamic_shape(is_dynamic: bool) -> None:
     _settings.without_effect["dynamic_shape"] = _flag("set_dynamic_shape", "is_dynamic", is_dynamic)
 
 
-def get_dynamic_shape() -> bool:
-    """Whether shapes were said to differ."""
-    return bool(_stored("dynamic_shape", False))
+get_dynamic_shape = _stored("dynamic_shape", False, "Whether shapes were said to differ.")
 
 
 def set_fast_recovery(fast_recovery: bool) -> None:
@@ -342,9 +337,7 @@ def set_fast_recovery(fast_recovery: bool) -> None:
     _settings.without_effect["fast_recovery"] = _flag("set_fast_recovery", "fast_recovery", fast_recovery)
 
 
-def get_fast_recovery() -> bool:
-    """Whether MindSpore's fast recovery was requested."""
-    return bool(_stored("fast_recovery", True))
+get_fast_recovery = _stored("fast_recovery", True, "Whether MindSpore's fast recovery was requested.")
 
 
 def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> None:
@@ -361,7 +354,7 @@ def set_iterator_mode(do_copy: bool = False, parallel_convert: bool = False) -> 
 
 def get_iterator_mode() -> dict[str, bool]:
     """What `set_iterator_mode` was given."""
-    return dict(_stored("iterator_mode", {"do_copy": False, "parallel_convert": False}))
+    return dict(_settings.without_effect.get("iterator_mode", {"do_copy": False, "parallel_convert": False}))
 
 
 def set_video_backend(backend: str) -> None:

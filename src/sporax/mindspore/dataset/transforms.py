@@ -11,11 +11,11 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
-    Operation,
     PythonFunction,
     Transform,
     Values,
@@ -62,46 +62,39 @@ class PyTensorOperation:
 
 
 class TypeCast(Elementwise):
-    """Cast to a dtype; floats are truncated towards zero, integers wrap.
-
-    Args:
-        data_type: a `mindspore` dtype, a numpy dtype, or its name.
-    """
+    """Cast to a dtype; floats are truncated towards zero, integers wrap."""
 
     # A cast image has no Pillow mode in general.
     keeps_pillow = False
 
-    def __init__(self, data_type: Any) -> None:
-        self.dtype = numpy_dtype("TypeCast", "data_type", data_type)
+    data_type: Any = argument(numpy_dtype, "a `mindspore` dtype, a numpy dtype, or its name.")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
-            fault = f"TypeCast does not support cast from string to {self.dtype}"
+            fault = f"TypeCast does not support cast from string to {self.data_type}"
             raise self.fault(f"TypeCast: {fault}; use text.ToNumber.")
-        if value.dtype.kind == "f" and self.dtype.kind == "u":
+        if value.dtype.kind == "f" and self.data_type.kind == "u":
             # A negative float has no defined unsigned value in C; through int64 it wraps like an integer.
-            return value.astype(np.int64).astype(self.dtype)
-        return value.astype(self.dtype)
+            return value.astype(np.int64).astype(self.data_type)
+        return value.astype(self.data_type)
 
 
 class OneHot(OneToOne):
     """Labels () or (n,) or (n, 1) to rows of zeros with a one: (n, num_classes), without dimensions of size 1.
 
-    Args:
-        num_classes: number of classes.
-        smoothing_rate: share of the one that is spread over all classes; the result is then float64.
-
     Raises:
         SporaxRuntimeError: (when applied) a label is not an int in [0, num_classes).
     """
 
-    def __init__(self, num_classes: int, smoothing_rate: float = 0.0) -> None:
-        check.instance("OneHot", "num_classes", num_classes, int)
-        if num_classes < 1:
-            raise in_words(SporaxValueError, "OneHot", "Input must be greater than 0.", num_classes)
-        self.num_classes = num_classes
-        types = (int, float)
-        self.smoothing_rate = check.number("OneHot", "smoothing_rate", smoothing_rate, 0.0, 1.0, types=types)
+    num_classes: int = argument(of(int), "number of classes.")
+    smoothing_rate: float = argument(
+        None, "share of the one that is spread over all classes; the result is then float64.", default=0.0
+    )
+
+    def _prepare(self) -> None:
+        if self.num_classes < 1:
+            raise in_words(SporaxValueError, "OneHot", "Input must be greater than 0.", self.num_classes)
+        check.number("OneHot", "smoothing_rate", self.smoothing_rate, 0.0, 1.0, types=(int, float))
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iu":
@@ -135,9 +128,7 @@ _VALUES = (str, float, bool, int, bytes)
 class Fill(Elementwise):
     """Every element becomes `fill_value`, cast to the array's dtype."""
 
-    def __init__(self, fill_value: Any) -> None:
-        check.instance("Fill", "fill_value", fill_value, *_VALUES)
-        self.fill_value = fill_value
+    fill_value: Any = argument(of(*_VALUES))
 
     def _one(self, value: Array) -> Array:
         text = value.dtype.kind in "US"
@@ -167,21 +158,16 @@ _COMPARE = {
 }
 
 
+def _mask_dtype(where: str, name: str, value: Any) -> np.dtype[Any] | None:
+    return None if str(value).lower() == "string" else numpy_dtype(where, name, value)
+
+
 class Mask(Elementwise):
-    """Where elements compare true with a constant.
+    """Where elements compare true with a constant."""
 
-    Args:
-        operator: a Relational.
-        constant: what elements are compared with.
-        dtype: of the result; bool by default.
-    """
-
-    def __init__(self, operator: Relational, constant: Any, dtype: Any = np.bool_) -> None:
-        check.instance("Mask", "operator", operator, Relational)
-        check.instance("Mask", "constant", constant, *_VALUES)
-        self.operator = operator
-        self.constant = constant
-        self.dtype = None if str(dtype).lower() == "string" else numpy_dtype("Mask", "dtype", dtype)
+    operator: Relational = argument(of(Relational), "a Relational.")
+    constant: Any = argument(of(*_VALUES), "what elements are compared with.")
+    dtype: Any = argument(_mask_dtype, "of the result; bool by default.", default=np.bool_)
 
     def _one(self, value: Array) -> Array:
         if (value.dtype.kind in "US") != isinstance(self.constant, (str, bytes)):
@@ -196,24 +182,19 @@ class Mask(Elementwise):
 
 
 class PadEnd(OneToOne):
-    """Pad at the end, or truncate, to a shape.
+    """Pad at the end, or truncate, to a shape."""
 
-    Args:
-        pad_shape: the size of each dimension; None leaves it as it is.
-        pad_value: the value in the padding; 0 or "" by default.
-    """
+    pad_shape: Sequence[int | None] = argument(of(list), "the size of each dimension; None leaves it as it is.")
+    pad_value: Any = argument(None, 'the value in the padding; 0 or "" by default.', default=None)
 
-    def __init__(self, pad_shape: Sequence[int | None], pad_value: Any = None) -> None:
-        check.instance("PadEnd", "pad_shape", pad_shape, list)
-        for size in pad_shape:
+    def _prepare(self) -> None:
+        for size in self.pad_shape:
             if size is not None and not isinstance(size, int):
-                raise in_words(SporaxTypeError, "PadEnd", "a value in the list is not an integer.", pad_shape)
+                raise in_words(SporaxTypeError, "PadEnd", "a value in the list is not an integer.", self.pad_shape)
             if size is not None and size <= 0:
-                raise in_words(SporaxValueError, "PadEnd", "Input pad_shape must be greater than 0.", pad_shape)
-        self.pad_shape = pad_shape
-        if pad_value is not None:
-            check.instance("PadEnd", "pad_value", pad_value, *_VALUES)
-        self.pad_value = pad_value
+                raise in_words(SporaxValueError, "PadEnd", "Input pad_shape must be greater than 0.", self.pad_shape)
+        if self.pad_value is not None:
+            check.instance("PadEnd", "pad_value", self.pad_value, *_VALUES)
 
     def _one(self, value: Array) -> Array:
         if value.ndim != len(self.pad_shape):
@@ -272,19 +253,17 @@ class Slice(OneToOne):
 
 
 class Concatenate(Transform):
-    """Columns one after the other, between constants, along the only dimension.
+    """Columns one after the other, between constants, along the only dimension."""
 
-    Args:
-        axis: 0 (or -1).
-        prepend: array that comes first.
-        append: array that comes last.
-    """
+    axis: int = argument(check.integer, "0 (or -1).", default=0)
+    prepend: Any = argument(None, "array that comes first.", default=None)
+    append: Any = argument(None, "array that comes last.", default=None)
 
-    def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
-        if check.integer("Concatenate", "axis", axis) not in (0, -1):
-            raise in_words(SporaxValueError, "Concatenate", "only 1D concatenation supported.", axis)
-        self.prepend = None if prepend is None else as_value(prepend)
-        self.append = None if append is None else as_value(append)
+    def _prepare(self) -> None:
+        if self.axis not in (0, -1):
+            raise in_words(SporaxValueError, "Concatenate", "only 1D concatenation supported.", self.axis)
+        self.prepend = None if self.prepend is None else as_value(self.prepend)
+        self.append = None if self.append is None else as_value(self.append)
         for name, part in (("prepend", self.prepend), ("append", self.append)):
             if part is not None and part.ndim != 1:
                 raise in_words(SporaxValueError, "Concatenate", f"can only {name} 1D arrays.", part.shape)
@@ -322,17 +301,25 @@ class Unique(Transform):
         return uniques, indices.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
 
-class Compose(Transform):
-    """Several operations as one.
+class _OfSeveral(Transform):
+    """Base of what applies several operations."""
 
-    Args:
-        transforms: transforms or functions, applied one after the other.
-    """
+    transforms: list[Any] = argument(None, "transforms or functions.")
+
+    def _prepare(self) -> None:
+        check.instance(self.name, "transforms list", self.transforms, list)
+        if not self.transforms:
+            raise in_words(SporaxValueError, self.name, "transforms list can not be empty.")
+        self.operations = tuple(as_transform(self.name, f"transforms[{i}]", t) for i, t in enumerate(self.transforms))
+
+
+class Compose(_OfSeveral):
+    """Several operations as one, applied one after the other."""
 
     takes_boxes = True
 
-    def __init__(self, transforms: list[Any]) -> None:
-        self.operations = _operation_list("Compose", transforms)
+    def _prepare(self) -> None:
+        super()._prepare()
         self.draws = any(operation.draws for operation in self.operations)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -367,19 +354,12 @@ class Compose(Transform):
         return values
 
 
-class RandomApply(Transform):
-    """Several operations, all of them or none.
-
-    Args:
-        transforms: transforms or functions.
-        prob: probability of applying them.
-    """
+class RandomApply(_OfSeveral):
+    """Several operations, all of them or none."""
 
     draws = takes_boxes = True
 
-    def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
-        self.operations = _operation_list("RandomApply", transforms)
-        self.prob = check.number("RandomApply", "prob", prob, 0, 1)
+    prob: float = argument(check.number, "probability of applying them.", default=0.5, low=0, high=1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -389,36 +369,20 @@ class RandomApply(Transform):
         return values
 
 
-class RandomChoice(Transform):
-    """One of several operations, each as likely.
-
-    Args:
-        transforms: transforms or functions.
-    """
+class RandomChoice(_OfSeveral):
+    """One of several operations, each as likely."""
 
     draws = takes_boxes = True
-
-    def __init__(self, transforms: list[Any]) -> None:
-        self.operations = _operation_list("RandomChoice", transforms)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         return on_values(self.operations[int(rng.integers(len(self.operations)))], values, rng)
 
 
-class RandomOrder(Transform):
-    """Several operations in random order.
+class RandomOrder(_OfSeveral):
+    """Several operations in random order."""
 
-    Args:
-        transforms: transforms or functions.
-    """
-
-    only_pillow = True
-
-    draws = takes_boxes = True
-
-    def __init__(self, transforms: list[Any]) -> None:
-        self.operations = _operation_list("RandomOrder", transforms)
+    only_pillow = draws = takes_boxes = True
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -426,10 +390,3 @@ class RandomOrder(Transform):
         for place in rng.permutation(len(self.operations)):
             values = on_values(self.operations[place], values, rng)
         return values
-
-
-def _operation_list(where: str, transforms: Any) -> tuple[Operation, ...]:
-    check.instance(where, "transforms list", transforms, list)
-    if not transforms:
-        raise in_words(SporaxValueError, where, "transforms list can not be empty.")
-    return tuple(as_transform(where, f"transforms[{i}]", transform) for i, transform in enumerate(transforms))

@@ -10,8 +10,7 @@ from sharded_recipes import STRATEGIES
 
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.train import build_searched_strategy, merge_pipeline_strategys, restore_group_info_list
-from sporax.mindspore.train.checkpoint.slice_layout import ALL
-from sporax.mindspore.train.checkpoint.strategy import read_strategy
+from sporax.mindspore.train.checkpoint.strategy import ALL, read_strategy
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])

@@ -11,19 +11,23 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import REQUIRED, Argument
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Columns, Computed, FileTable
-from sporax.mindspore.dataset._sources.format import REQUIRED, Argument, FileDataset, FormatDataset, Rows
-from sporax.mindspore.dataset._sources.reading import existing, files_named, parse_lines, read_bytes, read_mat, reading
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
+from sporax.mindspore.dataset._sources.reading import (
+    Columns,
+    Computed,
+    FileTable,
+    existing,
+    files_named,
+    parse_lines,
+    read_bytes,
+    read_mat,
+    reading,
+)
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._files import decode
-
-
-def _cifar10(where: str, folder: Path, part: str) -> Rows:
-    # MindSpore finds files by the beginnings of their names.
-    stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
-    return _cifar_columns(where, folder, stems, ("label",))
 
 
 class Cifar10Dataset(
@@ -31,29 +35,33 @@ class Cifar10Dataset(
     arguments=arg.in_folder(
         "folder that holds data_batch_*.bin and test_batch.bin.", arg.usage("train", "test", "all")
     ),
-    read=_cifar10,
 ):
     """CIFAR-10 from its binary files.
 
     Columns: `image` (32, 32, 3) uint8; `label` () uint32.
     """
 
-
-def _cifar100(where: str, folder: Path, part: str) -> Rows:
-    stems = ("train", "test") if part == "all" else (part,)
-    return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        # MindSpore finds files by the beginnings of their names.
+        stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
+        return _cifar_columns(where, folder, stems, ("label",))
 
 
 class Cifar100Dataset(
     FormatDataset,
     arguments=arg.in_folder("folder that holds the files.", arg.usage("train", "test", "all")),
     columns=("image", "coarse_label", "fine_label"),
-    read=_cifar100,
 ):
     """CIFAR-100 from its binary files train.bin and test.bin.
 
     Columns: `image` (32, 32, 3) uint8; `coarse_label` and `fine_label` () uint32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        stems = ("train", "test") if part == "all" else (part,)
+        return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
 
 
 def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Rows:
@@ -94,27 +102,26 @@ def _stl10_files(part: str) -> list[str]:
     return [f"{name}_X.bin" for name in parts] + [f"{name}_y.bin" for name in parts if name != "unlabeled"]
 
 
-def _stl10(where: str, folder: Path, part: str) -> Rows:
-    parts = _stl10_parts(part)
-    images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
-    labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
-    # Each plane is stored column by column.
-    planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
-    return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
-
-
 class STL10Dataset(
     FormatDataset,
     arguments=arg.in_folder(
         "folder that holds the files.", arg.usage("train", "test", "unlabeled", "train+unlabeled", "all")
     ),
-    read=_stl10,
     prepare=arg.with_files(_stl10_files),
 ):
     """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
 
     Columns: `image` (96, 96, 3) uint8; `label` () int32, -1 for what has no label.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        parts = _stl10_parts(part)
+        images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
+        labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
+        # Each plane is stored column by column.
+        planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
+        return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
 
 
 def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
@@ -136,21 +143,6 @@ def _svhn_files(part: str) -> list[str]:
     return [f"{name}_32x32.mat" for name in (("train", "test", "extra") if part == "all" else (part,))]
 
 
-def _svhn_columns(where: str, folder: Path, part: str) -> Rows:
-    images, labels = [], []
-    for path in (folder / name for name in _svhn_files(part)):
-        pixels, digits = read_mat(where, path, ("X", "y"))
-        with reading(where, path):
-            image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
-            if len(image) != len(label):
-                # ValueError, so that `reading` names the file.
-                raise ValueError(f"{len(image)} images, but {len(label)} labels")
-        images.append(image)
-        # The files count the digit 0 as 10.
-        labels.append(label % 10)
-    return {"image": np.concatenate(images), "label": np.concatenate(labels)}
-
-
 class SVHNDataset(
     FormatDataset,
     arguments=(
@@ -158,7 +150,6 @@ class SVHNDataset(
         arg.usage("train", "test", "extra", "all"),
         *(arg.NUM_SAMPLES, arg.ONE_WORKER, arg.SHUFFLE, arg.SAMPLER, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
-    read=_svhn_columns,
     prepare=arg.with_files(_svhn_files),
 ):
     """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
@@ -166,33 +157,47 @@ class SVHNDataset(
     Columns: `image` (32, 32, 3) uint8; `label` () uint32, the digit.
     """
 
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        images, labels = [], []
+        for path in (folder / name for name in _svhn_files(part)):
+            pixels, digits = read_mat(where, path, ("X", "y"))
+            with reading(where, path):
+                image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
+                if len(image) != len(label):
+                    # ValueError, so that `reading` names the file.
+                    raise ValueError(f"{len(image)} images, but {len(label)} labels")
+            images.append(image)
+            # The files count the digit 0 as 10.
+            labels.append(label % 10)
+        return {"image": np.concatenate(images), "label": np.concatenate(labels)}
+
 
 # Part -> name of its file.
 _USPS = {"train": "usps", "test": "usps.t"}
 
 
-def _usps(where: str, folder: Path, part: str) -> Table:
-    files = list(_USPS.values()) if part == "all" else [_USPS[part]]
-
-    def parse(path: Path) -> Columns:
-        rows = parse_lines(where, path, _usps_row)
-        # float32 first, as MindSpore parses the text; the truncated byte depends on it.
-        pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
-        labels = np.array([label for label, _ in rows], np.uint32)
-        return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
-
-    return FileTable(where, files_named(where, folder, files), parse)
-
-
 class USPSDataset(
     FileDataset,
     arguments=(arg.folder("folder that holds the files."), arg.usage("train", "test", "all"), *arg.SAMPLED_FILES),
-    read=_usps,
 ):
     """USPS from its text files usps and usps.t, one image per line.
 
     Columns: `image` (16, 16, 1) uint8; `label` () uint32, the digit.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Table:
+        files = list(_USPS.values()) if part == "all" else [_USPS[part]]
+
+        def parse(path: Path) -> Columns:
+            rows = parse_lines(where, path, _usps_row)
+            # float32 first, as MindSpore parses the text; the truncated byte depends on it.
+            pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
+            labels = np.array([label for label, _ in rows], np.uint32)
+            return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
+
+        return FileTable(where, files_named(where, folder, files), parse)
 
 
 def _usps_row(line: str) -> tuple[int, list[float]]:
@@ -204,19 +209,19 @@ def _usps_row(line: str) -> tuple[int, list[float]]:
     return int(label) - 1, values
 
 
-def _semeion(where: str, folder: Path) -> Rows:
-    rows = parse_lines(where, folder / "semeion.data", _semeion_row)
-    return {
-        "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
-        "label": np.array([label for _, label in rows], np.uint32),
-    }
-
-
-class SemeionDataset(FormatDataset, arguments=arg.in_folder("folder that holds the file."), read=_semeion):
+class SemeionDataset(FormatDataset, arguments=arg.in_folder("folder that holds the file.")):
     """Semeion from its text file semeion.data.
 
     Columns: `image` (16, 16) uint8 of 0 and 1; `label` () uint32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path) -> Rows:
+        rows = parse_lines(where, folder / "semeion.data", _semeion_row)
+        return {
+            "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
+            "label": np.array([label for _, label in rows], np.uint32),
+        }
 
 
 def _semeion_row(line: str) -> tuple[list[int], int]:
@@ -276,10 +281,6 @@ def _sheet(path: Path) -> Array:
     return pixels[..., 0]
 
 
-def _photo_tour(where: str, folder: Path, place: str, part: str) -> Rows:
-    return _patches(where, folder / place) if part == "train" else _patch_pairs(where, folder / place)
-
-
 class PhotoTourDataset(
     FormatDataset,
     arguments=arg.in_folder(
@@ -288,7 +289,6 @@ class PhotoTourDataset(
         arg.usage("train", "test"),
     ),
     columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
-    read=_photo_tour,
 ):
     """PhotoTour: patches of photographs, 256 to a file patches####.bmp (needs Pillow).
 
@@ -296,14 +296,9 @@ class PhotoTourDataset(
     they show the same point, with "test".
     """
 
-
-def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Rows:
-    def image(index: int) -> Array:
-        # By row number, so that shuffling and sharding do not change an image.
-        return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
-
-    labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)
-    return {"image": Computed(count, image), "label": labels}
+    @staticmethod
+    def _read(where: str, folder: Path, place: str, part: str) -> Rows:
+        return _patches(where, folder / place) if part == "train" else _patch_pairs(where, folder / place)
 
 
 def _image_size(where: str, name: str, value: object) -> list[int]:
@@ -321,9 +316,17 @@ class FakeImageDataset(
         arg.integer("base_seed", 0, "another seed gives other images.", low=0),
         *arg.SAMPLED,
     ),
-    read=_fake_columns,
 ):
     """Random images, for trying out a pipeline. The numbers are not MindSpore's.
 
     Columns: `image` `image_size` uint8; `label` () uint32.
     """
+
+    @staticmethod
+    def _read(where: str, count: int, shape: list[int], classes: int, seed: int) -> Rows:
+        def image(index: int) -> Array:
+            # By row number, so that shuffling and sharding do not change an image.
+            return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
+
+        labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)
+        return {"image": Computed(count, image), "label": labels}

@@ -17,11 +17,22 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import REQUIRED
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.mindspore.dataset._sources.format import REQUIRED, FormatDataset, Rows
-from sporax.mindspore.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_bytes, reading
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
+from sporax.mindspore.dataset._sources.reading import (
+    Computed,
+    Files,
+    Stored,
+    Texts,
+    existing,
+    files_in,
+    folders_in,
+    parse_lines,
+    read_bytes,
+    reading,
+)
 
 
 def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stored]:
@@ -71,63 +82,49 @@ def _scaled(data: bytes, width: int) -> Array:
     return (wide.view("<i4").reshape(-1) / largest).astype(np.float32)
 
 
-def _yes_no(where: str, folder: Path) -> Rows:
-    paths = files_in(where, folder, ".wav")
-    labels = []
-    for path in paths:
-        # The name of a file is its label.
-        with reading(where, path, "its name"):
-            labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
-    return {**_sound(where, paths, np.int32), "label": labels}
-
-
 class YesNoDataset(
-    FormatDataset,
-    arguments=arg.in_folder("folder that holds the files."),
-    columns=("waveform", "sample_rate", "label"),
-    read=_yes_no,
+    FormatDataset, arguments=arg.in_folder("folder that holds the files."), columns=("waveform", "sample_rate", "label")
 ):
     """YesNo: WAV files of eight words each, named by them as 1_0_0_0_1_1_0_0.wav.
 
     Columns: `waveform`; `sample_rate` () int32; `label` (8,) int32, 1 for yes.
     """
 
-
-def _lj_speech(where: str, folder: Path) -> Rows:
-    rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
-    return {
-        **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
-        "transcription": Texts([text for _, text, _ in rows]),
-        "normalized_transcription": Texts([text for _, _, text in rows]),
-    }
+    @staticmethod
+    def _read(where: str, folder: Path) -> Rows:
+        paths = files_in(where, folder, ".wav")
+        labels = []
+        for path in paths:
+            # The name of a file is its label.
+            with reading(where, path, "its name"):
+                labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
+        return {**_sound(where, paths, np.int32), "label": labels}
 
 
 class LJSpeechDataset(
     FormatDataset,
     arguments=arg.in_folder("folder that holds wavs and metadata.csv."),
     columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
-    read=_lj_speech,
 ):
     """LJ Speech: WAV files in wavs, and what is said in metadata.csv.
 
     Columns: `waveform`; `sample_rate` () int32; `transcription` and `normalized_transcription` () str.
     """
 
+    @staticmethod
+    def _read(where: str, folder: Path) -> Rows:
+        rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
+        return {
+            **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
+            "transcription": Texts([text for _, text, _ in rows]),
+            "normalized_transcription": Texts([text for _, _, text in rows]),
+        }
+
 
 def _three_fields(line: str) -> tuple[str, str, str]:
     # Exactly three: a text with a bar would shift the columns.
     name, text, normalized = line.split("|")
     return name, text, normalized
-
-
-def _gtzan(where: str, folder: Path, part: str) -> Rows:
-    if part != "all":
-        # MindSpore has fixed lists of names in its code.
-        raise SporaxNotImplementedError(
-            f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
-        )
-    paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
-    return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
 
 
 class GTZANDataset(
@@ -141,38 +138,21 @@ class GTZANDataset(
         ),
     ),
     columns=("waveform", "sample_rate", "label"),
-    read=_gtzan,
 ):
     """GTZAN: WAV files in one folder per genre.
 
     Columns: `waveform`; `sample_rate` () uint32; `label` () str.
     """
 
-
-def _speech_commands(where: str, folder: Path, part: str) -> Rows:
-    # The folder holds noise without words.
-    words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
-    paths = [path for word in words for path in files_in(where, word, ".wav")]
-    if part != "all":
-        lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
-        listed = {
-            name
-            for kind in lists
-            for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
-        }
-        # Training files are those in neither list.
-        paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
-    names = []
-    for path in paths:
-        with reading(where, path, "its name"):
-            speaker, number = path.stem.split("_nohash_")
-            names.append((speaker, int(number)))
-    return {
-        **_sound(where, paths, np.int32),
-        "label": Texts([path.parent.name for path in paths]),
-        "speaker_id": Texts([speaker for speaker, _ in names]),
-        "utterance_number": np.array([number for _, number in names], np.int32),
-    }
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        if part != "all":
+            # MindSpore has fixed lists of names in its code.
+            raise SporaxNotImplementedError(
+                f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
+            )
+        paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
+        return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
 
 
 class SpeechCommandsDataset(
@@ -181,36 +161,43 @@ class SpeechCommandsDataset(
         "folder that holds the words' folders and the lists.", arg.usage("train", "test", "valid", "all")
     ),
     columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
-    read=_speech_commands,
 ):
     """Speech Commands: WAV files {speaker}_nohash_{number}.wav in one folder per word; lists name those for testing.
 
     Columns: `waveform`; `sample_rate` () int32; `label` and `speaker_id` () str; `utterance_number` () int32.
     """
 
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        # The folder holds noise without words.
+        words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
+        paths = [path for word in words for path in files_in(where, word, ".wav")]
+        if part != "all":
+            lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
+            listed = {
+                name
+                for kind in lists
+                for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
+            }
+            # Training files are those in neither list.
+            paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
+        names = []
+        for path in paths:
+            with reading(where, path, "its name"):
+                speaker, number = path.stem.split("_nohash_")
+                names.append((speaker, int(number)))
+        return {
+            **_sound(where, paths, np.int32),
+            "label": Texts([path.parent.name for path in paths]),
+            "speaker_id": Texts([speaker for speaker, _ in names]),
+            "utterance_number": np.array([number for _, number in names], np.int32),
+        }
+
 
 _LIBRI_PARTS = (
     *("dev-clean", "dev-other", "test-clean", "test-other"),
     *("train-clean-100", "train-clean-360", "train-other-500"),
 )
-
-
-def _libri_tts(where: str, folder: Path, part: str) -> Rows:
-    # "all" reads the parts that were downloaded; a named part must be there.
-    names = _LIBRI_PARTS if part == "all" else (part,)
-    parts = [path for path in folders_in(where, folder) if path.name in names]
-    folders = parts if part == "all" else [existing(where, folder / part)]
-    # By speaker and chapter.
-    tables = [path for place in folders for path in sorted(place.glob("*/*/*.trans.tsv"))]
-    rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
-    return {
-        **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
-        "original_text": Texts([row[2] for row in rows]),
-        "normalized_text": Texts([row[3] for row in rows]),
-        "speaker_id": np.array([row[4] for row in rows], np.uint32),
-        "chapter_id": np.array([row[5] for row in rows], np.uint32),
-        "utterance_id": Texts([row[1] for row in rows]),
-    }
 
 
 class LibriTTSDataset(
@@ -223,13 +210,30 @@ class LibriTTSDataset(
         *("waveform", "sample_rate", "original_text", "normalized_text"),
         *("speaker_id", "chapter_id", "utterance_id"),
     ),
-    read=_libri_tts,
 ):
     """LibriTTS: {part}/{speaker}/{chapter}/*.wav, with what is said in *.trans.tsv.
 
     Columns: `waveform`; `sample_rate` () uint32; `original_text`, `normalized_text` () str; `speaker_id`, `chapter_id` ()
     uint32; `utterance_id` () str.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str) -> Rows:
+        # "all" reads the parts that were downloaded; a named part must be there.
+        names = _LIBRI_PARTS if part == "all" else (part,)
+        parts = [path for path in folders_in(where, folder) if path.name in names]
+        folders = parts if part == "all" else [existing(where, folder / part)]
+        # By speaker and chapter.
+        tables = [path for place in folders for path in sorted(place.glob("*/*/*.trans.tsv"))]
+        rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
+        return {
+            **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
+            "original_text": Texts([row[2] for row in rows]),
+            "normalized_text": Texts([row[3] for row in rows]),
+            "speaker_id": np.array([row[4] for row in rows], np.uint32),
+            "chapter_id": np.array([row[5] for row in rows], np.uint32),
+            "utterance_id": Texts([row[1] for row in rows]),
+        }
 
 
 def _libri_row(line: str) -> tuple[str, str, str, int, int]:
@@ -246,23 +250,6 @@ _SPEAKERS = (
 _UTTERANCE = re.compile(r'\(\s*(\S+)\s+"(.*)"\s*\)')
 
 
-def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Rows:
-    place = folder / f"cmu_us_{speaker or 'aew'}_arctic"
-
-    def row(line: str) -> tuple[str, str]:
-        match = _UTTERANCE.fullmatch(line.strip())
-        if match is None:
-            raise ValueError(f'( name "text" ) expected, found {line!r}')
-        return match[1], match[2]
-
-    rows = parse_lines(where, existing(where, place / "etc" / "txt.done.data"), row)
-    return {
-        **_sound(where, [place / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
-        "transcript": Texts([text for _, text in rows]),
-        "utterance_id": Texts([name.removeprefix("arctic_") for name, _ in rows]),
-    }
-
-
 class CMUArcticDataset(
     FormatDataset,
     arguments=arg.in_folder(
@@ -275,12 +262,28 @@ class CMUArcticDataset(
         ),
     ),
     columns=("waveform", "sample_rate", "transcript", "utterance_id"),
-    read=_arctic_columns,
 ):
     """CMU Arctic: one folder cmu_us_{name}_arctic per speaker, with WAV files and what is said.
 
     Columns: `waveform`; `sample_rate` () uint32; `transcript`, `utterance_id` () str.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, speaker: str | None) -> Rows:
+        place = folder / f"cmu_us_{speaker or 'aew'}_arctic"
+
+        def row(line: str) -> tuple[str, str]:
+            match = _UTTERANCE.fullmatch(line.strip())
+            if match is None:
+                raise ValueError(f'( name "text" ) expected, found {line!r}')
+            return match[1], match[2]
+
+        rows = parse_lines(where, existing(where, place / "etc" / "txt.done.data"), row)
+        return {
+            **_sound(where, [place / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
+            "transcript": Texts([text for _, text in rows]),
+            "utterance_id": Texts([name.removeprefix("arctic_") for name, _ in rows]),
+        }
 
 
 def _ted_folders(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
@@ -289,28 +292,6 @@ def _ted_folders(where: str, folder: Path, release: str, part: str, extensions: 
         check.choice(where, "usage", part, ("all",))
         return ([folder / "data"],)
     return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
-
-
-def _ted_columns(where: str, folders: Sequence[Path]) -> Rows:
-    rows: list[tuple[Path, list[str]]] = []
-    for place in folders:
-        for stm in files_in(where, place / "stm", ".stm"):
-            sound = place / "sph" / f"{stm.stem}.sph"
-            rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
-
-    def talk(index: int) -> tuple[int, Array]:
-        path, row = rows[index]
-        return _sphere(where, path, float(row[3]), float(row[4]))
-
-    return {
-        # Waveform and rate come from the same part of a file, which is read for each.
-        "waveform": Computed(len(rows), lambda index: talk(index)[1]),
-        "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
-        "transcript": Texts([row[6] for _, row in rows]),
-        "talk_id": Texts([row[0] for _, row in rows]),
-        "speaker_id": Texts([row[2] for _, row in rows]),
-        "identifier": Texts([row[5] for _, row in rows]),
-    }
 
 
 def _stm_row(line: str) -> list[str]:
@@ -368,10 +349,31 @@ class TedliumDataset(
         arg.optional("extensions", str, 'must be ".sph" or None.', _ending),
     ),
     columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
-    read=_ted_columns,
     prepare=_ted_folders,
 ):
     """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), split into segments by STM files.
 
     Columns: `waveform`; `sample_rate` () int32; `transcript`, `talk_id`, `speaker_id`, `identifier` () str.
     """
+
+    @staticmethod
+    def _read(where: str, folders: Sequence[Path]) -> Rows:
+        rows: list[tuple[Path, list[str]]] = []
+        for place in folders:
+            for stm in files_in(where, place / "stm", ".stm"):
+                sound = place / "sph" / f"{stm.stem}.sph"
+                rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
+
+        def talk(index: int) -> tuple[int, Array]:
+            path, row = rows[index]
+            return _sphere(where, path, float(row[3]), float(row[4]))
+
+        return {
+            # Waveform and rate come from the same part of a file, which is read for each.
+            "waveform": Computed(len(rows), lambda index: talk(index)[1]),
+            "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
+            "transcript": Texts([row[6] for _, row in rows]),
+            "talk_id": Texts([row[0] for _, row in rows]),
+            "speaker_id": Texts([row[2] for _, row in rows]),
+            "identifier": Texts([row[5] for _, row in rows]),
+        }

@@ -11,12 +11,14 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Stored, Texts, images
+from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
+    Stored,
+    Texts,
     existing,
     files_in,
+    images,
     lines,
     parse_lines,
     read_json,
@@ -47,31 +49,6 @@ def _coco_content(where: str, path: Path) -> Any:
     except SporaxRuntimeError as error:
         fault = f"Invalid annotation file, Coco Dataset annotation file: {path} cannot be read as JSON"
         raise SporaxRuntimeError(f"For '{where}', {fault}.") from error
-
-
-def _coco_columns(where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool) -> Rows:
-    content = _coco_content(where, path)
-    with reading(where, path, "'images'"):
-        names = {image["id"]: image["file_name"] for image in content["images"]}
-    things: dict[int, list[dict[str, Any]]] = {}
-    with reading(where, path, "'annotations'"):
-        for note in content["annotations"]:
-            # Panoptic annotations hold a list of segments per image; others are one thing each.
-            things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
-    if "category_id" in _COCO_COLUMNS[task]:
-        _check_categories(where, path, content, itertools.chain.from_iterable(things.values()))
-    # In the order of "images"; MindSpore leaves out images without annotations.
-    annotated = [image for image in names if things.get(image)]
-    columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
-    for name in _COCO_COLUMNS[task]:
-        values = []
-        for image in annotated:
-            with reading(where, path, f"the annotations of image {image}"):
-                values.append(_COCO_VALUES[name](things[image]))
-        columns[name] = values
-    if extra_metadata:
-        columns[FILE_NAME] = Texts([Path(names[image]).stem for image in annotated])
-    return columns
 
 
 def _check_categories(where: str, path: Path, content: Any, things: Iterable[dict[str, Any]]) -> None:
@@ -129,7 +106,6 @@ class CocoDataset(
     ),
     # A tuple times a bool: the column is there or not.
     columns=lambda where, folder, path, task, decoded, more: ("image", *_COCO_COLUMNS[task], *_FILE_NAME * more),
-    read=_coco_columns,
 ):
     """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
 
@@ -141,6 +117,31 @@ class CocoDataset(
     * Panoptic: as Detection, and `area` (n, 1) uint32;
     * Captioning: `captions` (n, 1) str.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool) -> Rows:
+        content = _coco_content(where, path)
+        with reading(where, path, "'images'"):
+            names = {image["id"]: image["file_name"] for image in content["images"]}
+        things: dict[int, list[dict[str, Any]]] = {}
+        with reading(where, path, "'annotations'"):
+            for note in content["annotations"]:
+                # Panoptic annotations hold a list of segments per image; others are one thing each.
+                things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+        if "category_id" in _COCO_COLUMNS[task]:
+            _check_categories(where, path, content, itertools.chain.from_iterable(things.values()))
+        # In the order of "images"; MindSpore leaves out images without annotations.
+        annotated = [image for image in names if things.get(image)]
+        columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
+        for name in _COCO_COLUMNS[task]:
+            values = []
+            for image in annotated:
+                with reading(where, path, f"the annotations of image {image}"):
+                    values.append(_COCO_VALUES[name](things[image]))
+            columns[name] = values
+        if extra_metadata:
+            columns[FILE_NAME] = Texts([Path(names[image]).stem for image in annotated])
+        return columns
 
     def get_class_indexing(self) -> dict[str, list[int]]:
         """Class -> its id (for "Panoptic": id, and whether it is a thing); nothing for tasks without classes."""
@@ -178,15 +179,6 @@ def _voc_columns(
 ) -> tuple[str, ...]:  # fmt: skip
     columns = ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
     return (*columns, *_FILE_NAME * extra_metadata)
-
-
-def _voc(
-    where: str, folder: Path, boxes: bool, listed: Path, class_indexing: dict[str, int] | None, decoded: bool,
-    extra_metadata: bool,
-) -> Rows:  # fmt: skip
-    if not boxes:
-        return _voc_masks(where, folder, listed, decoded)
-    return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, class_indexing), decoded)
 
 
 def _voc_names(where: str, listed: Path) -> list[str]:
@@ -281,7 +273,6 @@ class VOCDataset(
         *(arg.EXTRA_METADATA, arg.DECRYPT),
     ),
     columns=_voc_columns,
-    read=_voc,
     prepare=_voc_values,
 ):
     """PASCAL VOC: JPEGImages, Annotations, SegmentationClass, and lists in ImageSets.
@@ -289,6 +280,15 @@ class VOCDataset(
     Columns: `image`, and `target` (the image of classes) for "Segmentation"; or for "Detection", with n things in an image,
     `bbox` (n, 4) float32 (left, top, width, height), and `label`, `difficult`, `truncate` (n, 1) uint32.
     """
+
+    @staticmethod
+    def _read(
+        where: str, folder: Path, boxes: bool, listed: Path, class_indexing: dict[str, int] | None, decoded: bool,
+        extra_metadata: bool,
+    ) -> Rows:  # fmt: skip
+        if not boxes:
+            return _voc_masks(where, folder, listed, decoded)
+        return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, class_indexing), decoded)
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class -> label; nothing for "Segmentation"."""
@@ -318,32 +318,10 @@ def _kitti_row(line: str) -> tuple[str, list[float]]:
     return kind, [float(field) for field in fields[:14]]
 
 
-def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Rows:
-    place = {"train": "training", "test": "testing"}[part]
-    paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
-    columns: dict[str, Stored] = {"image": images(where, paths, decoded)}
-    if part == "test":
-        return columns
-    marks = folder / "data_object_label_2" / place / "label_2"
-    files = [parse_lines(where, existing(where, marks / f"{path.stem}.txt"), _kitti_row) for path in paths]
-    # Classes of all files, so that labels do not depend on the sampled rows.
-    kinds = sorted({kind for rows in files for kind, _ in rows})
-    columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
-    # An image without objects has (0, 14).
-    tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
-    for name, (dtype, fields) in _KITTI.items():
-        # "occluded" of DontCare is -1, which wraps.
-        columns[name] = [
-            table[:, fields].astype(np.int64 if dtype is np.uint32 else dtype).astype(dtype) for table in tables
-        ]
-    return columns
-
-
 class KITTIDataset(
     FormatDataset,
     arguments=arg.images_in("folder that holds both folders.", arg.usage("train", "test")),
     columns=lambda where, folder, part, decoded: ("image", "label", *_KITTI) if part == "train" else ("image",),
-    read=_kitti,
 ):
     """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
 
@@ -351,6 +329,27 @@ class KITTIDataset(
     `truncated`, `alpha`, `rotation_y` (n, 1), `bbox` (n, 4), `dimensions`, `location` (n, 3) float32 and `occluded` (n, 1)
     uint32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, decoded: bool) -> Rows:
+        place = {"train": "training", "test": "testing"}[part]
+        paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
+        columns: dict[str, Stored] = {"image": images(where, paths, decoded)}
+        if part == "test":
+            return columns
+        marks = folder / "data_object_label_2" / place / "label_2"
+        files = [parse_lines(where, existing(where, marks / f"{path.stem}.txt"), _kitti_row) for path in paths]
+        # Classes of all files, so that labels do not depend on the sampled rows.
+        kinds = sorted({kind for rows in files for kind, _ in rows})
+        columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
+        # An image without objects has (0, 14).
+        tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
+        for name, (dtype, fields) in _KITTI.items():
+            # "occluded" of DontCare is -1, which wraps.
+            columns[name] = [
+                table[:, fields].astype(np.int64 if dtype is np.uint32 else dtype).astype(dtype) for table in tables
+            ]
+        return columns
 
 
 _FACES = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
@@ -377,24 +376,6 @@ def _line_behind(numbered: Iterator[tuple[int, str]], name: str) -> str:
     raise ValueError(f"the file ends within the faces of {name!r}")
 
 
-def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Rows:
-    split = folder / "wider_face_split"
-    if part == "test":
-        names = parse_lines(where, existing(where, split / "wider_face_test_filelist.txt"), str.strip)
-        return {"image": images(where, [folder / "WIDER_test" / "images" / name for name in names], decoded)}
-    paths, tables = [], []
-    for kind in {"train": ("train",), "valid": ("val",)}.get(part, ("train", "val")):
-        for name, faces in _wider_faces(where, existing(where, split / f"wider_face_{kind}_bbx_gt.txt")):
-            paths.append(folder / f"WIDER_{kind}" / "images" / name)
-            tables.append(np.array(faces, np.int32))
-    # A copy: a view would keep the whole table alive for each column.
-    columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
-    # Fields 4 to 9 behind the box.
-    for place, name in enumerate(_FACE_FIELDS, 4):
-        columns[name] = [table[:, place].copy() for table in tables]
-    return columns
-
-
 class WIDERFaceDataset(
     FormatDataset,
     arguments=arg.images_in(
@@ -405,10 +386,27 @@ class WIDERFaceDataset(
         ),
     ),
     columns=lambda where, folder, part, decoded: ("image",) if part == "test" else ("image", *_FACES),
-    read=_wider_face,
 ):
     """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
 
     Columns, with n faces in an image: `image`; but for "test" also `bbox` (n, 4) int32 (left, top, width, height), `blur`,
     `expression`, `illumination`, `occlusion`, `pose`, `invalid` (n,) int32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, decoded: bool) -> Rows:
+        split = folder / "wider_face_split"
+        if part == "test":
+            names = parse_lines(where, existing(where, split / "wider_face_test_filelist.txt"), str.strip)
+            return {"image": images(where, [folder / "WIDER_test" / "images" / name for name in names], decoded)}
+        paths, tables = [], []
+        for kind in {"train": ("train",), "valid": ("val",)}.get(part, ("train", "val")):
+            for name, faces in _wider_faces(where, existing(where, split / f"wider_face_{kind}_bbx_gt.txt")):
+                paths.append(folder / f"WIDER_{kind}" / "images" / name)
+                tables.append(np.array(faces, np.int32))
+        # A copy: a view would keep the whole table alive for each column.
+        columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
+        # Fields 4 to 9 behind the box.
+        for place, name in enumerate(_FACE_FIELDS, 4):
+            columns[name] = [table[:, place].copy() for table in tables]
+        return columns

@@ -3,10 +3,11 @@
 Problem: MindSpore reads about sixty published formats. Their constructors are nearly the same, yet each has its own order of
 arguments, its own defaults and a few arguments of its own.
 
-Method: a format is one row, a `Format`, in the class statement: the arguments in order, the names of the columns, and the
-function that reads the files. `constructor` makes `__init__` of it: a signature that `inspect`, `help` and editors see, one
-check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset` say how the rows are
-sampled: those of the first can give any row at any time, those of the second are text files.
+Method: a format is one row, a `Format`, in the class statement: the arguments in order and the names of the columns; the static
+method `_read` (or a function, `read`) reads the files. `constructor` makes `__init__` of it: a signature that `inspect`, `help`
+and editors see, one check per argument, and a reader that waits for the first use. The bases `FormatDataset` and `FileDataset`
+say how the rows are sampled: those of the first can give any row at any time, those of the second are text files. The arguments
+that formats share are behind them.
 
 Order of text files: MindSpore gives rows out through a shuffle buffer; here `shuffle=True` is a full permutation. Without it
 the order is MindSpore's: its workers get the files in turn, and rows are taken from the workers in turn.
@@ -20,8 +21,7 @@ import abc
 import dataclasses
 import functools
 import inspect
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,12 +30,21 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks, config
-from sporax.mindspore.dataset._cache import check_cache
+from sporax.mindspore.dataset._arguments import (
+    REQUIRED,
+    Argument,
+    Check,
+    documented,
+    published,
+    record_constructor,
+    recorded_arguments,
+    signature_of,
+)
+from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
 from sporax.mindspore.dataset._described import Arguments
-from sporax.mindspore.dataset._operations import record_constructor, recorded_arguments
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._sources.columns import ArrayTable, Files, Stored
+from sporax.mindspore.dataset._sources.reading import ArrayTable, Files, Stored, find_files
 from sporax.mindspore.dataset._steps.ends import MappableDataset, SourceDataset
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, Shuffle, select_sampler
@@ -113,38 +122,8 @@ def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:
     return order[np.lexsort((worker, turn))]
 
 
-REQUIRED = inspect.Parameter.empty
-
-#: (data set, argument, value) -> the value in the form that the reader wants; raises where the value is not valid.
-Check = Callable[[str, str, Any], Any]
-
 #: Columns by name, or a table that keeps them in its own way.
 Rows = Mapping[str, Stored] | Table
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a constructor.
-
-    Attributes:
-        name: MindSpore's name for it.
-        annotation: its type.
-        doc: its line in the documentation.
-        default: MindSpore's default, or REQUIRED.
-        check: see `Check`; None for an argument that says how rows are sampled: the base class checks it, and the reader
-            does not get it.
-    """
-
-    name: str
-    annotation: Any
-    doc: str
-    default: Any = REQUIRED
-    check: Check | None = None
-
-    def parameter(self) -> inspect.Parameter:
-        """Its place in the signature."""
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,11 +170,13 @@ class SpecifiedDataset(abc.ABC):
         prepare: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:  # fmt: skip
         super().__init_subclass__()
-        if read is not None:
-            format = Format(arguments, columns, read, prepare)
+        if read is not None or "_read" in vars(cls):
+            format = Format(arguments, columns, read or vars(cls)["_read"].__func__, prepare)
         if format is not None:
             cls._format = format
-            cls.__doc__ = _documentation(cls.__doc__, format)
+            # The errors are written once, in the base class.
+            errors = inspect.cleandoc(SpecifiedDataset.__doc__ or "").partition("\n\n")[2]
+            cls.__doc__ = f"{documented(cls.__doc__, format.arguments)}\n\n{errors}"
             record_constructor(cls, constructor(cls, format))
 
     def __init__(self, *positional: Any, **named: Any) -> None:
@@ -223,8 +204,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
         row: its specification.
     """
     where = owner.__name__
-    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    signature = inspect.Signature([this, *(argument.parameter() for argument in row.arguments)], return_annotation=None)
+    signature = signature_of(row.arguments)
 
     def build(self: SpecifiedDataset, /, *positional: Any, **named: Any) -> None:
         try:
@@ -242,27 +222,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
         read = functools.partial(row.read, where, *self._values)
         self._open(where, columns, read, {name: value for check, name, value in checked if check is None})
 
-    build.__name__, build.__qualname__, build.__module__ = (
-        "__init__",
-        f"{owner.__qualname__}.__init__",
-        owner.__module__,
-    )
-    build.__doc__ = "See the class for what the arguments mean."
-    build.__annotations__ = {argument.name: argument.annotation for argument in row.arguments} | {"return": None}
-    # `vars`, since the type checker knows no such attribute of functions.
-    vars(build)["__signature__"] = signature
-    return build
-
-
-def _documentation(text: str | None, row: Format) -> str:
-    """The text of a class with a line for each argument, and the errors of all data sets."""
-    lines = [
-        textwrap.fill(f"{a.name}: {a.doc}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for a in row.arguments
-    ]
-    # The errors are written once, in the base class.
-    errors = inspect.cleandoc(SpecifiedDataset.__doc__ or "").partition("Raises:")
-    return "\n".join([inspect.cleandoc(text or ""), "", "Args:", *lines, "", errors[1] + errors[2]])
+    return published(owner, build, signature)
 
 
 def opened(
@@ -357,3 +317,175 @@ class FileDataset(SpecifiedDataset, SourceDataset):
 def _file_numbers(table: Table) -> NDArray[np.int64]:
     # Every table of a text data set has this attribute; the type of the base has not.
     return vars(table)["files"]
+
+
+def folder(doc: str) -> Argument:
+    """`dataset_dir`, an existing folder."""
+    return Argument("dataset_dir", str, doc, check=lambda where, _, value: _checks.directory(where, value))
+
+
+def file(name: str, doc: str) -> Argument:
+    """An existing file."""
+    return Argument(name, str, doc, check=_checks.file)
+
+
+def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, ...]]:
+    """`prepare` of a `Format` whose files MindSpore looks for at once; `names` gets what follows the folder."""
+
+    def prepare(where: str, folder: Path, *values: Any) -> tuple[Any, ...]:
+        for name in names(*values):
+            _checks.file(where, "dataset_dir", str(folder / name))
+        return folder, *values
+
+    return prepare
+
+
+def dataset_files(pattern: str) -> Argument:
+    """`dataset_files`, text files."""
+    doc = f'a file, a pattern such as "{pattern}", or a list of them.'
+    return Argument("dataset_files", str | list[str], doc, check=lambda where, _, value: find_files(where, value))
+
+
+def usage(*choices: str, doc: str = "") -> Argument:
+    """`usage`, the part to read: "all" by default where it is one of `choices`, else the first."""
+    return choice("usage", *choices, doc=doc, missing="all" if "all" in choices else "")
+
+
+def choice(
+    name: str, *choices: str, doc: str = "", default: Any = None, missing: str = "", words: str = ""
+) -> Argument:
+    """One of a few strings.
+
+    Args:
+        name: of the argument.
+        choices: the strings.
+        doc: the strings by default.
+        default: MindSpore's default, or REQUIRED.
+        missing: what None means where it is the default; the first by default.
+        words: MindSpore's about another string, with {} for it, where they are not the usual ones.
+    """
+    missing = missing or choices[0]
+    doc = doc or f"{quoted(choices)}{'' if default is REQUIRED else f'; {default or missing!r} by default'}."
+
+    def check(where: str, name: str, value: object) -> str:
+        if value is None and default is None:
+            return missing
+        if words and isinstance(value, str) and value not in choices:
+            raise _checks.in_words(SporaxValueError, where, words.format(value))
+        return _checks.choice(where, name, value, choices)
+
+    return Argument(name, str | None if default is None else str, doc, default, check)
+
+
+def quoted(choices: tuple[str, ...]) -> str:
+    """``"a", "b" or "c"``."""
+    *first, last = (f'"{text}"' for text in choices)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def flag(name: str, default: bool, doc: str) -> Argument:
+    """True or False."""
+    return Argument(name, bool, doc, default, _checks.boolean)
+
+
+def text(name: str, default: str, doc: str) -> Argument:
+    """Any string."""
+    return Argument(name, str, doc, default, _checks.text)
+
+
+def integer(name: str, default: int, doc: str, low: int = -_checks.INT32_MAX) -> Argument:
+    """A whole number of 32 bits, at least `low`."""
+    return Argument(name, int, doc, default, functools.partial(_checks.integer, low=low, high=_checks.INT32_MAX))
+
+
+def optional(name: str, annotation: Any, doc: str, check: Check) -> Argument:
+    """An argument that is checked unless it is None, the default."""
+
+    def check_value(where: str, name: str, value: object) -> Any:
+        return None if value is None else check(where, name, value)
+
+    return Argument(name, annotation | None, doc, None, check_value)
+
+
+def classes(doc: str) -> Argument:
+    """`class_indexing`: class -> label."""
+    return optional("class_indexing", dict[str, int], doc, _class_numbers)
+
+
+def _class_numbers(where: str, name: str, value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise _checks.type_error(where, name, "a dict of name -> int", value)
+    return {
+        _checks.text(where, name, kind): _checks.integer(where, f"{name}[{kind!r}]", label)
+        for kind, label in value.items()
+    }
+
+
+EXTRA_METADATA = flag(
+    "extra_metadata", False, "add the column `_meta-filename` () str, which iterators give once it was renamed."
+)
+EXTENSIONS = optional(
+    "extensions",
+    list[str],
+    'only files with these endings, such as [".jpg", ".png"]; all files by default.',
+    _checks.names,
+)
+
+_PIXELS = "pixels (H, W, 3) uint8 instead of the bytes (n,) uint8 of the image files (needs Pillow)."
+DECODE = flag("decode", False, _PIXELS)
+#: Some constructors have None as the default, which means False.
+DECODE_OR_NONE = Argument(
+    "decode",
+    bool | None,
+    _PIXELS,
+    None,
+    lambda where, name, value: value is not None and _checks.boolean(where, name, value),
+)
+
+# How rows are sampled: no checks here, see `FormatDataset` and `FileDataset`.
+
+NUM_SAMPLES = Argument("num_samples", int | None, "at most this many rows.", None)
+WORKERS = Argument("num_parallel_workers", int | None, "threads that prepare rows.", None)
+ONE_WORKER = Argument("num_parallel_workers", int, "threads that prepare rows.", 1)
+SHUFFLE = Argument("shuffle", bool | None, "shuffle each epoch in another order; the default.", None)
+SAMPLER = Argument("sampler", Any, "a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.", None)
+NUM_SHARDS = Argument("num_shards", int | None, "number of ranks that share the rows.", None)
+SHARD_ID = Argument("shard_id", int | None, "this rank.", None)
+CACHE = Argument("cache", DatasetCache | None, "keeps the rows for the next epochs.", None)
+DECRYPT = Argument(
+    "decrypt", Callable[[str], bytes] | None, "gives the content of an encrypted image file, whose path it gets.", None
+)
+
+#: Without `decode`, with it, and with it where MindSpore's constructor has no `cache`.
+SAMPLED = (NUM_SAMPLES, WORKERS, SHUFFLE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
+SAMPLED_IMAGES = (NUM_SAMPLES, WORKERS, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
+SAMPLED_UNCACHED = (NUM_SAMPLES, ONE_WORKER, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID)
+
+
+def in_folder(doc: str, *own: Argument, sampled: tuple[Argument, ...] = SAMPLED) -> tuple[Argument, ...]:
+    """`folder`, arguments of the format's own, and how its rows are sampled."""
+    return folder(doc), *own, *sampled
+
+
+images_in = functools.partial(in_folder, sampled=SAMPLED_IMAGES)
+
+
+def text_shuffle(annotation: Any = bool | Shuffle, default: Any = Shuffle.GLOBAL) -> Argument:
+    """`shuffle` of text files."""
+    return Argument("shuffle", annotation, "True or Shuffle.GLOBAL (the default), Shuffle.FILES, or False.", default)
+
+
+TEXT_SHUFFLE = text_shuffle()
+NEIGHBORING_SHARDS = Argument(
+    "num_shards", int | None, "number of ranks that share the rows; each reads neighboring rows.", None
+)
+
+#: The arguments of text files; a few constructors have the number of workers further back.
+SAMPLED_FILES = (NUM_SAMPLES, WORKERS, TEXT_SHUFFLE, NEIGHBORING_SHARDS, SHARD_ID, CACHE)
+SAMPLED_FILES_LATER = (NUM_SAMPLES, TEXT_SHUFFLE, NEIGHBORING_SHARDS, SHARD_ID, WORKERS, CACHE)
+
+
+def replaced(arguments: tuple[Argument, ...], *others: Argument) -> tuple[Argument, ...]:
+    """The arguments with `others` in the places of those of the same names."""
+    by_name = {argument.name: argument for argument in others}
+    return tuple(by_name.get(argument.name, argument) for argument in arguments)

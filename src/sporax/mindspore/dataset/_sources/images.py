@@ -8,16 +8,20 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import REQUIRED
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Texts, images, images_by_folder, labelled_images
-from sporax.mindspore.dataset._sources.format import REQUIRED, Format, FormatDataset, Rows
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import Format, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
     IMAGES_MAGIC,
     INT_TABLE_MAGIC,
     LABELS_MAGIC,
+    Texts,
     existing,
     folders_in,
+    images,
+    images_by_folder,
+    labelled_images,
     parse_lines,
     read_idx,
 )
@@ -30,32 +34,6 @@ def _classes(folder: Path, class_indexing: dict[str, int] | None) -> dict[str, i
     return {path.name: label for label, path in enumerate(folders_in("ImageFolderDataset", folder))}
 
 
-def _class_folders(
-    where: str, folder: Path, endings: tuple[str, ...] | None, class_indexing: dict[str, int] | None, decoded: bool
-) -> Rows:
-    pairs: list[tuple[Path, int]] = []
-    # By name, as MindSpore orders rows, even where the user's labels have another order.
-    for name, label in sorted(_classes(folder, class_indexing).items()):
-        place = folder / name
-        inside = (
-            # A listed class may have no folder.
-            [path for path in sorted(place.iterdir()) if path.name.endswith(endings or "")] if place.is_dir() else []
-        )
-        # A folder inside has usually been unpacked to the wrong place.
-        inner = next((path for path in inside if path.is_dir()), None)
-        if inner is not None:
-            raise SporaxRuntimeError(
-                f"For '{where}', class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to "
-                "choose files."
-            )
-        pairs += [(path, label) for path in inside]
-    if not pairs:
-        raise SporaxRuntimeError(
-            f"For '{where}', the folder {str(folder)!r} must hold one folder of images per class, but no files were found."
-        )
-    return labelled_images(where, pairs, decoded, np.int32)
-
-
 class ImageFolderDataset(
     FormatDataset,
     arguments=(
@@ -65,13 +43,40 @@ class ImageFolderDataset(
         arg.classes("class folder -> label; other folders are left out."),
         *(arg.DECODE, arg.NUM_SHARDS, arg.SHARD_ID, arg.CACHE, arg.DECRYPT),
     ),
-    read=_class_folders,
 ):
     """Image files in one folder per class.
 
     Columns: `image`; `label` () int32, the number of the class folder in alphabetical order, or as `class_indexing` says. A
     folder within a class folder is an error.
     """
+
+    @staticmethod
+    def _read(
+        where: str, folder: Path, endings: tuple[str, ...] | None, class_indexing: dict[str, int] | None, decoded: bool
+    ) -> Rows:
+        pairs: list[tuple[Path, int]] = []
+        # By name, as MindSpore orders rows, even where the user's labels have another order.
+        for name, label in sorted(_classes(folder, class_indexing).items()):
+            place = folder / name
+            inside = (
+                # A listed class may have no folder.
+                [path for path in sorted(place.iterdir()) if path.name.endswith(endings or "")]
+                if place.is_dir()
+                else []
+            )
+            # A folder inside has usually been unpacked to the wrong place.
+            inner = next((path for path in inside if path.is_dir()), None)
+            if inner is not None:
+                raise SporaxRuntimeError(
+                    f"For '{where}', class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to "
+                    "choose files."
+                )
+            pairs += [(path, label) for path in inside]
+        if not pairs:
+            raise SporaxRuntimeError(
+                f"For '{where}', the folder {str(folder)!r} must hold one folder of images per class, but no files were found."
+            )
+        return labelled_images(where, pairs, decoded, np.int32)
 
     def num_classes(self) -> int:
         """Number of classes."""
@@ -83,76 +88,69 @@ class ImageFolderDataset(
         return _classes(folder, class_indexing)
 
 
-def _caltech256(where: str, folder: Path, decoded: bool) -> Rows:
-    return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
-
-
-class Caltech256Dataset(
-    FormatDataset, arguments=arg.images_in("folder that holds the class folders."), read=_caltech256
-):
+class Caltech256Dataset(FormatDataset, arguments=arg.images_in("folder that holds the class folders.")):
     """Caltech-256: one folder of images per class.
 
     Columns: `image`; `label` () int32, the number of the folder in alphabetical order.
     """
 
-
-def _sun397(where: str, folder: Path, decoded: bool) -> Rows:
-    names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
-    # Names begin with a slash.
-    return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
+    @staticmethod
+    def _read(where: str, folder: Path, decoded: bool) -> Rows:
+        return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
 
 
-class SUN397Dataset(
-    FormatDataset, arguments=arg.images_in("folder that holds ClassName.txt and the class folders."), read=_sun397
-):
+class SUN397Dataset(FormatDataset, arguments=arg.images_in("folder that holds ClassName.txt and the class folders.")):
     """SUN397: ClassName.txt names the folders of images, one per class and line.
 
     Columns: `image`; `label` () uint32, the number of the line.
     """
 
-
-def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Rows:
-    # The folder is called "valid", the argument "val".
-    parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
-    pairs = [
-        pair
-        for name in parts
-        for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
-    ]
-    return labelled_images(where, pairs, decoded)
+    @staticmethod
+    def _read(where: str, folder: Path, decoded: bool) -> Rows:
+        names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
+        # Names begin with a slash.
+        return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
 
 
 class RenderedSST2Dataset(
-    FormatDataset,
-    arguments=arg.images_in("folder that holds these folders.", arg.usage("train", "val", "test", "all")),
-    read=_rendered_sst2,
+    FormatDataset, arguments=arg.images_in("folder that holds these folders.", arg.usage("train", "val", "test", "all"))
 ):
     """Rendered SST2: folders train, test and valid with a folder `negative` (0) and `positive` (1) each.
 
     Columns: `image`; `label` () uint32.
     """
 
-
-def _food101(where: str, folder: Path, part: str, decoded: bool) -> Rows:
-    lists = [
-        existing(where, folder / "meta" / f"{name}.txt") for name in (("train", "test") if part == "all" else (part,))
-    ]
-    names = [name for path in lists for name in parse_lines(where, path, str.strip)]
-    return {
-        "image": images(where, [folder / "images" / f"{name}.jpg" for name in names], decoded),
-        "label": Texts([name.split("/")[0] for name in names]),
-    }
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, decoded: bool) -> Rows:
+        # The folder is called "valid", the argument "val".
+        parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
+        pairs = [
+            pair
+            for name in parts
+            for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
+        ]
+        return labelled_images(where, pairs, decoded)
 
 
 class Food101Dataset(
-    FormatDataset,
-    arguments=arg.images_in("folder that holds meta and images.", arg.usage("train", "test", "all")),
-    read=_food101,
+    FormatDataset, arguments=arg.images_in("folder that holds meta and images.", arg.usage("train", "test", "all"))
 ):
     """Food-101: meta/train.txt and meta/test.txt name the files in `images`.
 
     Columns: `image`; `label` () str, the class.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, decoded: bool) -> Rows:
+        lists = [
+            existing(where, folder / "meta" / f"{name}.txt")
+            for name in (("train", "test") if part == "all" else (part,))
+        ]
+        names = [name for path in lists for name in parse_lines(where, path, str.strip)]
+        return {
+            "image": images(where, [folder / "images" / f"{name}.jpg" for name in names], decoded),
+            "label": Texts([name.split("/")[0] for name in names]),
+        }
 
 
 def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] | None) -> list[Path]:
@@ -170,10 +168,6 @@ def _lsun_folders(where: str, folder: Path, part: str, classes: tuple[str, ...] 
     return [path for path in folders if path.name in names]
 
 
-def _lsun(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Rows:
-    return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, classes)), decoded)
-
-
 def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
     check.instance(where, name, value, list)
     return check.names(where, name, value)
@@ -189,20 +183,15 @@ class LSUNDataset(
         ),
         arg.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
     ),
-    read=_lsun,
 ):
     """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
 
     Columns: `image`; `label` () uint32, the number of the folder.
     """
 
-
-def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Rows:
-    # None means the default, True.
-    alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
-    # Characters are counted over all alphabets.
-    characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
-    return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, classes: tuple[str, ...] | None, decoded: bool) -> Rows:
+        return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, classes)), decoded)
 
 
 class OmniglotDataset(
@@ -213,25 +202,19 @@ class OmniglotDataset(
             "background", bool, "read the background set (the default); False for the evaluation set.", check.boolean
         ),
     ),
-    read=_omniglot_columns,
 ):
     """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
 
     Columns: `image`; `label` () int32, the number of the character.
     """
 
-
-def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Rows:
-    size = "256" if small else "large"
-    place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
-    path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
-
-    def row(line: str) -> tuple[Path, int]:
-        # From the right, since names may have spaces.
-        name, label = line.rsplit(" ", 1)
-        return place / name.lstrip("/"), int(label)
-
-    return labelled_images(where, parse_lines(where, path, row), decoded)
+    @staticmethod
+    def _read(where: str, folder: Path, background: bool | None, decoded: bool) -> Rows:
+        # None means the default, True.
+        alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
+        # Characters are counted over all alphabets.
+        characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
+        return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
 
 
 class Places365Dataset(
@@ -242,12 +225,24 @@ class Places365Dataset(
         arg.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
         arg.DECODE,
     ),
-    read=_scene_columns,
 ):
     """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
 
     Columns: `image`; `label` () uint32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Rows:
+        size = "256" if small else "large"
+        place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
+        path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
+
+        def row(line: str) -> tuple[Path, int]:
+            # From the right, since names may have spaces.
+            name, label = line.rsplit(" ", 1)
+            return place / name.lstrip("/"), int(label)
+
+        return labelled_images(where, parse_lines(where, path, row), decoded)
 
 
 _IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
@@ -258,19 +253,6 @@ _QMNIST = {"train": ["qmnist-train"], "test": ["qmnist-test"], "nist": ["xnist"]
 # Both parts of the test set are slices of one file.
 _QMNIST |= {"test10k": _QMNIST["test"], "test50k": _QMNIST["test"]}
 _QMNIST["all"] = _QMNIST["train"] + _QMNIST["test"] + _QMNIST["nist"]
-
-
-def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Rows:
-    pairs = [
-        _pair(where, _one_file(where, folder, f"{stem}{_IMAGES}"), _one_file(where, folder, f"{stem}-labels-idx2-int"))
-        for stem in _QMNIST[part]
-    ]
-    image, label = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-    # The parts are fixed by the publishers: the first 10,000 images were in MNIST.
-    selection = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
-    label = label[selection].astype(np.uint32)
-    # The first of the eight numbers is the class.
-    return {"image": image[selection, ..., None], "label": label[:, 0] if classes else label}
 
 
 def _byte_columns(where: str, folder: Path, prefix: str) -> Rows:
@@ -292,10 +274,6 @@ def _byte_columns(where: str, folder: Path, prefix: str) -> Rows:
 
 def _mnist(where: str, folder: Path, part: str) -> Rows:
     return _byte_columns(where, folder, _PREFIXES[part])
-
-
-def _emnist(where: str, folder: Path, name: str, part: str) -> Rows:
-    return _byte_columns(where, folder, f"emnist-{name}-" + ("" if part == "all" else part))
 
 
 def _find(folder: Path, prefix: str, kind: str) -> list[Path]:
@@ -353,12 +331,15 @@ class EMnistDataset(
         arg.choice("name", "byclass", "bymerge", "balanced", "letters", "digits", "mnist", default=REQUIRED),
         arg.usage("train", "test", "all", doc='"train", "test" or "all" (the default; test files come first).'),
     ),
-    read=_emnist,
 ):
     """EMNIST from its idx files emnist-{name}-{train, test}-….
 
     Columns: `image` (28, 28, 1) uint8, as stored (EMNIST stores images transposed); `label` () uint32.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, name: str, part: str) -> Rows:
+        return _byte_columns(where, folder, f"emnist-{name}-" + ("" if part == "all" else part))
 
 
 class QMnistDataset(
@@ -371,9 +352,23 @@ class QMnistDataset(
         ),
         arg.flag("compat", True, "labels are classes; False for all eight numbers."),
     ),
-    read=_qmnist_columns,
 ):
     """QMNIST from its idx files qmnist-train-…, qmnist-test-… and xnist-….
 
     Columns: `image` (28, 28, 1) uint8; `label` () uint32, or (8,) uint32 with all that QMNIST knows of an image.
     """
+
+    @staticmethod
+    def _read(where: str, folder: Path, part: str, classes: bool) -> Rows:
+        pairs = [
+            _pair(
+                where, _one_file(where, folder, f"{stem}{_IMAGES}"), _one_file(where, folder, f"{stem}-labels-idx2-int")
+            )
+            for stem in _QMNIST[part]
+        ]
+        image, label = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        # The parts are fixed by the publishers: the first 10,000 images were in MNIST.
+        selection = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
+        label = label[selection].astype(np.uint32)
+        # The first of the eight numbers is the class.
+        return {"image": image[selection, ..., None], "label": label[:, 0] if classes else label}

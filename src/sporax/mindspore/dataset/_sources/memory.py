@@ -18,8 +18,8 @@ from sporax.mindspore.dataset._checks import in_user_code, in_words
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, collate, join, opened
-from sporax.mindspore.dataset._sources.columns import ArrayTable
-from sporax.mindspore.dataset._sources.schema import Schema, as_schema
+from sporax.mindspore.dataset._sources.reading import ArrayTable
+from sporax.mindspore.dataset._sources.tfrecord import Schema, as_schema
 from sporax.mindspore.dataset._steps.ends import MappableDataset
 from sporax.mindspore.dataset._streams import Flow, Indices, Stream, Table
 from sporax.mindspore.dataset.samplers import PKSampler, select_sampler

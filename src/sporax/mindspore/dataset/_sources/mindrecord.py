@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import Argument
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.format import Argument, FormatDataset, Rows, opened, words_of_shuffle
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import FormatDataset, Rows, opened, words_of_shuffle
 from sporax.mindspore.dataset._steps.ends import SourceDataset
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset.samplers import (
@@ -221,15 +222,6 @@ def _columns(where: str, shards: Sequence[Shard], columns: Sequence[str], *paddi
     return columns
 
 
-def _table(
-    where: str, shards: Sequence[Shard], columns: Sequence[str], padding: Row | None, num_padded: int
-) -> MindRecordTable:
-    table = MindRecordTable(shards, columns, padding, num_padded)
-    if not table.size:
-        raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
-    return table
-
-
 class MindDataset(
     FormatDataset,
     arguments=(
@@ -256,7 +248,6 @@ class MindDataset(
         arg.CACHE,
     ),
     columns=_columns,
-    read=_table,
     prepare=_prepare,
 ):
     """Rows from MindRecord files, which `mindrecord.FileWriter` and MindSpore write.
@@ -264,6 +255,15 @@ class MindDataset(
     Columns: the fields of the schema in alphabetical order, or `columns_list`. Bytes are (n,) uint8, as in MindSpore before
     2.3.
     """
+
+    @staticmethod
+    def _read(
+        where: str, shards: Sequence[Shard], columns: Sequence[str], padding: Row | None, num_padded: int
+    ) -> MindRecordTable:
+        table = MindRecordTable(shards, columns, padding, num_padded)
+        if not table.size:
+            raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
+        return table
 
     # Not the base's: shuffling by file and labels of any column are special.
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:

@@ -13,13 +13,19 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Computed
+from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
-from sporax.mindspore.dataset._sources.reading import find_files, reading
-from sporax.mindspore.dataset._sources.schema import Schema, SchemaColumn, as_schema
-from sporax.mindspore.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
+from sporax.mindspore.dataset._sources.reading import Computed, find_files, reading
+from sporax.mindspore.dataset._sources.tfrecord import (
+    Schema,
+    SchemaColumn,
+    Values,
+    as_schema,
+    content_of,
+    find_records,
+    parse_example,
+)
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset.samplers import Shuffle
 
@@ -205,24 +211,6 @@ def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> 
     ]
 
 
-def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Rows:
-    def column_of(place: int, column: SchemaColumn) -> Computed:
-        # -1 in a schema is any size.
-        shape = tuple(max(size, 1) for size in column.shape or ())
-
-        def value(row: int) -> Array:
-            rng = np.random.default_rng((place, row))
-            if column.dtype.kind == "f":
-                return np.asarray(rng.random(shape), column.dtype)
-            # 127 fits in every integer type.
-            limit = 2 if column.dtype.kind == "b" else 127
-            return np.asarray(rng.integers(0, limit, shape), column.dtype)
-
-        return Computed(count, value)
-
-    return {column.name: column_of(place, column) for place, column in enumerate(columns)}
-
-
 def _random_values(
     where: str, total_rows: int | None, schema: Schema | None, names: tuple[str, ...] | None
 ) -> tuple[list[SchemaColumn], int]:
@@ -259,10 +247,27 @@ class RandomDataset(
         *(arg.NUM_SAMPLES, arg.WORKERS, arg.CACHE, arg.SHUFFLE, arg.NUM_SHARDS, arg.SHARD_ID),
     ),
     columns=lambda where, columns, count: [column.name for column in columns],
-    read=_random_rows,
     prepare=_random_values,
 ):
     """Random rows, for trying out a pipeline. The numbers are not MindSpore's."""
+
+    @staticmethod
+    def _read(where: str, columns: Sequence[SchemaColumn], count: int) -> Rows:
+        def column_of(place: int, column: SchemaColumn) -> Computed:
+            # -1 in a schema is any size.
+            shape = tuple(max(size, 1) for size in column.shape or ())
+
+            def value(row: int) -> Array:
+                rng = np.random.default_rng((place, row))
+                if column.dtype.kind == "f":
+                    return np.asarray(rng.random(shape), column.dtype)
+                # 127 fits in every integer type.
+                limit = 2 if column.dtype.kind == "b" else 127
+                return np.asarray(rng.integers(0, limit, shape), column.dtype)
+
+            return Computed(count, value)
+
+        return {column.name: column_of(place, column) for place, column in enumerate(columns)}
 
 
 class PaddedDataset(GeneratorDataset):

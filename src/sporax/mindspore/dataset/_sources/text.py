@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._sources import arguments as arg
-from sporax.mindspore.dataset._sources.columns import Columns, FileTable, LineTable
-from sporax.mindspore.dataset._sources.format import Argument, FileDataset
-from sporax.mindspore.dataset._sources.reading import parse_lines
+from sporax.mindspore.dataset._arguments import Argument
+from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources.format import FileDataset
+from sporax.mindspore.dataset._sources.reading import Columns, FileTable, LineTable, parse_lines
 from sporax.mindspore.dataset._streams import Table
 
 
@@ -126,13 +126,6 @@ def _csv_values(
     return paths, delimiter, columns, kinds or [str] * len(columns), names is None
 
 
-def _csv(
-    where: str, paths: Sequence[Path], delimiter: str, names: tuple[str, ...], kinds: Sequence[type], header: bool
-) -> Table:
-    parse = functools.partial(_parse_csv, delimiter=delimiter, names=names, kinds=kinds, header=header)
-    return FileTable(where, paths, parse)
-
-
 class CSVDataset(
     FileDataset,
     arguments=(
@@ -154,10 +147,16 @@ class CSVDataset(
         *arg.SAMPLED_FILES,
     ),
     columns=lambda where, paths, delimiter, names, *options: names,
-    read=_csv,
     prepare=_csv_values,
 ):
     """Tables of comma-separated values (UTF-8). A message about a broken line names file and line."""
+
+    @staticmethod
+    def _read(
+        where: str, paths: Sequence[Path], delimiter: str, names: tuple[str, ...], kinds: Sequence[type], header: bool
+    ) -> Table:
+        parse = functools.partial(_parse_csv, delimiter=delimiter, names=names, kinds=kinds, header=header)
+        return FileTable(where, paths, parse)
 
 
 _PAIR = {"sentence1": "sentence1", "sentence2": "sentence2"}
@@ -202,19 +201,6 @@ def _columns(where: str, paths: Sequence[Path], task: str, usage: str) -> tuple[
     return tuple(_paths_of_columns(task, usage))
 
 
-def _clue(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
-    paths_of_columns = _paths_of_columns(task, usage)
-
-    def parse(path: Path) -> Columns:
-        rows = parse_lines(
-            where, path, lambda line: [_at(json.loads(line), place) for place in paths_of_columns.values()]
-        )
-        # The line is parsed once per column; a row has at most eight.
-        return {name: [row[i] for row in rows] for i, name in enumerate(paths_of_columns)}
-
-    return FileTable(where, paths, parse)
-
-
 class CLUEDataset(
     FileDataset,
     arguments=(
@@ -231,12 +217,24 @@ class CLUEDataset(
         *arg.SAMPLED_FILES,
     ),
     columns=_columns,
-    read=_clue,
 ):
     """CLUE: files with one JSON object per line.
 
     Columns, in alphabetical order, depend on the task: strings () str, numbers () uint32, lists of strings (n,) str.
     """
+
+    @staticmethod
+    def _read(where: str, paths: Sequence[Path], task: str, usage: str) -> Table:
+        paths_of_columns = _paths_of_columns(task, usage)
+
+        def parse(path: Path) -> Columns:
+            rows = parse_lines(
+                where, path, lambda line: [_at(json.loads(line), place) for place in paths_of_columns.values()]
+            )
+            # The line is parsed once per column; a row has at most eight.
+            return {name: [row[i] for row in rows] for i, name in enumerate(paths_of_columns)}
+
+        return FileTable(where, paths, parse)
 
 
 class LineReader:

@@ -32,7 +32,7 @@ from sporax.mindspore.dataset._rows import (
     opened,
     row_of,
 )
-from sporax.mindspore.dataset._steps.columns import replaced_columns
+from sporax.mindspore.dataset._steps.rows import replaced_columns
 from sporax.mindspore.dataset._streams import Batched, Flow, Stream, Table, batched, rows_of
 
 

@@ -34,8 +34,8 @@ from sporax.mindspore.dataset._operations import (
 )
 from sporax.mindspore.dataset._random import Pass, RowKey
 from sporax.mindspore.dataset._rows import Block, Row, opened
-from sporax.mindspore.dataset._steps.columns import ProjectDataset, RenameDataset, replaced_columns
 from sporax.mindspore.dataset._steps.ends import SourceDataset
+from sporax.mindspore.dataset._steps.rows import ProjectDataset, RenameDataset, replaced_columns
 from sporax.mindspore.dataset._streams import (
     Flow,
     Indices,

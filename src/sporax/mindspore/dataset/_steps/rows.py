@@ -1,4 +1,6 @@
-"""Steps that choose rows and their order: shuffle, repeat, skip, take, split, filter, and rows that wait."""
+"""Steps that choose rows and their order (shuffle, repeat, skip, take, split, filter, rows that wait) or columns, or put datasets
+together (project, rename, zip, concat).
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,24 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, opened
 from sporax.mindspore.dataset._streams import (
     ENDLESS,
+    Concatenated,
     Flow,
     Reordered,
     Stream,
     Table,
+    Zipped,
+    all_tables,
     buffer_order,
+    chained,
     in_order,
     repeated,
     rows_of,
+    selected,
     shuffled,
     window,
+    zipped,
 )
+from sporax.mindspore.dataset.samplers import DistributedSampler, RandomSampler
 
 
 def _through_buffer(stream: Stream, buffer_size: int, drawn: Pass, depth: int) -> Stream:
@@ -216,3 +225,184 @@ class SyncWaitDataset(StepDataset):
     def _gates(self) -> Iterator[tuple[Gate, int]]:
         yield self._gate, 1
         yield from super()._gates()
+
+
+def replaced_columns(where: str, columns: Sequence[str], old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """Column names after `old` became `new`: in place when they are as many, else the new ones first.
+
+    As in MindSpore, a result of `map` takes the place of another column of its name, where it replaces one column.
+
+    Raises:
+        SporaxRuntimeError: a new name is that of another column.
+    """
+    remaining = [name for name in columns if name not in old]
+    clash = next((name for name in new if name in remaining), None)
+    if clash is not None and (where != "map" or len(old) != len(new)):
+        raise SporaxRuntimeError(
+            f"For '{where}', the new column {clash!r} exists already; the columns are {list(columns)}."
+        )
+    if len(old) != len(new):
+        return (*new, *remaining)
+    renamed = dict(zip(old, new, strict=True))
+    return tuple(renamed.get(name, name) for name in columns if name in old or name not in new)
+
+
+class RenameDataset(StepDataset):
+    """What `rename` makes."""
+
+    _one_for_one = True
+
+    def __init__(self, input_dataset: Dataset, input_columns: str | list[str], output_columns: str | list[str]) -> None:
+        columns = input_dataset._column_names
+        self.input_columns = input_dataset._chosen("rename", input_columns, ())
+        self.output_columns = check.names("rename", "output_columns", output_columns)
+        if len(self.input_columns) != len(self.output_columns):
+            words = "Number of column in input_columns and output_columns is not equal."
+            raise in_words(SporaxValueError, "rename", words, (self.input_columns, self.output_columns))
+        names = replaced_columns("rename", columns, self.input_columns, self.output_columns)
+        super().__init__(names, [input_dataset])
+
+    def _stream(self, run: Pass) -> Stream:
+        names = zip(self._child._column_names, self._column_names, strict=True)
+        return selected(self._child._stream(run), dict(names))
+
+
+class ProjectDataset(StepDataset):
+    """What `project` makes. One patch of an image may stand for all of them: see `_all_ranks`."""
+
+    _one_for_one = True
+
+    def __init__(self, input_dataset: Dataset, columns: str | list[str]) -> None:
+        self.columns = input_dataset._chosen("project", columns, (), argument="columns")
+        super().__init__(self.columns, [input_dataset])
+        # Through all steps before: `batch` or `map` may come between the split into patches and `project`.
+        made = next((step._made_patches for step in self._walk() if step._made_patches), ())
+        # Only a choice of the first patch alone stands for the rank's choice; another choice is meant as it is.
+        if [name for name in self.columns if name in made] == [*made[:1]] and {*made} <= {*self._child._column_names}:
+            self._picked_patches = made
+
+    def _stream(self, run: Pass) -> Stream:
+        if not self._picked_patches:
+            return selected(self._child._stream(run), {name: name for name in self.columns})
+        # Under the name of the first patch, so that all passes have the same columns.
+        first, taken = self._picked_patches[0], self._picked_patches[run.patch]
+        names = {taken if name == first else name: name for name in self.columns}
+        below = self._child
+        return selected(below._stream(run) if run.readings is None else run.readings.stream(below, run), names)
+
+
+class ZipDataset(StepDataset):
+    """What `zip` makes."""
+
+    def __init__(self, datasets: tuple[Dataset, ...]) -> None:
+        check.instance("zip", "datasets", datasets, tuple)
+        if len(datasets) < 2:
+            raise in_words(SporaxValueError, "zip", "Can't zip empty or just one dataset!")
+        for item in datasets:
+            if not isinstance(item, Dataset):
+                words = f"Invalid dataset, expected Dataset object, but got {type(item)}!"
+                raise in_words(SporaxTypeError, "zip", words)
+        columns = [name for item in datasets for name in item._column_names]
+        double = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
+        if double is not None:
+            raise SporaxRuntimeError(
+                f"For 'zip', Invalid data, duplicate column {double} already exists when zipping datasets. Rename one."
+            )
+        super().__init__(columns, datasets)
+
+    def _stream(self, run: Pass) -> Stream:
+        streams = [child._stream(run) for child in self._children]
+        if tables := all_tables(streams):
+            return Zipped(tables)
+        return Flow(lambda: zipped([rows_of(stream) for stream in streams]))
+
+    def _count(self) -> int:
+        return min(child._num_rows() for child in self._children)
+
+
+def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
+    """Datasets side by side, as long as the shortest: `mindspore.dataset.zip`.
+
+    Raises:
+        SporaxTypeError: not a tuple of datasets.
+        SporaxValueError: fewer than two.
+        SporaxRuntimeError: two of them share a column name.
+    """
+    return ZipDataset(datasets)
+
+
+class ConcatDataset(StepDataset):
+    """Datasets one after the other: what `concat` and ``+`` give."""
+
+    def __init__(self, datasets: list[Dataset]) -> None:
+        for i, item in enumerate(datasets[1:]):
+            check.instance("concat", f"dataset[{i}]", item, Dataset)
+            if item._column_names != datasets[0]._column_names:
+                raise SporaxRuntimeError(
+                    "For 'concat', Invalid columns, 'column name' or 'column order' of concat datasets should be the same. They "
+                    f"are {datasets[0].column_names} and {item.column_names}."
+                )
+        super().__init__(datasets[0]._column_names, datasets)
+
+    def _arguments(self) -> Arguments:
+        return {"sampler": self._sampler}
+
+    def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
+        """Share the rows of all out, row i to rank i mod `num_shards`, or shuffle them.
+
+        Args:
+            sampler: a DistributedSampler that does not shuffle, or a RandomSampler without replacement; for all rows.
+
+        Raises:
+            SporaxTypeError: another sampler.
+            SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
+        """
+        if not isinstance(sampler, (DistributedSampler, RandomSampler)):
+            words = f"The parameter {sampler} of concat must be DistributedSampler or RandomSampler!"
+            raise in_words(SporaxTypeError, "use_sampler", words)
+        # Replacement and shuffling would let shares overlap, since each rank samples by itself.
+        drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
+        if drawn or sampler.get_num_samples() is not None:
+            what = "replacement" if isinstance(sampler, RandomSampler) else "shuffle"
+            words = f"The parameter {what} of {type(sampler).__name__} must be False!"
+            if not drawn:
+                words = f"The parameter num_samples of {type(sampler).__name__} is not support to be set!"
+            raise in_words(SporaxValueError, "use_sampler", words)
+        if batch := next((child for child in self._children if child._collates), None):
+            words = f"The parameter {batch} of concat must not be BatchDataset or PaddedBatchDataset!"
+            raise in_words(SporaxTypeError, "use_sampler", words)
+        if isinstance(sampler, DistributedSampler):
+            # With an offset nothing is read twice to make the shares equal.
+            sampler = DistributedSampler(
+                sampler.num_shards, sampler.shard_id, shuffle=False, offset=max(sampler.offset, 0)
+            )
+        self._sample_by(sampler)
+
+    def _stream(self, run: Pass) -> Stream:
+        streams = [child._stream(run) for child in self._children]
+        tables = all_tables(streams)
+        if tables and all(table.size < ENDLESS for table in tables):
+            joined = Concatenated(tables)
+            return joined if self._sampler is None else Reordered(joined, self._sampler.order(joined.size, run))
+        if self._sampler is None:
+            return Flow(lambda: chained([rows_of(stream) for stream in streams]))
+        order = self._sampler.order(self._total(), run)
+        return Flow(lambda: _picked(chained([rows_of(stream) for stream in streams]), order.tolist()))
+
+    def _total(self) -> int:
+        return sum(child._num_rows() for child in self._children)
+
+    def _count(self) -> int:
+        total = self._total()
+        return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0)))
+
+
+def _picked(rows: Iterator[Row], order: list[int]) -> Iterator[Row]:
+    """The rows number `order` (each at most once) of a flow; those that come too early for it wait in memory."""
+    wanted, waiting = set(order), {}
+    numbered = ((number, row) for number, row in enumerate(rows) if number in wanted)
+    for number in order:
+        while number not in waiting:
+            found, row = next(numbered)
+            waiting[found] = row
+        yield waiting.pop(number)

@@ -6,11 +6,11 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _effects: DCShift Dither Flanger Overdrive Phaser
+    _effects: DCShift Dither Flanger Overdrive Phaser AmplitudeToDB Contrast DBToAmplitude Fade Gain LFCC MuLawDecoding
+        MuLawEncoding Vol MFCC
     _filters: AllpassBiquad BandBiquad BandpassBiquad BandrejectBiquad BassBiquad Biquad DeemphBiquad EqualizerBiquad
         Filtfilt HighpassBiquad LFilter LowpassBiquad Resample RiaaBiquad TrebleBiquad
     _inverse: GriffinLim InverseMelScale InverseSpectrogram PhaseVocoder PitchShift TimeStretch
-    _levels: AmplitudeToDB Contrast DBToAmplitude Fade Gain LFCC MuLawDecoding MuLawEncoding Vol MFCC
     _spectra: Angle ComplexNorm ComputeDeltas Magphase MelScale MelSpectrogram SpectralCentroid Spectrogram create_dct
         linear_fbanks melscale_fbanks FrequencyMasking MaskAlongAxis MaskAlongAxisIID TimeMasking
     _speech: DetectPitchFrequency SlidingWindowCmn Vad

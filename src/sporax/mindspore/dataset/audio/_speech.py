@@ -8,6 +8,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._effects import nonzero_int
 from sporax.mindspore.dataset.audio._filters import WaveTransform
@@ -24,18 +25,16 @@ class DetectPitchFrequency(WaveTransform):
         SporaxRuntimeError: (when applied) there are too few frames for a median, or no pitches between the two.
     """
 
-    def __init__(
-        self, sample_rate: int, frame_time: float = 0.01, win_length: int = 30, freq_low: int = 85,
-        freq_high: int = 3400,
-    ) -> None:  # fmt: skip
-        where = "DetectPitchFrequency"
-        self._rate = nonzero_int(where, "sample_rate", sample_rate)
-        time = check.number(where, "frame_time", frame_time, 0, open_low=True)
-        self._size = math.ceil(np.float32(self._rate) * np.float32(time))
-        self._window = check.integer(where, "win_length", win_length, 1)
+    sample_rate: int = argument(nonzero_int)
+    frame_time: float = argument(check.number, default=0.01, low=0, open_low=True)
+    win_length: int = argument(check.integer, default=30, low=1)
+    freq_low: int = argument(check.number, default=85, low=0, open_low=True, types=_NUMBER)
+    freq_high: int = argument(check.number, default=3400, low=0, open_low=True, types=_NUMBER)
+
+    def _prepare(self) -> None:
+        self._size = math.ceil(np.float32(self.sample_rate) * np.float32(self.frame_time))
         self._lags, self._first = (
-            math.ceil(self._rate / max(int(check.number(where, name, value, 0, open_low=True, types=_NUMBER)), 1))
-            for name, value in (("freq_low", freq_low), ("freq_high", freq_high))
+            math.ceil(self.sample_rate / max(int(pitch), 1)) for pitch in (self.freq_low, self.freq_high)
         )
 
     def _one(self, value: Array) -> Array:
@@ -43,10 +42,10 @@ class DetectPitchFrequency(WaveTransform):
 
     def _of_wave(self, wave: Array) -> Array:
         frames, sides = math.ceil(wave.shape[-1] / max(self._size, 1)), [(0, 0)] * (wave.ndim - 1)
-        before = (self._window - 1) // 2
-        if not 0 <= self._first < self._lags or frames + before < self._window:
+        before = (self.win_length - 1) // 2
+        if not 0 <= self._first < self._lags or frames + before < self.win_length:
             raise self.fault(
-                f"'freq_high' must be above 'freq_low', and the wave at least {self._window - before} frames of {self._size} "
+                f"'freq_high' must be above 'freq_low', and the wave at least {self.win_length - before} frames of {self._size} "
                 f"samples long, but has shape {wave.shape}."
             )
         total = frames * self._size
@@ -64,8 +63,10 @@ class DetectPitchFrequency(WaveTransform):
         short = scores[..., self._first : max(self._lags // 2, self._first + 1)].argmax(-1) + self._first
         heights = (np.take_along_axis(scores, lag[..., None], -1)[..., 0] for lag in (short, best))
         lags = np.where(next(heights) > 0.99 * next(heights), short, best) + 1
-        smooth = np.lib.stride_tricks.sliding_window_view(np.pad(lags, [*sides, (before, 0)], "edge"), self._window, -1)
-        return self._rate / (1e-9 + np.sort(smooth, -1)[..., before])
+        smooth = np.lib.stride_tricks.sliding_window_view(
+            np.pad(lags, [*sides, (before, 0)], "edge"), self.win_length, -1
+        )
+        return self.sample_rate / (1e-9 + np.sort(smooth, -1)[..., before])
 
 
 class SlidingWindowCmn(WaveTransform):
@@ -77,22 +78,19 @@ class SlidingWindowCmn(WaveTransform):
 
     layout = "<..., freq, time>"
 
-    def __init__(
-        self, cmn_window: int = 600, min_cmn_window: int = 100, center: bool = False, norm_vars: bool = False
-    ) -> None:
-        self._size = check.integer("SlidingWindowCmn", "cmn_window", cmn_window, 0)
-        self._least = check.integer("SlidingWindowCmn", "min_cmn_window", min_cmn_window, 0)
-        self._center = check.boolean("SlidingWindowCmn", "center", center)
-        self._divides = check.boolean("SlidingWindowCmn", "norm_vars", norm_vars)
+    cmn_window: int = argument(check.integer, default=600, low=0)
+    min_cmn_window: int = argument(check.integer, default=100, low=0)
+    center: bool = argument(check.boolean, default=False)
+    norm_vars: bool = argument(check.boolean, default=False)
 
     def _of_wave(self, wave: Array) -> Array:
         frames = wave.shape[-2]
         times = np.arange(frames)
-        first = times - (self._size // 2 if self._center else self._size)
-        stop = first + self._size if self._center else times + 1
+        first = times - (self.cmn_window // 2 if self.center else self.cmn_window)
+        stop = first + self.cmn_window if self.center else times + 1
         stop, first = np.where(first < 0, stop - first, stop), np.maximum(first, 0)
-        if not self._center:
-            stop = np.where(stop > times, np.maximum(times + 1, self._least), stop)
+        if not self.center:
+            stop = np.where(stop > times, np.maximum(times + 1, self.min_cmn_window), stop)
         first, stop = np.maximum(first - np.maximum(stop - frames, 0), 0), np.minimum(stop, frames)
         count = (stop - first)[:, None]
 
@@ -104,7 +102,7 @@ class SlidingWindowCmn(WaveTransform):
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = means(wave)
             result = wave - mean
-            if self._divides:
+            if self.norm_vars:
                 result = np.where(count == 1, 0, result / np.sqrt(means(wave**2) - mean**2))
         return result
 

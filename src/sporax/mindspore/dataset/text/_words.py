@@ -23,6 +23,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array
@@ -90,102 +91,109 @@ class FilterWikipediaXML(StringTransform):
 
 
 class NormalizeUTF8(StringTransform):
-    """A Unicode normal form.
+    """A Unicode normal form."""
 
-    Args:
-        normalize_form: a NormalizeForm.
-    """
-
-    def __init__(self, normalize_form: NormalizeForm = NormalizeForm.NFKC) -> None:
-        check.instance("NormalizeUTF8", "normalize_form", normalize_form, NormalizeForm)
-        self._form = normalize_form
+    normalize_form: NormalizeForm = argument(of(NormalizeForm), "a NormalizeForm.", default=NormalizeForm.NFKC)
 
     def _change(self, text: str) -> str:
-        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(cast(Any, self._form.name), text)
+        return (
+            text
+            if self.normalize_form is NormalizeForm.NONE
+            else unicodedata.normalize(cast(Any, self.normalize_form.name), text)
+        )
+
+
+def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
+    """A regular expression.
+
+    Raises:
+        SporaxValueError: not a valid one, or with a property that is not known.
+    """
+    try:
+        return re.compile(without_properties(where, name, check.text(where, name, pattern)))
+    except re.error as error:
+        raise SporaxValueError(
+            f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"
+        ) from error
 
 
 class RegexReplace(StringTransform):
-    """What matches a regular expression is replaced.
+    """What matches a regular expression is replaced."""
 
-    Args:
-        pattern: the expression.
-        replace: what takes its place.
-        replace_all: every match, or the first only.
-    """
+    pattern: str = argument(check.text, "the expression.")
+    replace: str = argument(check.text, "what takes its place.")
+    replace_all: bool = argument(check.boolean, "every match, or the first only.", default=True)
 
-    def __init__(self, pattern: str, replace: str, replace_all: bool = True) -> None:
-        self._pattern = compiled("RegexReplace", "pattern", pattern)
-        self._replace = check.text("RegexReplace", "replace", replace)
-        # `re.sub` takes 0 for all matches.
-        self._count = 0 if check.boolean("RegexReplace", "replace_all", replace_all) else 1
+    def _prepare(self) -> None:
+        self._pattern = compiled(self.name, "pattern", self.pattern)
 
     def _change(self, text: str) -> str:
-        return self._pattern.sub(self._replace, text, self._count)
+        # `re.sub` takes 0 for all matches.
+        return self._pattern.sub(self.replace, text, 0 if self.replace_all else 1)
+
+
+def _numeric(where: str, name: str, value: Any) -> np.dtype[Any]:
+    dtype = numpy_dtype(where, name, value)
+    # bool and strings have no parse of numbers.
+    if dtype.kind not in "iuf":
+        raise SporaxTypeError(f"For '{where}', data_type: {value} is not numeric data type.")
+    return dtype
 
 
 class ToNumber(OneToOne):
     """Strings to numbers.
 
-    Args:
-        data_type: dtype of the result.
-
     Raises:
         SporaxRuntimeError: (when applied) a string is no number, or one outside the dtype's range.
     """
 
-    def __init__(self, data_type: Any) -> None:
-        self._dtype = numpy_dtype("ToNumber", "data_type", data_type)
-        # bool and strings have no parse of numbers.
-        if self._dtype.kind not in "iuf":
-            raise SporaxTypeError(f"For 'ToNumber', data_type: {data_type} is not numeric data type.")
+    data_type: Any = argument(_numeric, "dtype of the result.")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
             raise self.fault(f"ToNumber: input should be string datatype. Got {value.dtype}.")
         numbers = [self._number(text) for text in value.reshape(-1).tolist()]
-        return np.array(numbers, self._dtype).reshape(value.shape)
+        return np.array(numbers, self.data_type).reshape(value.shape)
 
     def _number(self, text: str) -> Array:
         try:
             # `int` refuses "1.5", which must not be rounded silently.
             with np.errstate(over="ignore"):
-                number = np.array((float if self._dtype.kind == "f" else int)(text), self._dtype)
+                number = np.array((float if self.data_type.kind == "f" else int)(text), self.data_type)
         except (ValueError, OverflowError) as error:
-            fault = f'it is invalid to convert "{text}" to a number. Got {self._dtype}: {error}'
+            fault = f'it is invalid to convert "{text}" to a number. Got {self.data_type}: {error}'
             if isinstance(error, OverflowError):
-                limits = np.iinfo(self._dtype) if self._dtype.kind in "iu" else np.finfo(self._dtype)
-                fault = f"string input {text} will be out of bounds if cast to {self._dtype}. The valid range is: "
+                limits = np.iinfo(self.data_type) if self.data_type.kind in "iu" else np.finfo(self.data_type)
+                fault = f"string input {text} will be out of bounds if cast to {self.data_type}. The valid range is: "
                 fault += f"[{limits.min}, {limits.max}]"
             raise self.fault(f"ToNumber: {fault}.") from error
         if np.isinf(number) and "inf" not in text.lower():
-            raise self.fault(f"{text} is outside of valid {self._dtype} range.")
+            raise self.fault(f"{text} is outside of valid {self.data_type} range.")
         return number
 
 
 class Truncate(OneToOne):
     """At most the first `max_seq_len` elements of an array (n,), or of each line of (k, n)."""
 
-    def __init__(self, max_seq_len: int) -> None:
-        self._length = check.integer("Truncate", "max_seq_len", max_seq_len, 1)
+    max_seq_len: int = argument(check.integer, low=1)
 
     def _one(self, value: Array) -> Array:
         if value.ndim not in (1, 2):
             raise self.fault(f"the input must have the shape (n,) or (k, n), but got {value.shape}.")
-        return value[..., : self._length]
+        return value[..., : self.max_seq_len]
 
 
 class TruncateSequencePair(Transform):
     """Two arrays (n,), (m,) truncated at their ends, the longer one first, until they have `max_length` elements together."""
 
-    def __init__(self, max_length: int) -> None:
-        self._length = check.integer("TruncateSequencePair", "max_length", max_length, 1)
+    max_length: int = argument(check.integer, low=1)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         if len(values) != 2 or any(value.ndim != 1 for value in values):
             raise self.fault(f"the input must be two columns (n,), but got {[v.shape for v in values]}.")
         first, second = (len(value) for value in values)
         # One by one, as lengths meet: the longer one first, the second one where they are equal.
-        while first + second > self._length:
+        while first + second > self.max_length:
             if first > second:
                 first -= 1
             else:
@@ -194,89 +202,78 @@ class TruncateSequencePair(Transform):
 
 
 class AddToken(OneToOne):
-    """One more word before (or after) an array (n,) of words, or each line of (k, n).
+    """One more word before (or after) an array (n,) of words, or each line of (k, n)."""
 
-    Args:
-        token: the word.
-        begin: at the beginning or at the end.
-    """
-
-    def __init__(self, token: str, begin: bool = True) -> None:
-        self._token = np.array([check.text("AddToken", "token", token)])
-        self._begin = check.boolean("AddToken", "begin", begin)
+    token: str = argument(check.text, "the word.")
+    begin: bool = argument(check.boolean, "at the beginning or at the end.", default=True)
 
     def _one(self, value: Array) -> Array:
         if value.ndim not in (1, 2) or value.dtype.kind != "U":
             fault = "rank should be 1 or 2" if value.dtype.kind == "U" else "type should be string"
             raise self.fault(f"AddToken: input tensor {fault}. It is {value.dtype} {value.shape}.")
         # One for each line of several.
-        token = np.full((*value.shape[:-1], 1), self._token)
-        return np.concatenate([token, value] if self._begin else [value, token], -1)
+        token = np.full((*value.shape[:-1], 1), self.token)
+        return np.concatenate([token, value] if self.begin else [value, token], -1)
+
+
+def _lengths(where: str, name: str, value: Any) -> list[int]:
+    lengths = [value] if isinstance(value, int) else value
+    if not isinstance(lengths, list) or not lengths:
+        raise in_words(SporaxValueError, where, "n needs to be a non-empty list of positive integers.", value)
+    for i, length in enumerate(lengths):
+        check.instance(where, f"gram[{i}]", length, int)
+        check.positive(where, f"gram_{i}", length)
+    return lengths
+
+
+def _pad(where: str, name: str, pad: object) -> tuple[str, int]:
+    fits = isinstance(pad, tuple) and len(pad) == 2 and isinstance(pad[0], str) and isinstance(pad[1], int)
+    if not isinstance(pad, tuple) or not fits:
+        words = f"{name} needs to be a tuple of (str, int) str is pad token and int is pad_width."
+        raise in_words(SporaxValueError, where, words, pad)
+    if pad[1] < 0:
+        raise in_words(SporaxValueError, where, "padding width need to be positive numbers.", pad)
+    return pad
 
 
 class Ngram(OneToOne):
-    """Runs of n neighbouring words, joined.
+    """Runs of n neighbouring words, joined."""
 
-    Args:
-        n: the length of a run, or a list of lengths.
-        left_pad: (word, count) put before the words; at most n - 1 of them take part.
-        right_pad: likewise after the words.
-        separator: between the words of a run.
-    """
-
-    def __init__(
-        self, n: int | list[int], left_pad: tuple[str, int] = ("", 0), right_pad: tuple[str, int] = ("", 0),
-        separator: str = " ",
-    ) -> None:  # fmt: skip
-        lengths = [n] if isinstance(n, int) else n
-        if not isinstance(lengths, list) or not lengths:
-            raise in_words(SporaxValueError, "Ngram", "n needs to be a non-empty list of positive integers.", n)
-        for i, length in enumerate(lengths):
-            check.instance("Ngram", f"gram[{i}]", length, int)
-            check.positive("Ngram", f"gram_{i}", length)
-        self._lengths = lengths
-        self._left, self._right = _pad("left_pad", left_pad), _pad("right_pad", right_pad)
-        self._separator = check.text("Ngram", "separator", separator)
+    n: int | list[int] = argument(_lengths, "the length of a run, or a list of lengths.")
+    left_pad: tuple[str, int] = argument(
+        _pad, "(word, count) put before the words; at most n - 1 of them take part.", default=("", 0)
+    )
+    right_pad: tuple[str, int] = argument(_pad, "likewise after the words.", default=("", 0))
+    separator: str = argument(check.text, "between the words of a run.", default=" ")
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1 or value.dtype.kind != "U":
             raise self.fault(f"Ngram: input is not a 1D data with string datatype. Got {value.dtype} {value.shape}.")
         runs: list[str] = []
-        for n in self._lengths:
+        for n in cast(list[int], self.n):
             # More padding than n - 1 would make runs of padding alone.
-            left, right = ([word] * min(count, n - 1) for word, count in (self._left, self._right))
+            left, right = ([word] * min(count, n - 1) for word, count in (self.left_pad, self.right_pad))
             words = [*left, *value.tolist(), *right]
             # Fewer words than n: one empty run, so that the row is not empty.
-            runs += [self._separator.join(words[i : i + n]) for i in range(len(words) - n + 1)] or [""]
+            runs += [self.separator.join(words[i : i + n]) for i in range(len(words) - n + 1)] or [""]
         return np.array(runs, np.str_)
-
-
-def _pad(name: str, pad: object) -> tuple[str, int]:
-    fits = isinstance(pad, tuple) and len(pad) == 2 and isinstance(pad[0], str) and isinstance(pad[1], int)
-    if not isinstance(pad, tuple) or not fits:
-        words = f"{name} needs to be a tuple of (str, int) str is pad token and int is pad_width."
-        raise in_words(SporaxValueError, "Ngram", words, pad)
-    if pad[1] < 0:
-        raise in_words(SporaxValueError, "Ngram", "padding width need to be positive numbers.", pad)
-    return pad
 
 
 class SlidingWindow(OneToOne):
     """All runs of `width` neighbouring elements: (n,) to (n - width + 1, width), or to (0,) where n is less than `width`."""
 
-    def __init__(self, width: int, axis: int = 0) -> None:
-        self._width = check.integer("SlidingWindow", "width", width, 1)
-        self._axis = check.integer("SlidingWindow", "axis", axis)
+    width: int = argument(check.integer, low=1)
+    axis: int = argument(check.integer, default=0)
 
     def _one(self, value: Array) -> Array:
-        if self._axis not in (0, -1):
-            raise self.fault(f"SlidingWindow: The parameter axis supports 0 or -1 only for now, but got {self._axis}.")
+        if self.axis not in (0, -1):
+            raise self.fault(f"SlidingWindow: The parameter axis supports 0 or -1 only for now, but got {self.axis}.")
         if value.ndim != 1:
             raise self.fault(f"SlidingWindow: SlidingWindow supports 1D input only for now, but got {value.ndim}D.")
-        if len(value) < self._width:
+        if len(value) < self.width:
             return np.zeros(0, value.dtype)
         # A copy: the view overlaps with itself and must not be written to.
-        return np.lib.stride_tricks.sliding_window_view(value, self._width).copy()
+        return np.lib.stride_tricks.sliding_window_view(value, self.width).copy()
 
 
 # From Unicode's Scripts.txt, version 15, "Han".
@@ -373,17 +370,3 @@ def _others(ranges: Ranges) -> Ranges:
     edges = [0, *(edge for first, last in ranges for edge in (first, last + 1)), sys.maxunicode + 1]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return tuple((start, stop - 1) for start, stop in gaps if start < stop)
-
-
-def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
-    """A regular expression.
-
-    Raises:
-        SporaxValueError: not a valid one, or with a property that is not known.
-    """
-    try:
-        return re.compile(without_properties(where, name, check.text(where, name, pattern)))
-    except re.error as error:
-        raise SporaxValueError(
-            f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"
-        ) from error

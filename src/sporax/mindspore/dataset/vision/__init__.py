@@ -6,14 +6,13 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _boxes: BoundingBoxAugment RandomCropWithBBox RandomHorizontalFlipWithBBox RandomResizedCropWithBBox
-        RandomResizeWithBBox RandomVerticalFlipWithBBox ResizeWithBBox
     _color: AdjustBrightness AdjustContrast AdjustGamma AdjustHue AdjustSaturation AutoContrast Equalize Invert
         Posterize RandomAutoContrast RandomColor RandomColorAdjust RandomEqualize RandomInvert RandomLighting
         RandomPosterize RandomSolarize Solarize
     _colorspace: ConvertColor Grayscale HsvToRgb RandomGrayscale RgbToHsv
         AdjustSharpness GaussianBlur RandomAdjustSharpness RandomSharpness
-    _crops: FiveCrop PadToSize RandomCropDecodeResize ResizedCrop TenCrop
+    _crops: FiveCrop PadToSize RandomCropDecodeResize ResizedCrop TenCrop BoundingBoxAugment RandomCropWithBBox
+        RandomHorizontalFlipWithBBox RandomResizedCropWithBBox RandomResizeWithBBox RandomVerticalFlipWithBBox ResizeWithBBox
     _erase: CutOut Erase RandomErasing CutMixBatch MixUp MixUpBatch
     _files: encode_jpeg encode_png get_image_num_channels get_image_size read_file read_image write_file write_jpeg
         write_png Decode ToNumpy ToPIL

@@ -14,6 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
@@ -82,66 +83,80 @@ def hue(value: Array, turn: float) -> Array:
 class AdjustBrightness(OneToOne):
     """Brightness of an image times `brightness_factor` >= 0."""
 
-    def __init__(self, brightness_factor: float) -> None:
-        self._factor = check.number("AdjustBrightness", "brightness_factor", brightness_factor, 0)
+    brightness_factor: float = argument(check.number, low=0)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustBrightness", value)
-        return brightness(value, self._factor)
+        return brightness(value, self.brightness_factor)
 
 
 class AdjustContrast(OneToOne):
     """Contrast of an image times `contrast_factor` >= 0."""
 
-    def __init__(self, contrast_factor: float) -> None:
-        self._factor = check.number("AdjustContrast", "contrast_factor", contrast_factor, 0)
+    contrast_factor: float = argument(check.number, low=0)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustContrast", value)
-        return contrast(value, self._factor)
+        return contrast(value, self.contrast_factor)
 
 
 class AdjustSaturation(OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
-    def __init__(self, saturation_factor: float) -> None:
-        self._factor = check.number("AdjustSaturation", "saturation_factor", saturation_factor, 0, ranged="")
+    saturation_factor: float = argument(check.number, low=0, ranged="")
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustSaturation", value)
-        return saturation(value, self._factor)
+        return saturation(value, self.saturation_factor)
 
 
 class AdjustHue(OneToOne):
     """Hue of an image turned by `hue_factor` in [-0.5, 0.5] of the colour circle."""
 
-    def __init__(self, hue_factor: float) -> None:
-        self._turn = check.number("AdjustHue", "hue_factor", hue_factor, -0.5, 0.5)
+    hue_factor: float = argument(check.number, low=-0.5, high=0.5)
 
     def _one(self, value: Array) -> Array:
         check_rgb("AdjustHue", value)
-        return hue(value, self._turn)
+        return hue(value, self.hue_factor)
+
+
+def _range(
+    where: str, name: str, value: Any, center: float = 1, low: float = 0, high: float = FLOAT32_MAX
+) -> tuple[float, float]:
+    """Two numbers within [low, high], or those that lie up to one number away from `center`."""
+    check.instance(where, name, value, numbers.Number, list, tuple)
+    if not isinstance(value, (list, tuple)):
+        if value < 0:
+            raise in_words(SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
+        # A width of more than 1 must not make a factor negative.
+        value = max(low, center - value), center + value
+    if len(value) != 2:
+        raise in_words(SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
+    first, last = (check.number(where, name, number, -np.inf, np.inf) for number in value)
+    if first > last:
+        words = f"{name} value should be in (min,max) format. Got ({value[0]}, {value[1]})."
+        raise in_words(SporaxValueError, where, words)
+    if first < low or last > high:
+        raise range_error(where, "", f"[{low}, {high}]", value)
+    return first, last
 
 
 class RandomColorAdjust(RandomTransform):
-    """Brightness, contrast, saturation and hue changed at random (known elsewhere as colour jitter).
+    """Brightness, contrast, saturation and hue changed at random (known elsewhere as colour jitter)."""
 
-    Args:
-        brightness: (smallest, largest) factor, or one number b for [1 - b, 1 + b].
-        contrast: likewise.
-        saturation: likewise.
-        hue: (smallest, largest) turn within [-0.5, 0.5], or one number h for [-h, h].
-    """
+    brightness: Any = argument(
+        _range, "(smallest, largest) factor, or one number b for [1 - b, 1 + b].", default=(1, 1)
+    )
+    contrast: Any = argument(_range, "likewise.", default=(1, 1))
+    saturation: Any = argument(_range, "likewise.", default=(1, 1))
+    hue: Any = argument(
+        _range,
+        "(smallest, largest) turn within [-0.5, 0.5], or one number h for [-h, h].",
+        default=(0, 0), center=0, low=-0.5, high=0.5,
+    )  # fmt: skip
 
-    def __init__(
-        self, brightness: Any = (1, 1), contrast: Any = (1, 1), saturation: Any = (1, 1), hue: Any = (0, 0)
-    ) -> None:
-        self._ranges = (
-            _range("brightness", brightness, 1, 0, FLOAT32_MAX),
-            _range("contrast", contrast, 1, 0, FLOAT32_MAX),
-            _range("saturation", saturation, 1, 0, FLOAT32_MAX),
-            _range("hue", hue, 0, -0.5, 0.5),
-        )
+    def _prepare(self) -> None:
+        self._ranges = (self.brightness, self.contrast, self.saturation, self.hue)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
         factors = [float(rng.uniform(*limits)) for limits in self._ranges]
@@ -161,26 +176,6 @@ _STEPS = (brightness, contrast, saturation, hue)
 _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
-def _range(name: str, value: Any, center: float, low: float, high: float) -> tuple[float, float]:
-    """Two numbers within [low, high], or those that lie up to one number away from `center`."""
-    where = "RandomColorAdjust"
-    check.instance(where, name, value, numbers.Number, list, tuple)
-    if not isinstance(value, (list, tuple)):
-        if value < 0:
-            raise in_words(SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
-        # A width of more than 1 must not make a factor negative.
-        value = max(low, center - value), center + value
-    if len(value) != 2:
-        raise in_words(SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
-    first, last = (check.number(where, name, number, -np.inf, np.inf) for number in value)
-    if first > last:
-        words = f"{name} value should be in (min,max) format. Got ({value[0]}, {value[1]})."
-        raise in_words(SporaxValueError, where, words)
-    if first < low or last > high:
-        raise range_error(where, "", f"[{low}, {high}]", value)
-    return first, last
-
-
 class Invert(Elementwise):
     """255 minus every byte."""
 
@@ -192,32 +187,30 @@ class Invert(Elementwise):
 class Posterize(Elementwise):
     """Only the highest `bits` (0 to 8) of every byte are kept."""
 
-    def __init__(self, bits: int) -> None:
-        # 0xFF00 shifted leaves the highest bits of a byte.
-        self._mask = np.uint8(0xFF00 >> check.integer("Posterize", "bits", bits, 0, 8) & 0xFF)
+    bits: int = argument(check.integer, low=0, high=8)
 
     def _one(self, value: Array) -> Array:
         check_bytes("Posterize", value)
-        return value & self._mask
+        # 0xFF00 shifted leaves the highest bits of a byte.
+        return value & np.uint8(0xFF00 >> self.bits & 0xFF)
 
 
 class Solarize(Elementwise):
-    """Bytes within a range are inverted.
+    """Bytes within a range are inverted."""
 
-    Args:
-        threshold: (lowest, highest) of the range, or its lowest with 255 as the highest.
-    """
+    threshold: Any = argument(
+        of(float, int, list, tuple), "(lowest, highest) of the range, or its lowest with 255 as the highest."
+    )
 
-    def __init__(self, threshold: Any) -> None:
-        check.instance("Solarize", "threshold", threshold, float, int, list, tuple)
-        limits = threshold if isinstance(threshold, (list, tuple)) else (threshold, 255)
+    def _prepare(self) -> None:
+        limits = self.threshold if isinstance(self.threshold, (list, tuple)) else (self.threshold, 255)
         if len(limits) != 2:
             words = "threshold must be a single number or sequence of two numbers."
-            raise in_words(SporaxTypeError, "Solarize", words, threshold)
+            raise in_words(SporaxTypeError, "Solarize", words, self.threshold)
         ends = (check.number("Solarize", f"threshold[{i}]", limit, 0, 255) for i, limit in enumerate(limits))
         self._low, self._high = ends
         if self._low > self._high:
-            raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", threshold)
+            raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", self.threshold)
 
     def _one(self, value: Array) -> Array:
         check_bytes("Solarize", value)
@@ -252,16 +245,10 @@ def _equalized(plane: Array) -> Array:
 
 
 class AdjustGamma(Elementwise):
-    """``gain * value ** gamma``, with values taken from 0 to 1 (bytes from 0 to 255) and kept there.
+    """``gain * value ** gamma``, with values taken from 0 to 1 (bytes from 0 to 255) and kept there."""
 
-    Args:
-        gamma: exponent >= 0.
-        gain: factor.
-    """
-
-    def __init__(self, gamma: float, gain: float = 1) -> None:
-        self._gamma = check.number("AdjustGamma", "gamma", gamma, 0, ranged="")
-        self._gain = check.number("AdjustGamma", "gain", gain, ranged="")
+    gamma: float = argument(check.number, "exponent >= 0.", low=0, ranged="")
+    gain: float = argument(check.number, "factor.", default=1, ranged="")
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO" or value.ndim < 2:
@@ -274,22 +261,23 @@ class AdjustGamma(Elementwise):
         return np.clip(self._curve(value), 0, 1).astype(value.dtype)
 
     def _curve(self, value: Array) -> Array:
-        return np.asarray(self._gain * value**self._gamma)
+        return np.asarray(self.gain * value**self.gamma)
 
 
 class AutoContrast(OneToOne):
-    """Each channel's values spread over the whole range of bytes.
+    """Each channel's values spread over the whole range of bytes."""
 
-    Args:
-        cutoff: percent of the darkest and of the lightest pixels that may saturate, in [0, 50).
-        ignore: values that do not count.
-    """
+    cutoff: float = argument(
+        check.number,
+        "percent of the darkest and of the lightest pixels that may saturate, in [0, 50).",
+        default=0.0, low=0, high=50, open_high=True, types=(int, float),
+    )  # fmt: skip
+    ignore: int | Sequence[int] | None = argument(
+        optional(of(list, tuple, int)), "values that do not count.", default=None
+    )
 
-    def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None) -> None:
-        types = (int, float)
-        self._cutoff = check.number("AutoContrast", "cutoff", cutoff, 0, 50, open_high=True, types=types)
-        check.instance("AutoContrast", "ignore", [] if ignore is None else ignore, list, tuple, int)
-        values = [] if ignore is None else [ignore] if isinstance(ignore, int) else ignore
+    def _prepare(self) -> None:
+        values = [] if self.ignore is None else [self.ignore] if isinstance(self.ignore, int) else self.ignore
         self._ignore = [check.integer("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
 
     def _one(self, value: Array) -> Array:
@@ -301,7 +289,7 @@ class AutoContrast(OneToOne):
     def _table(self, plane: Array) -> Array:
         counts = np.bincount(plane.ravel(), minlength=256)
         counts[self._ignore] = 0
-        excess = int(counts.sum() * np.float32(self._cutoff) // 100)
+        excess = int(counts.sum() * np.float32(self.cutoff) // 100)
         # From both ends: reversed, truncated and reversed again.
         levels = np.flatnonzero(_without_first(_without_first(counts, excess)[::-1], excess)[::-1])
         # One value only, or none: the identity.
@@ -322,34 +310,35 @@ def _without_first(counts: Array, number: int) -> Array:
 class RandomInvert(Sometimes):
     """`Invert` with probability `prob`."""
 
-    def __init__(self, prob: float = 0.5) -> None:
-        super().__init__(Invert(), prob)
+    _transform = Invert()
+    prob: float = argument(check.probability, default=0.5)
 
 
 class RandomEqualize(Sometimes):
     """`Equalize` with probability `prob`."""
 
-    def __init__(self, prob: float = 0.5) -> None:
-        super().__init__(Equalize(), prob)
+    _transform = Equalize()
+    prob: float = argument(check.probability, default=0.5)
 
 
 class RandomAutoContrast(Sometimes):
     """`AutoContrast` with probability `prob`; the other arguments are its."""
 
-    def __init__(self, cutoff: float = 0.0, ignore: int | Sequence[int] | None = None, prob: float = 0.5) -> None:
-        super().__init__(AutoContrast(cutoff, ignore), prob)
+    cutoff: float = argument(None, default=0.0)
+    ignore: int | Sequence[int] | None = argument(None, default=None)
+    prob: float = argument(check.probability, default=0.5)
+
+    def _prepare(self) -> None:
+        self._transform = AutoContrast(self.cutoff, self.ignore)
 
 
 class RandomPosterize(RandomTransform):
-    """`Posterize` with a random number of bits.
+    """`Posterize` with a random number of bits."""
 
-    Args:
-        bits: (smallest, largest) number in [1, 8], or the number.
-    """
+    bits: Any = argument(of(list, tuple, int), "(smallest, largest) number in [1, 8], or the number.", default=(8, 8))
 
-    def __init__(self, bits: Any = (8, 8)) -> None:
-        where = "RandomPosterize"
-        check.instance(where, "bits", bits, list, tuple, int)
+    def _prepare(self) -> None:
+        where, bits = "RandomPosterize", self.bits
         limits = bits if isinstance(bits, (list, tuple)) else (bits, bits)
         if len(limits) != 2:
             words = "Size of bits should be a single integer or a list/tuple (min, max) of length 2."
@@ -367,15 +356,16 @@ class RandomPosterize(RandomTransform):
 
 
 class RandomSolarize(RandomTransform):
-    """`Solarize` within a random range.
+    """`Solarize` within a random range."""
 
-    Args:
-        threshold: (lowest, highest) that the ends of the range may be, in [0, 255]; equal ones make the range (lowest, 255).
-    """
+    threshold: Sequence[int] = argument(
+        of(tuple),
+        "(lowest, highest) that the ends of the range may be, in [0, 255]; equal ones make the range (lowest, 255).",
+        default=(0, 255),
+    )
 
-    def __init__(self, threshold: Sequence[int] = (0, 255)) -> None:
-        where = "RandomSolarize"
-        check.instance(where, "threshold", threshold, tuple)
+    def _prepare(self) -> None:
+        where, threshold = "RandomSolarize", self.threshold
         if len(threshold) != 2:
             raise in_words(SporaxValueError, where, "threshold must be a sequence of two numbers.", threshold)
         ends = (check.integer(where, f"threshold[{i}]", end, 0, 255, ranged="") for i, end in enumerate(threshold))
@@ -394,17 +384,15 @@ class RandomSolarize(RandomTransform):
 
 
 class RandomColor(RandomTransform):
-    """Between the gray version of an image and the image, or beyond.
+    """Between the gray version of an image and the image, or beyond."""
 
-    Args:
-        degrees: (smallest, largest) factor >= 0: 0 gives gray, 1 the image.
-    """
-
-    def __init__(self, degrees: Sequence[float] = (0.1, 1.9)) -> None:
-        self._range = check_degrees("RandomColor", degrees)
+    degrees: Sequence[float] = argument(
+        check_degrees, "(smallest, largest) factor >= 0: 0 gives gray, 1 the image.", default=(0.1, 1.9)
+    )
 
     def _draw(self, value: Array, rng: np.random.Generator) -> float:
-        return float(rng.uniform(*self._range))
+        low, high = self.degrees
+        return float(rng.uniform(low, high))
 
     def _apply(self, value: Array, choice: float) -> Array:
         check_rgb("RandomColor", value)
@@ -412,21 +400,16 @@ class RandomColor(RandomTransform):
 
 
 class RandomLighting(RandomTransform):
-    """Colour noise along the principal components of ImageNet's pixels (Krizhevsky et al. 2012, section 4.1).
-
-    Args:
-        alpha: standard deviation of the components' weights, >= 0.
-    """
+    """Colour noise along the principal components of ImageNet's pixels (Krizhevsky et al. 2012, section 4.1)."""
 
     # Of ImageNet's RGB values, from the paper.
     _EIGENVALUES = np.array([55.46, 4.794, 1.148])
     _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
-    def __init__(self, alpha: float = 0.05) -> None:
-        self._alpha = check.number("RandomLighting", "alpha", alpha, 0)
+    alpha: float = argument(check.number, "standard deviation of the components' weights, >= 0.", default=0.05, low=0)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array:
-        return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.normal(0.0, self._alpha, 3)))
+        return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.normal(0.0, self.alpha, 3)))
 
     def _apply(self, value: Array, choice: Array) -> Array:
         check_rgb("RandomLighting", value)

@@ -11,6 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
@@ -30,25 +31,22 @@ def _luminance(value: Array) -> Array:
 
 
 class Grayscale(OneToOne):
-    """An RGB image made gray.
-
-    Args:
-        num_output_channels: 1 for (H, W), 3 for three equal channels.
-    """
+    """An RGB image made gray."""
 
     only_pillow = True
 
-    def __init__(self, num_output_channels: int = 1) -> None:
-        self._channels = check.integer("Grayscale", "num_output_channels", num_output_channels)
-        if self._channels not in (1, 3):
+    num_output_channels: int = argument(check.integer, "1 for (H, W), 3 for three equal channels.", default=1)
+
+    def _prepare(self) -> None:
+        if self.num_output_channels not in (1, 3):
             words = "Number of channels of the output grayscale imageshould be either 1 or 3."
-            raise in_words(SporaxValueError, "Grayscale", f"{words} Got {num_output_channels}.")
+            raise in_words(SporaxValueError, "Grayscale", f"{words} Got {self.num_output_channels}.")
 
     def _one(self, value: Array) -> Array:
         check_image("Grayscale", value)
         # Gray images stay as they are.
         plane = value.reshape(value.shape[:2]) if value.size == math.prod(value.shape[:2]) else _luminance(value)
-        return plane if self._channels == 1 else np.repeat(plane[..., None], 3, -1)
+        return plane if self.num_output_channels == 1 else np.repeat(plane[..., None], 3, -1)
 
 
 class RandomGrayscale(RandomTransform):
@@ -56,11 +54,10 @@ class RandomGrayscale(RandomTransform):
 
     only_pillow = True
 
-    def __init__(self, prob: float = 0.1) -> None:
-        self._prob = check.probability("RandomGrayscale", "prob", prob)
+    prob: float = argument(check.probability, default=0.1)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return bool(rng.random() < self._prob)
+        return bool(rng.random() < self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
         gray = value.ndim == 2 or value.shape[2] == 1
@@ -70,31 +67,27 @@ class RandomGrayscale(RandomTransform):
 class _OfChannels(OneToOne):
     """Base of maps from three channels to three, first or last in (…, 3, H, W) or (…, H, W, 3)."""
 
-    def __init__(self, is_hwc: bool = False) -> None:
-        self._axis = -1 if check.boolean(self.name, "is_hwc", is_hwc) else -3
+    only_pillow = True
+
+    is_hwc: bool = argument(check.boolean, "whether images are (…, H, W, 3) or (…, 3, H, W).", default=False)
 
     def _one(self, value: Array) -> Array:
         # Both layouts have three axes, so only the size of the channel axis can tell a mistake.
-        if value.ndim not in (3, 4) or value.shape[self._axis] != 3 or value.dtype.kind in "USO":
-            layout = "(…, H, W, 3)" if self._axis == -1 else "(…, 3, H, W)"
+        axis = -1 if self.is_hwc else -3
+        if value.ndim not in (3, 4) or value.shape[axis] != 3 or value.dtype.kind in "USO":
+            layout = "(…, H, W, 3)" if self.is_hwc else "(…, 3, H, W)"
             raise SporaxTypeError(f"For '{self.name}', an image must be {layout}, but got {value.shape} {value.dtype}.")
-        planes = np.moveaxis(value, self._axis, 0)
+        planes = np.moveaxis(value, axis, 0)
         # Integers compute in double precision; floats stay as they are.
         dtype = value.dtype if value.dtype.kind == "f" else np.float64
-        return np.ascontiguousarray(np.stack(self._mapped(*planes.astype(dtype)), self._axis))
+        return np.ascontiguousarray(np.stack(self._mapped(*planes.astype(dtype)), axis))
 
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         raise NotImplementedError
 
 
 class RgbToHsv(_OfChannels):
-    """Red, green and blue in [0, 1] to hue, saturation and value in [0, 1].
-
-    Args:
-        is_hwc: whether images are (…, H, W, 3) or (…, 3, H, W).
-    """
-
-    only_pillow = True
+    """Red, green and blue in [0, 1] to hue, saturation and value in [0, 1]."""
 
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         high, low = np.maximum(np.maximum(first, second), third), np.minimum(np.minimum(first, second), third)
@@ -110,13 +103,7 @@ class RgbToHsv(_OfChannels):
 
 
 class HsvToRgb(_OfChannels):
-    """Hue, saturation and value in [0, 1] to red, green and blue.
-
-    Args:
-        is_hwc: whether images are (…, H, W, 3) or (…, 3, H, W).
-    """
-
-    only_pillow = True
+    """Hue, saturation and value in [0, 1] to red, green and blue."""
 
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         # Each channel is at its peak for a third of the circle and falls off linearly on both sides.
@@ -128,16 +115,13 @@ class HsvToRgb(_OfChannels):
 
 
 class ConvertColor(OneToOne):
-    """Channels in another order, with or without an alpha channel, or made gray.
+    """Channels in another order, with or without an alpha channel, or made gray."""
 
-    Args:
-        convert_mode: a ConvertMode: from what to what.
-    """
+    convert_mode: ConvertMode = argument(of(ConvertMode), "a ConvertMode: from what to what.")
 
-    def __init__(self, convert_mode: ConvertMode) -> None:
-        check.instance("ConvertColor", "convert_mode", convert_mode, ConvertMode)
+    def _prepare(self) -> None:
         # "COLOR_RGB2BGRA": the names of the modes say both sides.
-        self._source, self._target = convert_mode.name.removeprefix("COLOR_").split("2")
+        self._source, self._target = self.convert_mode.name.removeprefix("COLOR_").split("2")
 
     def _one(self, value: Array) -> Array:
         check_image("ConvertColor", value)
@@ -186,25 +170,20 @@ def sharpened(value: Array, factor: float) -> Array:
 class AdjustSharpness(OneToOne):
     """Sharpness of an image times `sharpness_factor` >= 0: 0 softens, 2 doubles it."""
 
-    def __init__(self, sharpness_factor: float) -> None:
-        self._factor = check.number("AdjustSharpness", "sharpness_factor", sharpness_factor, 0, ranged="")
+    sharpness_factor: float = argument(check.number, low=0, ranged="")
 
     def _one(self, value: Array) -> Array:
-        return sharpened(value, self._factor)
+        return sharpened(value, self.sharpness_factor)
 
 
 class RandomSharpness(RandomTransform):
-    """Sharpness times a random factor.
+    """Sharpness times a random factor."""
 
-    Args:
-        degrees: (smallest, largest) factor >= 0.
-    """
-
-    def __init__(self, degrees: Sequence[float] = (0.1, 1.9)) -> None:
-        self._range = check_degrees("RandomSharpness", degrees)
+    degrees: Sequence[float] = argument(check_degrees, "(smallest, largest) factor >= 0.", default=(0.1, 1.9))
 
     def _draw(self, value: Array, rng: np.random.Generator) -> float:
-        return float(rng.uniform(*self._range))
+        low, high = self.degrees
+        return float(rng.uniform(low, high))
 
     def _apply(self, value: Array, choice: float) -> Array:
         return sharpened(value, choice)
@@ -213,31 +192,32 @@ class RandomSharpness(RandomTransform):
 class RandomAdjustSharpness(Sometimes):
     """`AdjustSharpness` by `degree` >= 0, with probability `prob`."""
 
-    def __init__(self, degree: float, prob: float = 0.5) -> None:
-        check.number("RandomAdjustSharpness", "degree", degree, 0)
-        super().__init__(AdjustSharpness(degree), prob)
+    degree: float = argument(check.number, low=0)
+    prob: float = argument(check.probability, default=0.5)
+
+    def _prepare(self) -> None:
+        self._transform = AdjustSharpness(self.degree)
 
 
 class GaussianBlur(OneToOne):
-    """An image blurred by a Gaussian; beyond its edges it is mirrored.
+    """An image blurred by a Gaussian; beyond its edges it is mirrored."""
 
-    Args:
-        kernel_size: odd width of the kernel in pixels, or (horizontal, vertical).
-        sigma: standard deviation in pixels, or (horizontal, vertical); ``0.15 * kernel_size + 0.35`` by default.
-    """
+    kernel_size: Any = argument(of(int, list, tuple), "odd width of the kernel in pixels, or (horizontal, vertical).")
+    sigma: Any = argument(
+        None,
+        "standard deviation in pixels, or (horizontal, vertical); ``0.15 * kernel_size + 0.35`` by default.",
+        default=None,
+    )
 
-    def __init__(self, kernel_size: Any, sigma: Any = None) -> None:
+    def _prepare(self) -> None:
         where = "GaussianBlur"
-        check.instance(where, "kernel_size", kernel_size, int, list, tuple)
         words = "Kernel size should be a single integer or a list/tuple (kernel_width, kernel_height) of length 2."
-        self._sizes = [
-            check.integer(where, name, size, 1, FLOAT32_MAX, ranged="kernel_size")
-            for name, size in _pair("kernel_size", kernel_size, words)
-        ]
-        if even := [name for name, size in _pair("kernel_size", kernel_size, words) if size % 2 == 0]:
-            raise in_words(SporaxValueError, where, f"Input {even[0]} is not an odd value.", kernel_size)
+        sizes = _pair("kernel_size", self.kernel_size, words)
+        self._sizes = [check.integer(where, n, size, 1, FLOAT32_MAX, ranged="kernel_size") for n, size in sizes]
+        if even := [name for name, size in sizes if size % 2 == 0]:
+            raise in_words(SporaxValueError, where, f"Input {even[0]} is not an odd value.", self.kernel_size)
         defaults = [0.15 * size + 0.35 for size in self._sizes]
-        widths = defaults if sigma is None else sigma
+        widths = defaults if self.sigma is None else self.sigma
         check.instance(where, "sigma", widths, numbers.Number, list, tuple)
         words = "Sigma should be a single number or a list/tuple of length 2 for width and height."
         # The words of MindSpore call a part of sigma a size.

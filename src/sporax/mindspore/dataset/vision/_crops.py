@@ -1,4 +1,8 @@
-"""Transforms that crop several parts, crop and resize, or put an image on a larger canvas."""
+"""Transforms that crop several parts, crop and resize, or put an image on a larger canvas; and those of an image with its boxes.
+
+Transforms with bounding boxes take two columns: the image (H, W, C), and boxes (n, 4 or more) of float32, each (x of the left
+edge, y of the upper edge, width, height, …) in pixels.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,26 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import in_words
-from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
+from sporax.mindspore.dataset._operations import OneToOne, Operation, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._files import decode
 from sporax.mindspore.dataset.vision._geometry import (
+    HorizontalFlip,
+    RandomCrop,
+    RandomResize,
     RandomResizedCrop,
-    check_border,
-    check_interpolation,
+    Resize,
+    VerticalFlip,
     padded,
     resize,
 )
 from sporax.mindspore.dataset.vision._images import (
+    BORDER,
     ByPillow,
     check_fill,
+    check_image,
     check_pixels,
     check_size,
     height_axis,
@@ -36,24 +46,20 @@ class FiveCrop(Transform):
 
     They come in the order upper left, upper right, lower left, lower right, middle.
 
-    Args:
-        size: (height, width) of the parts, or one int for squares.
-
     Raises:
         SporaxRuntimeError: (when applied) the image is smaller than a part.
     """
 
     only_pillow = True
 
-    def __init__(self, size: Any) -> None:
-        self._size = check_size(self.name, size)
+    size: Any = argument(check_size, "(height, width) of the parts, or one int for squares.")
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         return self._parts(self.only(values))
 
     def _parts(self, value: Array) -> Values:
         check_pixels(self.name, value)
-        (tall, wide), (height, width) = self._size, sides(value)
+        (tall, wide), (height, width) = self.size, sides(value)
         if tall > height or wide > width:
             raise self.fault(f"a part must not be larger than the image {height} x {width}, but it is {tall} x {wide}.")
         corners = [(0, 0), (0, width - wide), (height - tall, 0), (height - tall, width - wide)]
@@ -63,58 +69,40 @@ class FiveCrop(Transform):
 
 
 class TenCrop(FiveCrop):
-    """The parts of `FiveCrop`, and those of the flipped image: one column in, ten out.
+    """The parts of `FiveCrop`, and those of the flipped image: one column in, ten out."""
 
-    Args:
-        size: see `FiveCrop`.
-        use_vertical_flip: flip up and down instead of left and right.
-    """
-
-    only_pillow = True
-
-    def __init__(self, size: Any, use_vertical_flip: bool = False) -> None:
-        super().__init__(size)
-        self._vertical = check.boolean("TenCrop", "use_vertical_flip", use_vertical_flip)
+    use_vertical_flip: bool = argument(check.boolean, "flip up and down instead of left and right.", default=False)
 
     def _parts(self, value: Array) -> Values:
         # A bool adds one to the axis: the width follows the height.
-        flipped = np.flip(value, height_axis(value) + (not self._vertical))
+        flipped = np.flip(value, height_axis(value) + (not self.use_vertical_flip))
         return super()._parts(value) + super()._parts(flipped)
 
 
 class ResizedCrop(ByPillow, OneToOne):
     """A part of an image, resized.
 
-    Args:
-        top, left: upper left corner of the part.
-        height, width: its size.
-        size: (height, width) of the result, or one int for a square.
-        interpolation: see `Resize`.
-
     Raises:
         SporaxRuntimeError: (when applied) the part reaches beyond the image.
     """
 
-    def __init__(
-        self, top: int, left: int, height: int, width: int, size: Any, interpolation: Inter = Inter.BILINEAR
-    ) -> None:
-        where = "ResizedCrop"
-        corner = [check.integer(where, n, v, 0) for n, v in (("top", top), ("left", left))]
-        extent = [check.integer(where, n, v, 1) for n, v in (("height", height), ("width", width))]
-        self._part = (*corner, *extent)
-        self._size = check_size(where, size)
-        self._interpolation = check_interpolation(where, interpolation)
+    top: int = argument(check.integer, "upper edge of the part.", low=0)
+    left: int = argument(check.integer, "left edge of the part.", low=0)
+    height: int = argument(check.integer, "height of the part.", low=1)
+    width: int = argument(check.integer, "width of the part.", low=1)
+    size: Any = argument(check_size, "(height, width) of the result, or one int for a square.")
+    interpolation: Inter = argument(of(Inter), "see `Resize`.", default=Inter.BILINEAR)
 
     def _one(self, value: Array) -> Array:
         check_pixels("ResizedCrop", value)
-        top, left, tall, wide = self._part
+        top, left, tall, wide = self.top, self.left, self.height, self.width
         height, width = sides(value)
         if top + tall > height or left + wide > width:
             raise self.fault(
                 f"the part must lie within the image {height} x {width}, but it ends at {top + tall} x {left + wide}."
             )
         part = window(value, top, left, tall, wide)
-        return resize(part, self._size, self._interpolation, by_pillow=self.by_pillow)
+        return resize(part, self.size, self.interpolation, by_pillow=self.by_pillow)
 
 
 class RandomCropDecodeResize(RandomResizedCrop):
@@ -136,48 +124,227 @@ def _decoded(value: Array) -> Array:
     return decode(value.tobytes(), "RandomCropDecodeResize")
 
 
+def _pixels(where: str, name: str, value: Any, least: int, counts: tuple[int, ...], words: str) -> tuple[int, ...]:
+    """Numbers of pixels of at least `least`, from one or `counts`; `words` say that they are not as many."""
+    check.instance(where, name, value, int, list, tuple)
+    if isinstance(value, int):
+        return (check.integer(where, name, value, least),) * 2
+    if len(value) not in counts:
+        raise in_words(SporaxValueError, where, words, value)
+    return tuple(check.integer(where, f"{name}{i}", number, least) for i, number in enumerate(value))
+
+
 class PadToSize(OneToOne):
     """An image on a larger canvas.
-
-    Args:
-        size: (height, width) of the canvas, or one int for a square.
-        offset: pixels above and to the left of the image: one int or two; None puts it in the middle.
-        fill_value: what a CONSTANT border holds: one value in [0, 255], or one per channel of an RGB image.
-        padding_mode: a Border.
 
     Raises:
         SporaxRuntimeError: (when applied) the image does not fit on the canvas.
     """
 
-    def __init__(
-        self, size: Any, offset: Any = None, fill_value: Any = 0, padding_mode: Border = Border.CONSTANT
-    ) -> None:
-        self._size = _pixels("size", size, 1, (2,), "The size must be a sequence of length 2.")
-        # None and empty lists both mean the middle.
-        words = "The offset must be empty or a sequence of length 2."
-        self._offset = None if offset is None else _pixels("offset", offset, 0, (0, 2), words) or None
-        self._fill = check_fill("PadToSize", fill_value)
-        self._mode = check_border("PadToSize", padding_mode)
+    size: Any = argument(
+        _pixels, "(height, width) of the canvas, or one int for a square.", counts=(2,), least=1,
+        words="The size must be a sequence of length 2.",
+    )  # fmt: skip
+    # None and empty lists both mean the middle.
+    offset: Any = argument(
+        optional(_pixels, ()),
+        "pixels above and to the left of the image: one int or two; None puts it in the middle.",
+        default=None, counts=(0, 2), least=0, words="The offset must be empty or a sequence of length 2.",
+    )  # fmt: skip
+    fill_value: Any = argument(check_fill, BORDER, default=0)
+    padding_mode: Border = argument(of(Border), "a Border.", default=Border.CONSTANT)
 
     def _one(self, value: Array) -> Array:
         check_pixels("PadToSize", value)
         height, width = sides(value)
-        down, across = self._size[0] - height, self._size[1] - width
-        top, left = (down // 2, across // 2) if self._offset is None else self._offset
+        down, across = self.size[0] - height, self.size[1] - width
+        top, left = (down // 2, across // 2) if not self.offset else self.offset
         # Any side that would be negative: the image is too large, or the offset moves it out.
         if min(top, left, down - top, across - left) < 0:
             raise self.fault(
-                f"an image of {height} x {width} must fit on {self._size[0]} x {self._size[1]} at ({top}, {left}), but does "
+                f"an image of {height} x {width} must fit on {self.size[0]} x {self.size[1]} at ({top}, {left}), but does "
                 "not."
             )
-        return padded(value, (left, top, across - left, down - top), self._fill, self._mode)
+        return padded(value, (left, top, across - left, down - top), self.fill_value, self.padding_mode)
 
 
-def _pixels(name: str, value: Any, least: int, counts: tuple[int, ...], words: str) -> tuple[int, ...]:
-    """Numbers of pixels of at least `least`, from one or `counts`; `words` say that they are not as many."""
-    check.instance("PadToSize", name, value, int, list, tuple)
-    if isinstance(value, int):
-        return (check.integer("PadToSize", name, value, least),) * 2
-    if len(value) not in counts:
-        raise in_words(SporaxValueError, "PadToSize", words, value)
-    return tuple(check.integer("PadToSize", f"{name}{i}", number, least) for i, number in enumerate(value))
+def _columns(where: str, values: Values) -> tuple[Array, Array]:
+    """(image, a copy of its boxes).
+
+    Raises:
+        SporaxRuntimeError: another number of columns, boxes of another form, or boxes beyond the image.
+    """
+    if len(values) != 2:
+        raise SporaxRuntimeError(f"For '{where}', two columns, image and boxes, are needed, but got {len(values)}.")
+    image, boxes = values
+    check_image(where, image, (3,))
+    # MindSpore's boxes are float32 and may carry more columns behind the four.
+    if boxes.ndim != 2 or boxes.dtype != np.float32:
+        raise SporaxRuntimeError(f"For '{where}', boxes must be (n, 4 or more) float32: {boxes.shape} {boxes.dtype}.")
+    fault = ""
+    if boxes.shape[1] < 4:
+        fault = f"bounding boxes should be have at least 4 features, but got: {boxes.shape[1]}"
+    else:
+        height, width = sides(image)
+        x, y, wide, tall = boxes[:, :4].T
+        # A box that only touches the edge is valid.
+        beyond, negative = (x + wide > width) | (y + tall > height), (boxes[:, :4] < 0).any(1)
+        if beyond.any():
+            size = f"as image width: {width} and height: {height}"
+            fault = f"bounding boxes is out of bounds of the image, {size}, but got: {boxes[beyond][0, :4].tolist()}"
+        elif negative.any():
+            fault = f"the coordinates of the bounding boxes has negative value, got: {boxes[negative][0, :4].tolist()}"
+    if fault:
+        raise SporaxRuntimeError(f"For '{where}', BoundingBox: {fault}.")
+    # A copy: boxes are changed in place below.
+    return image, boxes.copy()
+
+
+def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Array:
+    """Boxes as seen from a part of the image; without those that are not in it.
+
+    Where none is left, one of zeros stands for them, as in MindSpore.
+    """
+    # Corners relative to the part, clipped to it.
+    low = np.maximum(boxes[:, :2] - (left, top), 0)
+    high = np.minimum(boxes[:, :2] + boxes[:, 2:4] - (left, top), (width, height))
+    inside = (high > low).all(1)
+    if not inside.any():
+        return np.zeros((1, boxes.shape[1]), np.float32)
+    remaining = boxes[inside]
+    remaining[:, :2], remaining[:, 2:4] = low[inside], (high - low)[inside]
+    return remaining
+
+
+def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Array:
+    (height, width), (new_height, new_width) = before, after
+    # float32 factors, as MindSpore computes them.
+    across, down = np.float32(new_width / width), np.float32(new_height / height)
+    boxes[:, :4] *= np.array([across, down, across, down], np.float32)
+    return boxes
+
+
+class _RandomFlipWithBBox(Transform):
+    """Base of both flips."""
+
+    draws = True
+
+    _flip: OneToOne
+    _axis: int
+
+    def __init__(self, prob: float = 0.5) -> None:
+        self._prob = check.probability(self.name, "prob", prob)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        image, boxes = _columns(self.name, values)
+        if rng.random() >= self._prob:
+            return image, boxes
+        # `_axis` counts x and y, which are the reverse of the image's axes.
+        length = image.shape[1 - self._axis]
+        # The far edge becomes the near one.
+        boxes[:, self._axis] = length - boxes[:, self._axis] - boxes[:, self._axis + 2]
+        return self._flip._one(image), boxes
+
+
+class RandomHorizontalFlipWithBBox(_RandomFlipWithBBox):
+    """Left becomes right, with probability `prob`."""
+
+    _flip, _axis = HorizontalFlip(), 0
+
+
+class RandomVerticalFlipWithBBox(_RandomFlipWithBBox):
+    """Top becomes bottom, with probability `prob`."""
+
+    _flip, _axis = VerticalFlip(), 1
+
+
+class ResizeWithBBox(Transform):
+    """`Resize`, whose arguments these are."""
+
+    def __init__(self, size: Any, interpolation: Inter = Inter.BILINEAR) -> None:
+        self._resize = Resize(size, interpolation)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        image, boxes = _columns(self.name, values)
+        result = self._resize._one(image)
+        return result, _scaled(boxes, sides(image), sides(result))
+
+
+class _WithBBox(RandomTransform):
+    """Base of random transforms that choose something, and then apply it to image and boxes."""
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        image, boxes = _columns(self.name, values)
+        choice = self._draw(image, rng)
+        result = self._apply(image, choice)
+        return result, self._boxes(boxes, image, result, choice)
+
+    on_block = Operation.on_block
+
+    def for_pillow(self) -> Transform:
+        # Boxes come with arrays.
+        return self
+
+    def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
+        raise NotImplementedError
+
+
+class RandomResizeWithBBox(_WithBBox, RandomResize):
+    """`RandomResize`, whose argument this is."""
+
+    def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
+        return _scaled(boxes, sides(image), sides(result))
+
+
+class RandomCropWithBBox(_WithBBox, RandomCrop):
+    """`RandomCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
+
+    def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
+        top, left, *_ = choice
+        # Boxes count from the image, the part from the image with its border.
+        border_left, border_top = self.border(*sides(image))
+        boxes[:, :2] += np.array([border_left, border_top], np.float32)
+        return _cropped(boxes, top, left, *sides(result))
+
+
+class RandomResizedCropWithBBox(_WithBBox, RandomResizedCrop):
+    """`RandomResizedCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
+
+    def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
+        # In two steps, as the image: the part, then its size.
+        return _scaled(_cropped(boxes, *choice), choice[2:], sides(result))
+
+
+class BoundingBoxAugment(Transform):
+    """Another transform applied inside some of the boxes.
+
+    Args:
+        transform: a transform of one image that keeps its size.
+        ratio: share of the boxes it is applied to.
+    """
+
+    draws = True
+
+    def __init__(self, transform: Any, ratio: float = 0.3) -> None:
+        self.operations = (as_operation("BoundingBoxAugment", transform),)
+        self._ratio = check.probability("BoundingBoxAugment", "ratio", ratio)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        image, boxes = _columns("BoundingBoxAugment", values)
+        result = image.copy()
+        # Rounded up, as in MindSpore: at least one box for any positive share.
+        count = int(np.ceil(len(boxes) * self._ratio))
+        for index in rng.choice(len(boxes), count, replace=False):
+            # Pixels: fractions are truncated.
+            x, y, wide, tall = (int(number) for number in boxes[index, :4])
+            part = window(result, y, x, tall, wide)
+            # A copy, since the transform may keep its argument.
+            (changed,) = self.operations[0].on_row((part.copy(),), rng)
+            if changed.shape != part.shape:
+                raise SporaxValueError(
+                    f"For 'BoundingBoxAugment', the transform must keep the size of an image, but {part.shape} became "
+                    f"{changed.shape}."
+                )
+            # `part` is a view into the result.
+            part[...] = changed
+        return result, boxes

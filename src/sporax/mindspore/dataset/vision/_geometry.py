@@ -8,17 +8,20 @@ so that linear resizing of bytes agrees bit by bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
+    BORDER,
+    SQUARE,
     ByPillow,
     check_fill,
     check_padding,
@@ -72,12 +75,6 @@ def _most_border(value: Array) -> tuple[int, int]:
     return 3 * height - 1, 3 * width - 1
 
 
-def check_border(where: str, padding_mode: Any) -> Border:
-    """A Border."""
-    check.instance(where, "padding_mode", padding_mode, Border)
-    return padding_mode
-
-
 class HorizontalFlip(OneToOne):
     """Left becomes right."""
 
@@ -98,15 +95,14 @@ class VerticalFlip(OneToOne):
 class _RandomFlip(RandomTransform):
     """Base of both random flips."""
 
-    _flip: OneToOne
-    _axis: int  # behind the height
+    _flip: ClassVar[OneToOne]
+    _axis: ClassVar[int]  # behind the height
     _has_many = True
 
-    def __init__(self, prob: float = 0.5) -> None:
-        self._prob = check.probability(self.name, "prob", prob)
+    prob: float = argument(check.probability, "the probability.", default=0.5)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return rng.random() < self._prob
+        return rng.random() < self.prob
 
     def _apply(self, value: Array, choice: bool) -> Array:
         check_pixels(self.name, value)
@@ -122,68 +118,53 @@ class _RandomFlip(RandomTransform):
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Left becomes right, with a probability.
-
-    Args:
-        prob: the probability.
-    """
+    """Left becomes right, with a probability."""
 
     _flip, _axis = HorizontalFlip(), 1
 
 
 class RandomVerticalFlip(_RandomFlip):
-    """Top becomes bottom, with a probability.
-
-    Args:
-        prob: the probability.
-    """
+    """Top becomes bottom, with a probability."""
 
     _flip, _axis = VerticalFlip(), 0
+
+
+def _corner(where: str, name: str, value: Any) -> tuple[int, ...]:
+    check.instance(where, name, value, list, tuple)
+    if len(value) != 2:
+        raise in_words(SporaxTypeError, where, "Coordinates should be a list/tuple (y, x) of length 2.", value)
+    return tuple(check.integer(where, f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
 
 class Crop(OneToOne):
     """A part of an image.
 
-    Args:
-        coordinates: (top, left) of the part.
-        size: (height, width), or one int for a square.
-
     Raises:
         SporaxRuntimeError: (when applied) the part reaches beyond the image.
     """
 
-    def __init__(self, coordinates: tuple[int, int], size: Any) -> None:
-        check.instance("Crop", "coordinates", coordinates, list, tuple)
-        if len(coordinates) != 2:
-            words = "Coordinates should be a list/tuple (y, x) of length 2."
-            raise in_words(SporaxTypeError, "Crop", words, coordinates)
-        self._top, self._left = (check.integer("Crop", f"coordinates[{i}]", n, 0) for i, n in enumerate(coordinates))
-        self._size = check_size("Crop", size)
+    coordinates: tuple[int, int] = argument(_corner, "(top, left) of the part.")
+    size: Any = argument(check_size, SQUARE)
 
     def _one(self, value: Array) -> Array:
         check_pixels("Crop", value)
-        height, width = sides(value)
-        if self._top + self._size[0] > height or self._left + self._size[1] > width:
+        (height, width), (top, left) = sides(value), self.coordinates
+        if top + self.size[0] > height or left + self.size[1] > width:
             raise self.fault(
-                f"the part must lie within the image {height} x {width}, but it ends at {self._top + self._size[0]} x "
-                f"{self._left + self._size[1]}."
+                f"the part must lie within the image {height} x {width}, but it ends at {top + self.size[0]} x "
+                f"{left + self.size[1]}."
             )
-        return np.ascontiguousarray(window(value, self._top, self._left, *self._size))
+        return np.ascontiguousarray(window(value, top, left, *self.size))
 
 
 class CenterCrop(ByPillow, OneToOne):
-    """The middle of an image, with a black border where the image is smaller.
+    """The middle of an image, with a black border where the image is smaller."""
 
-    Args:
-        size: (height, width), or one int for a square.
-    """
-
-    def __init__(self, size: Any) -> None:
-        self._size = check_size("CenterCrop", size)
+    size: Any = argument(check_size, SQUARE)
 
     def _one(self, value: Array) -> Array:
         check_pixels("CenterCrop", value)
-        missing = [max(want - have, 0) for want, have in zip(self._size, sides(value), strict=True)]
+        missing = [max(want - have, 0) for want, have in zip(self.size, sides(value), strict=True)]
         fault = "Padding size cannot be more than 3 times of the original image size"
         _check_growth("CenterCrop", fault, missing, _most_border(value))
         # The odd pixel goes to the upper left, as in MindSpore.
@@ -191,74 +172,60 @@ class CenterCrop(ByPillow, OneToOne):
         enlarged = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
         height, width = sides(enlarged)
         # Rounded down, as OpenCV's integer division does.
-        start = (height - self._size[0]) // 2, (width - self._size[1]) // 2
+        start = (height - self.size[0]) // 2, (width - self.size[1]) // 2
         if self.by_pillow:  # rounded, a half to an even number
-            start = round((height - self._size[0]) / 2), round((width - self._size[1]) / 2)
-        return np.ascontiguousarray(window(enlarged, *start, *self._size))
+            start = round((height - self.size[0]) / 2), round((width - self.size[1]) / 2)
+        return np.ascontiguousarray(window(enlarged, *start, *self.size))
 
 
 class Pad(OneToOne):
-    """A border around an image.
+    """A border around an image."""
 
-    Args:
-        padding: pixels: one int, (left-and-right, top-and-bottom) or (left, top, right, bottom).
-        fill_value: what a CONSTANT border holds: one value in [0, 255], or one per channel of an RGB image.
-        padding_mode: a Border.
-    """
-
-    def __init__(self, padding: Any, fill_value: Any = 0, padding_mode: Border = Border.CONSTANT) -> None:
-        self._padding = check_padding("Pad", padding)
-        self._fill = check_fill("Pad", fill_value)
-        self._mode = check_border("Pad", padding_mode)
+    padding: Any = argument(
+        check_padding, "pixels: one int, (left-and-right, top-and-bottom) or (left, top, right, bottom)."
+    )
+    fill_value: Any = argument(check_fill, BORDER, default=0)
+    padding_mode: Border = argument(of(Border), "a Border.", default=Border.CONSTANT)
 
     def _one(self, value: Array) -> Array:
         check_pixels("Pad", value)
-        return padded(value, self._padding, self._fill, self._mode)
+        return padded(value, self.padding, self.fill_value, self.padding_mode)
 
 
 class RandomCrop(RandomTransform):
     """A part of an image at a random place; several columns are cropped at the same place.
 
-    Args:
-        size: (height, width), or one int for a square.
-        padding: border added first, see `Pad`; None for none.
-        pad_if_needed: add as much border as the image is too small.
-        fill_value: see `Pad`.
-        padding_mode: see `Pad`.
-
     Raises:
         SporaxRuntimeError: (when applied) the image is smaller than the part, or columns differ in size.
     """
 
-    def __init__(
-        self, size: Any, padding: Any = None, pad_if_needed: bool = False, fill_value: Any = 0,
-        padding_mode: Border = Border.CONSTANT,
-    ) -> None:  # fmt: skip
-        self._size = check_size("RandomCrop", size)
-        self._padding = (0, 0, 0, 0) if padding is None else check_padding("RandomCrop", padding)
-        self._pad_if_needed = check.boolean("RandomCrop", "pad_if_needed", pad_if_needed)
-        self._fill = check_fill("RandomCrop", 0 if fill_value is None else fill_value)
-        self._mode = check_border("RandomCrop", Border.CONSTANT if padding_mode is None else padding_mode)
+    size: Any = argument(check_size, SQUARE)
+    padding: Any = argument(
+        optional(check_padding, (0, 0, 0, 0)), "border added first, see `Pad`; None for none.", default=None
+    )
+    pad_if_needed: bool = argument(check.boolean, "add as much border as the image is too small.", default=False)
+    fill_value: Any = argument(optional(check_fill, (0,)), "see `Pad`.", default=0)
+    padding_mode: Border = argument(optional(of(Border), Border.CONSTANT), "see `Pad`.", default=Border.CONSTANT)
 
     _has_many = True
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels("RandomCrop", value)
-        left, top, right, bottom = self._padding
+        left, top, right, bottom = self.padding
         borders = max(top, bottom), max(left, right)
         _check_growth(
             "RandomCrop", "padding size is three times bigger than the image size", borders, _most_border(value)
         )
         # With borders, since the part may begin in them.
         height, width = self._bordered_size(*sides(value))
-        if height < self._size[0] or width < self._size[1]:
+        if height < self.size[0] or width < self.size[1]:
             raise self.fault(
-                f"Shape is incorrect. Crop size {self._size[0]} x {self._size[1]}: crop size is bigger than the image "
+                f"Shape is incorrect. Crop size {self.size[0]} x {self.size[1]}: crop size is bigger than the image "
                 f"dimensions {height} x {width}; pass padding or pad_if_needed=True."
             )
         # A float times the number of places costs a tenth of `rng.integers`.
-        top = int(rng.random() * (height - self._size[0] + 1))
-        left = int(rng.random() * (width - self._size[1] + 1))
+        top = int(rng.random() * (height - self.size[0] + 1))
+        left = int(rng.random() * (width - self.size[1] + 1))
         return top, left, height, width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
@@ -269,18 +236,22 @@ class RandomCrop(RandomTransform):
             raise self.fault(
                 f"all columns must be of one size, but got {(height, width)} and {self._bordered_size(*sides(value))}."
             )
-        return np.ascontiguousarray(window(self._with_border(value), top, left, *self._size))
+        return np.ascontiguousarray(window(self._with_border(value), top, left, *self.size))
 
     def _apply_many(self, values: Array, choices: list[tuple[int, int, int, int]]) -> Array | None:
         """With a plain border, only the part is copied, not the whole image with its border."""
         height, width = sides(values[0])
         # Other borders depend on the image's edge, so they need the whole.
-        if self._mode is not Border.CONSTANT or values.ndim > 4 or self._bordered_size(height, width) != choices[0][2:]:
+        if (
+            self.padding_mode is not Border.CONSTANT
+            or values.ndim > 4
+            or self._bordered_size(height, width) != choices[0][2:]
+        ):
             return None
         border_left, border_top = self.border(height, width)
-        tall, wide = self._size
+        tall, wide = self.size
         # Three values are colors only for RGB.
-        fill = self._fill if values.shape[-1:] == (3,) and values.ndim == 4 else self._fill[:1]
+        fill = self.fill_value if values.shape[-1:] == (3,) and values.ndim == 4 else self.fill_value[:1]
         result = np.empty((len(values), tall, wide, *values.shape[3:]), values.dtype)
         result[...] = np.array(fill, values.dtype)
         # The part of each image that is visible is copied to its place; the rest keeps the fill.
@@ -294,54 +265,52 @@ class RandomCrop(RandomTransform):
         return result
 
     def _with_border(self, value: Array) -> Array:
-        bordered = padded(value, self._padding, self._fill, self._mode)
+        bordered = padded(value, self.padding, self.fill_value, self.padding_mode)
         height, width = self._missing(*sides(value))
         # The same on both sides, as in MindSpore.
-        return padded(bordered, (width, height, width, height), self._fill, self._mode)
+        return padded(bordered, (width, height, width, height), self.fill_value, self.padding_mode)
 
     def _missing(self, height: int, width: int) -> tuple[int, int]:
         """How many pixels an image of that size is still too small in each direction, with the border it gets anyway."""
-        if not self._pad_if_needed:
+        if not self.pad_if_needed:
             return 0, 0
-        left, top, right, bottom = self._padding
-        return max(self._size[0] - height - top - bottom, 0), max(self._size[1] - width - left - right, 0)
+        left, top, right, bottom = self.padding
+        return max(self.size[0] - height - top - bottom, 0), max(self.size[1] - width - left - right, 0)
 
     def _bordered_size(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) with all borders of an image of that size."""
-        left, top, right, bottom = self._padding
+        left, top, right, bottom = self.padding
         more_height, more_width = self._missing(height, width)
         return height + top + bottom + 2 * more_height, width + left + right + 2 * more_width
 
     def border(self, height: int, width: int) -> tuple[int, int]:
         """How many pixels are added at the (left, top) of an image of that size."""
         more_height, more_width = self._missing(height, width)
-        return self._padding[0] + more_width, self._padding[1] + more_height
+        return self.padding[0] + more_width, self.padding[1] + more_height
 
 
 class RandomResizedCrop(ByPillow, RandomTransform):
-    """A part of random size, shape and place, resized; several columns are cropped at the same place.
+    """A part of random size, shape and place, resized; several columns are cropped at the same place."""
 
-    Args:
-        size: (height, width) of the result, or one int for a square.
-        scale: smallest and largest share of the image's area.
-        ratio: smallest and largest width / height of the part.
-        interpolation: see `Resize`.
-        max_attempts: draws before the middle of the image is taken instead.
-    """
+    size: Any = argument(check_size, "(height, width) of the result, or one int for a square.")
+    # None means the default, as in MindSpore.
+    scale: tuple[float, float] | None = argument(
+        None, "smallest and largest share of the image's area.", default=(0.08, 1.0)
+    )
+    ratio: tuple[float, float] | None = argument(
+        None, "smallest and largest width / height of the part.", default=(3.0 / 4.0, 4.0 / 3.0)
+    )
+    interpolation: Inter | None = argument(optional(of(Inter)), "see `Resize`.", default=Inter.BILINEAR)
+    max_attempts: int | None = argument(
+        optional(check.integer), "draws before the middle of the image is taken instead.", default=10, low=1
+    )
 
-    def __init__(
-        self, size: Any, scale: tuple[float, float] | None = (0.08, 1.0),
-        ratio: tuple[float, float] | None = (3.0 / 4.0, 4.0 / 3.0), interpolation: Inter | None = Inter.BILINEAR,
-        max_attempts: int | None = 10,
-    ) -> None:  # fmt: skip
-        where = self.name
-        self._size = check_size(where, size)
-        # None means the default, as in MindSpore.
-        scale = (0.08, 1.0) if scale is None else scale
-        ratio = (3.0 / 4.0, 4.0 / 3.0) if ratio is None else ratio
-        self._scale, self._ratio = check_shares(where, scale, ratio, erases=False)
-        self._interpolation = check_interpolation(where, Inter.BILINEAR if interpolation is None else interpolation)
-        self._max_attempts = 10 if max_attempts is None else check.integer(where, "max_attempts", max_attempts, 1)
+    def _prepare(self) -> None:
+        scale = (0.08, 1.0) if self.scale is None else self.scale
+        ratio = (3.0 / 4.0, 4.0 / 3.0) if self.ratio is None else self.ratio
+        self._scale, self._ratio = check_shares(self.name, scale, ratio, erases=False)
+        self._interpolation = Inter.BILINEAR if self.interpolation is None else self.interpolation
+        self._max_attempts = 10 if self.max_attempts is None else self.max_attempts
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels(self.name, value)
@@ -361,22 +330,20 @@ class RandomResizedCrop(ByPillow, RandomTransform):
         return (height - part_height) // 2, (width - part_width) // 2, part_height, part_width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
-        return resize(window(value, *choice), self._size, self._interpolation, by_pillow=self.by_pillow)
+        return resize(window(value, *choice), self.size, self._interpolation, by_pillow=self.by_pillow)
 
 
 class RandomResize(RandomTransform):
-    """`Resize` with a random interpolation: LINEAR, NEAREST, CUBIC or AREA.
-
-    Args:
-        size: see `Resize`.
-    """
+    """`Resize` with a random interpolation: LINEAR, NEAREST, CUBIC or AREA."""
 
     # The kinds that MindSpore draws from.
     _KINDS = (Inter.LINEAR, Inter.NEAREST, Inter.CUBIC, Inter.AREA)
 
-    def __init__(self, size: Any) -> None:
+    size: Any = argument(None, "see `Resize`.")
+
+    def _prepare(self) -> None:
         # Made once: checks of arguments are not repeated per row.
-        self._ways = [Resize(size, kind) for kind in self._KINDS]
+        self._ways = [Resize(self.size, kind) for kind in self._KINDS]
 
     def _draw(self, value: Array, rng: np.random.Generator) -> int:
         return int(rng.integers(len(self._ways)))
@@ -395,42 +362,39 @@ Taps = tuple[NDArray[np.int64], NDArray[np.float32]]
 class Resize(ByPillow, OneToOne):
     """Resize an image (H, W) or (…, H, W, C); uint8, float32 and float64 keep their dtype.
 
-    Args:
-        size: (height, width), or one int for the smaller side, keeping the aspect ratio.
-        interpolation: NEAREST, LINEAR, CUBIC, AREA or, for bytes (H, W, 3), PILCUBIC (Pillow's CUBIC, and needs it); of Pillow
-            images NEAREST, LINEAR, CUBIC or ANTIALIAS.
-
     Raises:
         SporaxTypeError: (when applied) for ANTIALIAS of an array, and AREA or PILCUBIC of a Pillow image.
     """
 
-    def __init__(self, size: Any, interpolation: Inter = Inter.LINEAR) -> None:
-        if interpolation is None:
+    size: Any = argument(None, "(height, width), or one int for the smaller side, keeping the aspect ratio.")
+    interpolation: Inter = argument(
+        None,
+        "NEAREST, LINEAR, CUBIC, AREA or, for bytes (H, W, 3), PILCUBIC (Pillow's CUBIC, and needs it); of Pillow images "
+        "NEAREST, LINEAR, CUBIC or ANTIALIAS.",
+        default=Inter.LINEAR,
+    )
+
+    def _prepare(self) -> None:
+        if self.interpolation is None:
             raise in_words(SporaxKeyError, "Resize", "Interpolation should not be None")
-        self._size = check_size("Resize", size, resizes=True)
-        self._keep_aspect = isinstance(size, int)
-        self._interpolation = check_interpolation("Resize", interpolation)
-        self.only_pillow = self._interpolation is Inter.ANTIALIAS
+        self._keep_aspect = isinstance(self.size, int)
+        self.size = check_size("Resize", "size", self.size, resizes=True)
+        check.instance("Resize", "interpolation", self.interpolation, Inter)
+        self.only_pillow = self.interpolation is Inter.ANTIALIAS
 
     def _one(self, value: Array) -> Array:
         check_pixels("Resize", value)
-        return resize(value, self._target(*sides(value)), self._interpolation, by_pillow=self.by_pillow)
+        return resize(value, self._target(*sides(value)), self.interpolation, by_pillow=self.by_pillow)
 
     def _many(self, values: Array) -> Array | None:
         return None if values.ndim < 4 or self.by_pillow else self._one(values)
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
         if not self._keep_aspect:
-            return self._size
-        side = self._size[0]
+            return self.size
+        side = self.size[0]
         # The smaller side becomes `side`; the other one is rounded down, as in MindSpore.
         return (side, side * width // height) if height < width else (side * height // width, side)
-
-
-def check_interpolation(where: str, interpolation: Any) -> Inter:
-    """An Inter."""
-    check.instance(where, "interpolation", interpolation, Inter)
-    return interpolation
 
 
 def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pillow: bool = False) -> Array:

@@ -20,6 +20,11 @@ from sporax.mindspore.dataset._rows import Array
 
 # Pixels; OpenCV's limit, by which MindSpore checks sizes.
 MAX_SIDE = FLOAT32_MAX
+SQUARE = "(height, width), or one int for a square."
+"""The documentation of sizes that `check_size` takes."""
+OUTSIDE = "what is outside the image: one value in [0, 255], or one per channel of an RGB image."
+BORDER = "what a CONSTANT border holds: one value in [0, 255], or one per channel of an RGB image."
+"""The documentation of values that `check_fill` takes."""
 
 
 def check_image(where: str, value: Array, dims: tuple[int, ...] = (2, 3)) -> None:
@@ -74,12 +79,12 @@ def window(value: Array, top: int, left: int, height: int, width: int) -> Array:
     return value[rows, columns] if value.ndim == 2 else value[..., rows, columns, :]
 
 
-def check_size(where: str, size: object, *, resizes: bool = False) -> tuple[int, int]:
+def check_size(where: str, name: str, size: object, *, resizes: bool = False) -> tuple[int, int]:
     """(height, width) from one int (a square) or two; MindSpore has other words where a whole image is resized."""
     if not resizes:
-        check.instance(where, "size", size, int, list, tuple)
+        check.instance(where, name, size, int, list, tuple)
     if isinstance(size, int):
-        side = check.integer(where, "size", size, 1, MAX_SIDE, ranged="")
+        side = check.integer(where, name, size, 1, MAX_SIDE, ranged="")
         return side, side
     if not isinstance(size, (list, tuple)) or len(size) != 2:
         words = "Size should be a single integer or a list/tuple (h, w) of length 2."
@@ -90,11 +95,11 @@ def check_size(where: str, size: object, *, resizes: bool = False) -> tuple[int,
     return height, width
 
 
-def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
+def check_padding(where: str, name: str, padding: object) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one int, (left-and-right, top-and-bottom), or all four."""
-    check.instance(where, "padding", padding, tuple, list, numbers.Number)
+    check.instance(where, name, padding, tuple, list, numbers.Number)
     if not isinstance(padding, (tuple, list)):
-        return (check.integer(where, "padding", padding, 0),) * 4
+        return (check.integer(where, name, padding, 0),) * 4
     if len(padding) not in (2, 4):
         raise in_words(SporaxValueError, where, "The size of the padding list or tuple should be 2 or 4.", padding)
     # Two numbers: left-and-right, top-and-bottom.
@@ -103,13 +108,13 @@ def check_padding(where: str, padding: object) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def check_fill(where: str, fill_value: object) -> tuple[int, ...]:
+def check_fill(where: str, name: str, fill_value: object) -> tuple[int, ...]:
     """One fill value, or one per channel of an RGB image."""
     if isinstance(fill_value, (list, tuple)) and len(fill_value) == 3:
-        return tuple(check.integer(where, f"fill_value[{i}]", value, 0, 255) for i, value in enumerate(fill_value))
+        return tuple(check.integer(where, f"{name}[{i}]", value, 0, 255) for i, value in enumerate(fill_value))
     if not isinstance(fill_value, (int, np.integer)):
         raise in_words(SporaxTypeError, where, "fill_value should be a single integer or a 3-tuple.", fill_value)
-    return (check.integer(where, "fill_value", fill_value, 0, 255),)
+    return (check.integer(where, name, fill_value, 0, 255),)
 
 
 def pillow(where: str) -> Any:
@@ -172,25 +177,24 @@ def rounded(value: Array, dtype: Any) -> Array:
 class Sometimes(RandomTransform):
     """Base of transforms that apply another one with a probability."""
 
-    def __init__(self, transform: OneToOne, prob: float) -> None:
-        self._transform = transform
-        self._prob = check.probability(self.name, "prob", prob)
+    _transform: OneToOne
+    prob = 0.5
 
     def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return bool(rng.random() < self._prob)
+        return bool(rng.random() < self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
         return self._transform._one(value) if choice else value
 
 
-def check_degrees(where: str, degrees: object) -> tuple[float, float]:
+def check_degrees(where: str, name: str, degrees: object) -> tuple[float, float]:
     """(smallest, largest) of two numbers >= 0."""
     degrees = (0.1, 1.9) if degrees is None else degrees
     if not isinstance(degrees, (list, tuple)):
         raise in_words(SporaxTypeError, where, "degrees must be either a tuple or a list.", degrees)
     if len(degrees) != 2:
         raise in_words(SporaxValueError, where, "degrees must be a sequence with length 2.", degrees)
-    return check_ordered(where, "degrees", degrees, low=0)
+    return check_ordered(where, name, degrees, low=0)
 
 
 def check_ordered(
@@ -205,15 +209,15 @@ def check_ordered(
     return first, last
 
 
-def check_turn(where: str, degrees: Any) -> tuple[float, float]:
+def check_turn(where: str, name: str, degrees: Any) -> tuple[float, float]:
     """(smallest, largest) angle, from one number d >= 0 for [-d, d] or two."""
-    check.instance(where, "degrees", degrees, int, float, list, tuple)
+    check.instance(where, name, degrees, int, float, list, tuple)
     if not isinstance(degrees, (list, tuple)):
-        most = check.number(where, "degrees", degrees, 0)
+        most = check.number(where, name, degrees, 0)
         return -most, most
     if len(degrees) != 2:
         raise in_words(SporaxTypeError, where, "If degrees is a sequence, the length must be 2.", degrees)
-    return check_ordered(where, "degrees", degrees, ranged="degrees")
+    return check_ordered(where, name, degrees, ranged=name)
 
 
 def check_shares(where: str, scale: Any, ratio: Any, erases: bool) -> tuple[tuple[float, float], tuple[float, float]]:

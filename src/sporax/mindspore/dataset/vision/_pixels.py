@@ -13,6 +13,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.mindspore.dataset._rows import Array, is_pillow
@@ -23,16 +24,13 @@ _F = np.float32
 
 
 class Rescale(Elementwise):
-    """`value * rescale + shift`, as float32, rounded once (fused multiply-add, as MindSpore does).
+    """`value * rescale + shift`, as float32, rounded once (fused multiply-add, as MindSpore does)."""
 
-    Args:
-        rescale: factor.
-        shift: added afterwards.
-    """
+    rescale: float = argument(check.number, "factor.", types=(numbers.Number,))
+    shift: float = argument(check.number, "added afterwards.", types=(numbers.Number,))
 
-    def __init__(self, rescale: float, shift: float) -> None:
-        self._factor = _F(check.number("Rescale", "rescale", rescale, types=(numbers.Number,)))
-        self._shift = _F(check.number("Rescale", "shift", shift, types=(numbers.Number,)))
+    def _prepare(self) -> None:
+        self._factor, self._shift = _F(self.rescale), _F(self.shift)
         # There are only 256 answers for bytes.
         self._of_byte = self._fused(np.arange(256, dtype=np.float32))
 
@@ -56,27 +54,25 @@ class Rescale(Elementwise):
 class Normalize(OneToOne):
     """`(value - mean) / std` per channel, as float32.
 
-    Args:
-        mean: one number in [0, 255] per channel, or one for all.
-        std: one number in (0, 255] per channel, or one for all.
-        is_hwc: whether images are (…, H, W, C) or (C, H, W); (H, W) has one channel.
-
     Raises:
         SporaxRuntimeError: (when applied) the number of channels is another.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], is_hwc: bool = True) -> None:
-        for name, value in (("mean", mean), ("std", std)):
-            check.instance("Normalize", name, value, list, tuple)
+    mean: Sequence[float] = argument(of(list, tuple), "one number in [0, 255] per channel, or one for all.")
+    std: Sequence[float] = argument(of(list, tuple), "one number in (0, 255] per channel, or one for all.")
+    is_hwc: bool = argument(
+        check.boolean, "whether images are (…, H, W, C) or (C, H, W); (H, W) has one channel.", default=True
+    )
+
+    def _prepare(self) -> None:
+        mean, std, types = self.mean, self.std, (int, float)
         if len(mean) != len(std) or not mean:
             raise in_words(SporaxValueError, "Normalize", "Length of mean and std must be equal.", (mean, std))
-        types = (int, float)
         means = [check.number("Normalize", f"mean[{i}]", m, 0, 255, types=types) for i, m in enumerate(mean)]
         stds = [
             check.number("Normalize", f"std[{i}]", s, 0, 255, open_low=True, types=types) for i, s in enumerate(std)
         ]
         self._mean, self._std = np.array(means, np.float32), np.array(stds, np.float32)
-        self._is_hwc = check.boolean("Normalize", "is_hwc", is_hwc)
 
     def _one(self, value: Array) -> Array:
         check_pixels("Normalize", value)
@@ -88,7 +84,7 @@ class Normalize(OneToOne):
 
     def _apply(self, value: Array, dims: int) -> Array:
         count = len(self._mean)
-        channels = 1 if dims == 2 else value.shape[-1] if self._is_hwc else value.shape[-3]
+        channels = 1 if dims == 2 else value.shape[-1] if self.is_hwc else value.shape[-3]
         if count not in (1, channels):
             raise SporaxRuntimeError(
                 "For 'Normalize', Normalize: number of channels does not match the size of mean and std vectors, but got "
@@ -96,7 +92,7 @@ class Normalize(OneToOne):
             )
         if count == 1:
             return _normalized(value, self._mean, self._std)
-        if not self._is_hwc:
+        if not self.is_hwc:
             return _normalized(value, self._mean[:, None, None], self._std[:, None, None])
         # numpy is slow where it works on few numbers at a time: a line of the image rather than a pixel.
         *outer, width, _ = value.shape
@@ -134,15 +130,11 @@ class ToTensor(OneToOne):
 
     As in MindSpore, the pixels of a Pillow image that it is called with are divided in double precision, those of arrays and
     those inside a `map` in single precision.
-
-    Args:
-        output_type: dtype of the result, float32 by default.
     """
 
     keeps_pillow = False
 
-    def __init__(self, output_type: Any = np.float32) -> None:
-        self._dtype = numpy_dtype("ToTensor", "output_type", output_type)
+    output_type: Any = argument(numpy_dtype, "dtype of the result, float32 by default.", default=np.float32)
 
     def __call__(self, *inputs: Any) -> Any:
         if len(inputs) != 1 or not is_pillow(inputs[0]):
@@ -150,7 +142,7 @@ class ToTensor(OneToOne):
         pixels = np.array(inputs[0])
         planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         # C order: the transposed input would give its own order to the result.
-        return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self._dtype)
+        return np.divide(planes, 255.0, dtype=np.float64, casting="unsafe", order="C").astype(self.output_type)
 
     def _one(self, value: Array) -> Array:
         self._check(value)
@@ -173,32 +165,20 @@ class ToTensor(OneToOne):
     def _scaled(self, planes: Array) -> Array:
         # Times 1/255 in single precision, as MindSpore computes it; a division differs in the last bit.
         scaled = np.multiply(planes, _F(1 / 255), dtype=np.float32, casting="unsafe", order="C")
-        return scaled.astype(self._dtype, copy=False)
+        return scaled.astype(self.output_type, copy=False)
 
 
 class ToType(Elementwise):
-    """Cast to a dtype.
+    """Cast to a dtype."""
 
-    Args:
-        data_type: a `mindspore` dtype, a numpy dtype, or its name.
-    """
-
-    def __init__(self, data_type: Any) -> None:
-        self._dtype = numpy_dtype("ToType", "data_type", data_type)
+    data_type: Any = argument(numpy_dtype, "a `mindspore` dtype, a numpy dtype, or its name.")
 
     def _one(self, value: Array) -> Array:
-        return value.astype(self._dtype)
+        return value.astype(self.data_type)
 
 
 class SlicePatches(Transform):
     """An image (H, W[, C]) to num_height * num_width patches, row by row; each becomes a column.
-
-    Args:
-        num_height: patches from top to bottom.
-        num_width: patches from left to right.
-        slice_mode: PAD makes patches of ceil(H / num_height) x ceil(W / num_width), filled at the bottom and right;
-            DROP makes patches of the floor sizes and leaves the rest out.
-        fill_value: what padding holds.
 
     Raises:
         SporaxRuntimeError: (when applied) not an image, or fewer pixels than patches along a side.
@@ -206,30 +186,35 @@ class SlicePatches(Transform):
 
     makes_patches = True
 
-    def __init__(
-        self, num_height: int = 1, num_width: int = 1, slice_mode: SliceMode = SliceMode.PAD, fill_value: int = 0
-    ) -> None:
-        self._num_height = check.integer("SlicePatches", "num_height", num_height, 1)
-        self._num_width = check.integer("SlicePatches", "num_width", num_width, 1)
-        check.instance("SlicePatches", "slice_mode", slice_mode, SliceMode)
-        self._pad = slice_mode is SliceMode.PAD
-        self._fill = check_fill("SlicePatches", check.integer("SlicePatches", "fill_value", fill_value))[0]
+    num_height: int = argument(check.integer, "patches from top to bottom.", default=1, low=1)
+    num_width: int = argument(check.integer, "patches from left to right.", default=1, low=1)
+    slice_mode: SliceMode = argument(
+        of(SliceMode),
+        "PAD makes patches of ceil(H / num_height) x ceil(W / num_width), filled at the bottom and right; DROP makes patches "
+        "of the floor sizes and leaves the rest out.",
+        default=SliceMode.PAD,
+    )
+    fill_value: int = argument(check.integer, "what padding holds.", default=0)
+
+    def _prepare(self) -> None:
+        self._pad = self.slice_mode is SliceMode.PAD
+        check_fill("SlicePatches", "fill_value", self.fill_value)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         image = self.only(values)
         check_image("SlicePatches", image)
-        height, width = self._side(image.shape[0], self._num_height), self._side(image.shape[1], self._num_width)
+        height, width = self._side(image.shape[0], self.num_height), self._side(image.shape[1], self.num_width)
         # How much is missing to equal patches; negative with DROP, where nothing is padded.
-        missing = (height * self._num_height - image.shape[0], width * self._num_width - image.shape[1])
+        missing = (height * self.num_height - image.shape[0], width * self.num_width - image.shape[1])
         if self._pad and any(missing):
             image = np.pad(
-                image, [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2), constant_values=self._fill
+                image, [(0, missing[0]), (0, missing[1])] + [(0, 0)] * (image.ndim - 2), constant_values=self.fill_value
             )
         return tuple(
             # Contiguous: patches leave the row one by one.
             np.ascontiguousarray(image[i * height : (i + 1) * height, j * width : (j + 1) * width])
-            for i in range(self._num_height)
-            for j in range(self._num_width)
+            for i in range(self.num_height)
+            for j in range(self.num_width)
         )
 
     def _side(self, length: int, patches: int) -> int:
@@ -241,26 +226,21 @@ class SlicePatches(Transform):
 
 
 class NormalizePad(OneToOne):
-    """`Normalize`, with one more channel of zeros.
+    """`Normalize`, with one more channel of zeros."""
 
-    Args:
-        mean, std: see `Normalize`.
-        dtype: of the result, ``"float32"`` or ``"float16"``.
-        is_hwc: whether images are (H, W, C) or (C, H, W).
-    """
+    mean: Sequence[float] = argument(None, "see `Normalize`.")
+    std: Sequence[float] = argument(None, "see `Normalize`.")
+    dtype: str = argument(None, 'of the result, "float32" or "float16".', default="float32")
+    is_hwc: bool = argument(None, "whether images are (H, W, C) or (C, H, W).", default=True)
 
-    def __init__(
-        self, mean: Sequence[float], std: Sequence[float], dtype: str = "float32", is_hwc: bool = True
-    ) -> None:
-        self._normalize = Normalize(mean, std, is_hwc)
-        self._channels = len(mean)
-        if not isinstance(dtype, str):
-            raise in_words(SporaxTypeError, "NormalizePad", "dtype should be string.", dtype)
-        if dtype not in ("float32", "float16"):
-            raise in_words(SporaxValueError, "NormalizePad", "dtype only supports float32 or float16.", dtype)
-        self._dtype = dtype
+    def _prepare(self) -> None:
+        self._normalize = Normalize(self.mean, self.std, self.is_hwc)
+        if not isinstance(self.dtype, str):
+            raise in_words(SporaxTypeError, "NormalizePad", "dtype should be string.", self.dtype)
+        if self.dtype not in ("float32", "float16"):
+            raise in_words(SporaxValueError, "NormalizePad", "dtype only supports float32 or float16.", self.dtype)
         # One channel of zeros behind the colors makes four, which Ascend's convolutions want.
-        self._axis = 2 if is_hwc else 0
+        self._axis = 2 if self.is_hwc else 0
 
     def _one(self, value: Array) -> Array:
         check_image("NormalizePad", value, (3,))
@@ -268,15 +248,18 @@ class NormalizePad(OneToOne):
             raise self.fault(f"an image must have 3 channels, but got {value.shape}.")
         around = [(0, 0)] * 3
         around[self._axis] = (0, 1)
-        return np.pad(self._normalize._one(value), around).astype(self._dtype)
+        return np.pad(self._normalize._one(value), around).astype(self.dtype)
+
+
+def _array(where: str, name: str, value: Any, dims: int) -> Array:
+    if not isinstance(value, np.ndarray) or value.ndim != dims:
+        check.instance(where, name, value, np.ndarray)
+        raise SporaxValueError.must(where, name, f"have {dims} dimensions", value.shape)
+    return value
 
 
 class LinearTransformation(OneToOne):
     """``(image - mean_vector) @ transformation_matrix``, with the image as one vector of length D (whitening, say).
-
-    Args:
-        transformation_matrix: (D, D).
-        mean_vector: (D,).
 
     Raises:
         SporaxValueError: sizes do not fit together; for the image when applied.
@@ -284,12 +267,11 @@ class LinearTransformation(OneToOne):
 
     only_pillow = True
 
-    def __init__(self, transformation_matrix: Any, mean_vector: Any) -> None:
-        for name, value, dims in (("transformation_matrix", transformation_matrix, 2), ("mean_vector", mean_vector, 1)):
-            if not isinstance(value, np.ndarray) or value.ndim != dims:
-                check.instance("LinearTransformation", name, value, np.ndarray)
-                raise SporaxValueError.must("LinearTransformation", name, f"have {dims} dimensions", value.shape)
-        size, shape = len(mean_vector), transformation_matrix.shape
+    transformation_matrix: Any = argument(_array, "(D, D).", dims=2)
+    mean_vector: Any = argument(_array, "(D,).", dims=1)
+
+    def _prepare(self) -> None:
+        size, shape = len(self.mean_vector), self.transformation_matrix.shape
         words = (
             f"mean_vector length {size} should match either one dimension of the squaretransformation_matrix {shape}."
         )
@@ -297,11 +279,10 @@ class LinearTransformation(OneToOne):
             words = f"transformation_matrix should be a square matrix. Got shape {shape} instead."
         if shape != (size, size):
             raise in_words(SporaxValueError, "LinearTransformation", words)
-        self._matrix, self._mean = transformation_matrix, mean_vector
 
     def _one(self, value: Array) -> Array:
-        if value.size != len(self._mean):
+        if value.size != len(self.mean_vector):
             raise SporaxValueError(
-                f"For 'LinearTransformation', an image must have {len(self._mean)} values, but got the shape {value.shape}."
+                f"For 'LinearTransformation', an image must have {len(self.mean_vector)} values, but got the shape {value.shape}."
             )
-        return np.asarray((value.reshape(-1) - self._mean) @ self._matrix).reshape(value.shape)
+        return np.asarray((value.reshape(-1) - self.mean_vector) @ self.transformation_matrix).reshape(value.shape)

@@ -18,6 +18,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import (
     Operation,
@@ -38,93 +39,58 @@ from sporax.mindspore.dataset.vision._color import (
     saturation,
 )
 from sporax.mindspore.dataset.vision._colorspace import sharpened
-from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_rgb, sides
+from sporax.mindspore.dataset.vision._images import OUTSIDE, check_bytes, check_fill, check_rgb, sides
 from sporax.mindspore.dataset.vision._rotate import check_warp, moved, rotated
 from sporax.mindspore.dataset.vision.enums import AutoAugmentPolicy, Inter
 
 Entry = tuple[str, float, int]
 
+
+def _pairs(table: str) -> tuple[tuple[Entry, Entry], ...]:
+    words = iter(table.replace("|", " ").split())
+    entries = [(name, float(prob), int(bin)) for name, prob, bin in zip(words, words, words, strict=True)]
+    return tuple(zip(entries[::2], entries[1::2], strict=True))
+
+
 LEARNT: dict[AutoAugmentPolicy, tuple[tuple[Entry, Entry], ...]] = {
-    AutoAugmentPolicy.IMAGENET: (
-        (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
-        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
-        (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
-        (("Posterize", 0.6, 7), ("Posterize", 0.6, 6)),
-        (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
-        (("Equalize", 0.4, 0), ("Rotate", 0.8, 8)),
-        (("Solarize", 0.6, 3), ("Equalize", 0.6, 0)),
-        (("Posterize", 0.8, 5), ("Equalize", 1.0, 0)),
-        (("Rotate", 0.2, 3), ("Solarize", 0.6, 8)),
-        (("Equalize", 0.6, 0), ("Posterize", 0.4, 6)),
-        (("Rotate", 0.8, 8), ("Color", 0.4, 0)),
-        (("Rotate", 0.4, 9), ("Equalize", 0.6, 0)),
-        (("Equalize", 0.0, 0), ("Equalize", 0.8, 0)),
-        (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
-        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
-        (("Rotate", 0.8, 8), ("Color", 1.0, 2)),
-        (("Color", 0.8, 8), ("Solarize", 0.8, 7)),
-        (("Sharpness", 0.4, 7), ("Invert", 0.6, 0)),
-        (("ShearX", 0.6, 5), ("Equalize", 1.0, 0)),
-        (("Color", 0.4, 0), ("Equalize", 0.6, 0)),
-        (("Equalize", 0.4, 0), ("Solarize", 0.2, 4)),
-        (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 0)),
-        (("Invert", 0.6, 0), ("Equalize", 1.0, 0)),
-        (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
-        (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
+    AutoAugmentPolicy.IMAGENET: _pairs(
+        """
+        Posterize 0.4 8 Rotate 0.6 9 | Solarize 0.6 5 AutoContrast 0.6 0 | Equalize 0.8 0 Equalize 0.6 0
+        | Posterize 0.6 7 Posterize 0.6 6 | Equalize 0.4 0 Solarize 0.2 4 | Equalize 0.4 0 Rotate 0.8 8
+        | Solarize 0.6 3 Equalize 0.6 0 | Posterize 0.8 5 Equalize 1.0 0 | Rotate 0.2 3 Solarize 0.6 8
+        | Equalize 0.6 0 Posterize 0.4 6 | Rotate 0.8 8 Color 0.4 0 | Rotate 0.4 9 Equalize 0.6 0
+        | Equalize 0.0 0 Equalize 0.8 0 | Invert 0.6 0 Equalize 1.0 0 | Color 0.6 4 Contrast 1.0 8
+        | Rotate 0.8 8 Color 1.0 2 | Color 0.8 8 Solarize 0.8 7 | Sharpness 0.4 7 Invert 0.6 0
+        | ShearX 0.6 5 Equalize 1.0 0 | Color 0.4 0 Equalize 0.6 0 | Equalize 0.4 0 Solarize 0.2 4
+        | Solarize 0.6 5 AutoContrast 0.6 0 | Invert 0.6 0 Equalize 1.0 0 | Color 0.6 4 Contrast 1.0 8
+        | Equalize 0.8 0 Equalize 0.6 0
+        """
     ),
-    AutoAugmentPolicy.CIFAR10: (
-        (("Invert", 0.1, 0), ("Contrast", 0.2, 6)),
-        (("Rotate", 0.7, 2), ("TranslateX", 0.3, 9)),
-        (("Sharpness", 0.8, 1), ("Sharpness", 0.9, 3)),
-        (("ShearY", 0.5, 8), ("TranslateY", 0.7, 9)),
-        (("AutoContrast", 0.5, 0), ("Equalize", 0.9, 0)),
-        (("ShearY", 0.2, 7), ("Posterize", 0.3, 7)),
-        (("Color", 0.4, 3), ("Brightness", 0.6, 7)),
-        (("Sharpness", 0.3, 9), ("Brightness", 0.7, 9)),
-        (("Equalize", 0.6, 0), ("Equalize", 0.5, 0)),
-        (("Contrast", 0.6, 7), ("Sharpness", 0.6, 5)),
-        (("Color", 0.7, 7), ("TranslateX", 0.5, 8)),
-        (("Equalize", 0.3, 0), ("AutoContrast", 0.4, 0)),
-        (("TranslateY", 0.4, 3), ("Sharpness", 0.2, 6)),
-        (("Brightness", 0.9, 6), ("Color", 0.2, 8)),
-        (("Solarize", 0.5, 2), ("Invert", 0.0, 0)),
-        (("Equalize", 0.2, 0), ("AutoContrast", 0.6, 0)),
-        (("Equalize", 0.2, 0), ("Equalize", 0.6, 0)),
-        (("Color", 0.9, 9), ("Equalize", 0.6, 0)),
-        (("AutoContrast", 0.8, 0), ("Solarize", 0.2, 8)),
-        (("Brightness", 0.1, 3), ("Color", 0.7, 0)),
-        (("Solarize", 0.4, 5), ("AutoContrast", 0.9, 0)),
-        (("TranslateY", 0.9, 9), ("TranslateY", 0.7, 9)),
-        (("AutoContrast", 0.9, 0), ("Solarize", 0.8, 3)),
-        (("Equalize", 0.8, 0), ("Invert", 0.1, 0)),
-        (("TranslateY", 0.7, 9), ("AutoContrast", 0.9, 0)),
+    AutoAugmentPolicy.CIFAR10: _pairs(
+        """
+        Invert 0.1 0 Contrast 0.2 6 | Rotate 0.7 2 TranslateX 0.3 9 | Sharpness 0.8 1 Sharpness 0.9 3
+        | ShearY 0.5 8 TranslateY 0.7 9 | AutoContrast 0.5 0 Equalize 0.9 0 | ShearY 0.2 7 Posterize 0.3 7
+        | Color 0.4 3 Brightness 0.6 7 | Sharpness 0.3 9 Brightness 0.7 9 | Equalize 0.6 0 Equalize 0.5 0
+        | Contrast 0.6 7 Sharpness 0.6 5 | Color 0.7 7 TranslateX 0.5 8 | Equalize 0.3 0 AutoContrast 0.4 0
+        | TranslateY 0.4 3 Sharpness 0.2 6 | Brightness 0.9 6 Color 0.2 8 | Solarize 0.5 2 Invert 0.0 0
+        | Equalize 0.2 0 AutoContrast 0.6 0 | Equalize 0.2 0 Equalize 0.6 0 | Color 0.9 9 Equalize 0.6 0
+        | AutoContrast 0.8 0 Solarize 0.2 8 | Brightness 0.1 3 Color 0.7 0 | Solarize 0.4 5 AutoContrast 0.9 0
+        | TranslateY 0.9 9 TranslateY 0.7 9 | AutoContrast 0.9 0 Solarize 0.8 3 | Equalize 0.8 0 Invert 0.1 0
+        | TranslateY 0.7 9 AutoContrast 0.9 0
+        """
     ),
-    AutoAugmentPolicy.SVHN: (
-        (("ShearX", 0.9, 4), ("Invert", 0.2, 0)),
-        (("ShearY", 0.9, 8), ("Invert", 0.7, 0)),
-        (("Equalize", 0.6, 0), ("Solarize", 0.6, 6)),
-        (("Invert", 0.9, 0), ("Equalize", 0.6, 0)),
-        (("Equalize", 0.6, 0), ("Rotate", 0.9, 3)),
-        (("ShearX", 0.9, 4), ("AutoContrast", 0.8, 0)),
-        (("ShearY", 0.9, 8), ("Invert", 0.4, 0)),
-        (("ShearY", 0.9, 5), ("Solarize", 0.2, 6)),
-        (("Invert", 0.9, 0), ("AutoContrast", 0.8, 0)),
-        (("Equalize", 0.6, 0), ("Rotate", 0.9, 3)),
-        (("ShearX", 0.9, 4), ("Solarize", 0.3, 3)),
-        (("ShearY", 0.8, 8), ("Invert", 0.7, 0)),
-        (("Equalize", 0.9, 0), ("TranslateY", 0.6, 6)),
-        (("Invert", 0.9, 0), ("Equalize", 0.6, 0)),
-        (("Contrast", 0.3, 3), ("Rotate", 0.8, 4)),
-        (("Invert", 0.8, 0), ("TranslateY", 0.0, 2)),
-        (("ShearY", 0.7, 6), ("Solarize", 0.4, 8)),
-        (("Invert", 0.6, 0), ("Rotate", 0.8, 4)),
-        (("ShearY", 0.3, 7), ("TranslateX", 0.9, 3)),
-        (("ShearX", 0.1, 6), ("Invert", 0.6, 0)),
-        (("Solarize", 0.7, 2), ("TranslateY", 0.6, 7)),
-        (("ShearY", 0.8, 4), ("Invert", 0.8, 0)),
-        (("ShearX", 0.7, 9), ("TranslateY", 0.8, 3)),
-        (("ShearY", 0.8, 5), ("AutoContrast", 0.7, 0)),
-        (("ShearX", 0.7, 2), ("Invert", 0.1, 0)),
+    AutoAugmentPolicy.SVHN: _pairs(
+        """
+        ShearX 0.9 4 Invert 0.2 0 | ShearY 0.9 8 Invert 0.7 0 | Equalize 0.6 0 Solarize 0.6 6
+        | Invert 0.9 0 Equalize 0.6 0 | Equalize 0.6 0 Rotate 0.9 3 | ShearX 0.9 4 AutoContrast 0.8 0
+        | ShearY 0.9 8 Invert 0.4 0 | ShearY 0.9 5 Solarize 0.2 6 | Invert 0.9 0 AutoContrast 0.8 0
+        | Equalize 0.6 0 Rotate 0.9 3 | ShearX 0.9 4 Solarize 0.3 3 | ShearY 0.8 8 Invert 0.7 0
+        | Equalize 0.9 0 TranslateY 0.6 6 | Invert 0.9 0 Equalize 0.6 0 | Contrast 0.3 3 Rotate 0.8 4
+        | Invert 0.8 0 TranslateY 0.0 2 | ShearY 0.7 6 Solarize 0.4 8 | Invert 0.6 0 Rotate 0.8 4
+        | ShearY 0.3 7 TranslateX 0.9 3 | ShearX 0.1 6 Invert 0.6 0 | Solarize 0.7 2 TranslateY 0.6 7
+        | ShearY 0.8 4 Invert 0.8 0 | ShearX 0.7 9 TranslateY 0.8 3 | ShearY 0.8 5 AutoContrast 0.7 0
+        | ShearX 0.7 2 Invert 0.1 0
+        """
     ),
 }
 
@@ -181,11 +147,13 @@ _OPERATIONS: dict[str, Callable[[Array, float, Inter, tuple[int, ...]], Array]] 
 }
 
 
+_MOVES = "NEAREST, LINEAR, BICUBIC or AREA, for operations that move pixels."
+
+
 class _Policy(RandomTransform):
     """Base of the policies: a random list of steps for each image (H, W, 3) of bytes."""
 
-    def __init__(self, interpolation: Inter, fill_value: Any) -> None:
-        self._how = check_warp(self.name, interpolation, "interpolation"), check_fill(self.name, fill_value)
+    interpolation, fill_value = Inter.NEAREST, (0,)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
         if value.ndim != 3:
@@ -202,7 +170,7 @@ class _Policy(RandomTransform):
 
     def _apply(self, value: Array, choice: list[Step]) -> Array:
         for name, strength in choice:
-            value = _OPERATIONS[name](value, strength, *self._how)
+            value = _OPERATIONS[name](value, strength, self.interpolation, self.fill_value)
         return value
 
 
@@ -213,102 +181,82 @@ def _signed(space: Space, name: str, index: int, rng: np.random.Generator) -> St
 
 
 class AutoAugment(_Policy):
-    """One of the pairs of operations that were learnt for a kind of data.
+    """One of the pairs of operations that were learnt for a kind of data."""
 
-    Args:
-        policy: an AutoAugmentPolicy.
-        interpolation: NEAREST, LINEAR, BICUBIC or AREA, for operations that move pixels.
-        fill_value: what is outside the image: one value in [0, 255], or one per channel.
-    """
-
-    def __init__(
-        self,
-        policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
-        interpolation: Inter = Inter.NEAREST,
-        fill_value: Any = 0,
-    ) -> None:
-        check.instance("AutoAugment", "policy", policy, AutoAugmentPolicy)
-        super().__init__(interpolation, fill_value)
-        self._pairs = LEARNT[policy]
+    policy: AutoAugmentPolicy = argument(of(AutoAugmentPolicy), "whose.", default=AutoAugmentPolicy.IMAGENET)
+    interpolation: Inter = argument(check_warp, _MOVES, default=Inter.NEAREST)
+    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
     def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
         height, width = size
         # The policies were learnt on images of 331 pixels with shifts of up to 150.
         space = _space(10, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Invert": _NOTHING}
-        pair = self._pairs[int(rng.integers(len(self._pairs)))]
+        pairs = LEARNT[self.policy]
+        pair = pairs[int(rng.integers(len(pairs)))]
         return [_signed(space, name, index, rng) for name, prob, index in pair if rng.random() < prob]
 
 
 class RandAugment(_Policy):
-    """Some random operations of one strength.
+    """Some random operations of one strength."""
 
-    Args:
-        num_ops: how many operations.
-        magnitude: bin of the strength.
-        num_magnitude_bins: number of bins, > `magnitude`.
-        interpolation: see `AutoAugment`, like `fill_value`.
-    """
+    num_ops: int = argument(None, "how many operations.", default=2)
+    magnitude: int = argument(None, "bin of the strength.", default=9)
+    num_magnitude_bins: int = argument(None, "number of bins, > `magnitude`.", default=31)
+    interpolation: Inter = argument(check_warp, _MOVES, default=Inter.NEAREST)
+    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
-    def __init__(
-        self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31,
-        interpolation: Inter = Inter.NEAREST, fill_value: Any = 0,
-    ) -> None:  # fmt: skip
-        super().__init__(interpolation, fill_value)
-        self._count = check.integer("RandAugment", "num_ops", num_ops, 0, FLOAT32_MAX)
-        self._bins = check.integer("RandAugment", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
-        self._magnitude = check.integer("RandAugment", "magnitude", magnitude)
-        if not 0 <= self._magnitude < self._bins:
-            raise range_error("RandAugment", "magnitude", f"[0, {self._bins})", magnitude)
+    def _prepare(self) -> None:
+        check.integer(self.name, "num_ops", self.num_ops, 0, FLOAT32_MAX)
+        check.integer(self.name, "num_magnitude_bins", self.num_magnitude_bins, 2, FLOAT32_MAX)
+        check.integer(self.name, "magnitude", self.magnitude)
+        if not 0 <= self.magnitude < self.num_magnitude_bins:
+            raise range_error(self.name, "magnitude", f"[0, {self.num_magnitude_bins})", self.magnitude)
 
     def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
         height, width = size
-        space = _space(self._bins, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Identity": _NOTHING}
+        space = _space(self.num_magnitude_bins, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {
+            "Identity": _NOTHING
+        }
         names = list(space)
-        chosen = rng.integers(len(names), size=self._count)
-        return [_signed(space, names[index], self._magnitude, rng) for index in chosen]
+        chosen = rng.integers(len(names), size=self.num_ops)
+        return [_signed(space, names[index], self.magnitude, rng) for index in chosen]
 
 
 class TrivialAugmentWide(_Policy):
-    """One random operation of random strength, out of wide ranges.
+    """One random operation of random strength, out of wide ranges."""
 
-    Args:
-        num_magnitude_bins: number of strengths.
-        interpolation: see `AutoAugment`, like `fill_value`.
-    """
+    num_magnitude_bins: int = argument(None, "number of strengths.", default=31)
+    interpolation: Inter = argument(check_warp, _MOVES, default=Inter.NEAREST)
+    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
-    def __init__(self, num_magnitude_bins: int = 31, interpolation: Inter = Inter.NEAREST, fill_value: Any = 0) -> None:
-        super().__init__(interpolation, fill_value)
-        bins = check.integer("TrivialAugmentWide", "num_magnitude_bins", num_magnitude_bins, 2, FLOAT32_MAX)
-        self._bins = bins
+    def _prepare(self) -> None:
+        bins = check.integer(self.name, "num_magnitude_bins", self.num_magnitude_bins, 2, FLOAT32_MAX)
         self._space = _space(bins, 0.99, (32.0, 32.0), 135.0, 0.99, 6) | {"Identity": _NOTHING}
 
     def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
         names = list(self._space)
-        name, index = names[int(rng.integers(len(names)))], int(rng.integers(self._bins))
+        name, index = names[int(rng.integers(len(names)))], int(rng.integers(self.num_magnitude_bins))
         return [_signed(self._space, name, index, rng)]
 
 
 class UniformAugment(Transform):
-    """Some of several transforms in random order, each with a probability that is random itself.
-
-    Args:
-        transforms: at least `num_ops` transforms or functions.
-        num_ops: how many are chosen.
-    """
+    """Some of several transforms in random order, each with a probability that is random itself."""
 
     draws = True
 
-    def __init__(self, transforms: Sequence[Any], num_ops: int = 2) -> None:
-        where = "UniformAugment"
-        check.instance(where, "num_ops", num_ops, int)
-        self._count = int(check.positive(where, "num_ops", num_ops))
-        if self._count > len(transforms):
-            raise in_words(SporaxValueError, where, "num_ops is greater than transforms list size.", num_ops)
+    transforms: Sequence[Any] = argument(None, "at least `num_ops` transforms or functions.")
+    num_ops: int = argument(of(int), "how many are chosen.", default=2)
+
+    def _prepare(self) -> None:
+        where, transforms = "UniformAugment", self.transforms
+        check.positive(where, "num_ops", self.num_ops)
+        if self.num_ops > len(transforms):
+            raise in_words(SporaxValueError, where, "num_ops is greater than transforms list size.", self.num_ops)
         check.instance(where, "transforms list", transforms, list, tuple)
         self.operations = tuple(as_transform(where, f"transforms[{i}]", item) for i, item in enumerate(transforms))
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        for index in rng.choice(len(self.operations), self._count, replace=False):
+        for index in rng.choice(len(self.operations), self.num_ops, replace=False):
             # Drawn against a drawn probability, as UniformAugment's paper does.
             if rng.random() < rng.random():
                 values = self.operations[index].on_row(values, rng)
@@ -316,16 +264,14 @@ class UniformAugment(Transform):
 
 
 class RandomSelectSubpolicy(Transform):
-    """One of several lists of transforms, each of them applied with its own probability.
-
-    Args:
-        policy: lists of (transform, probability).
-    """
+    """One of several lists of transforms, each of them applied with its own probability."""
 
     draws = True
 
-    def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
-        check.instance(self.name, "policy", policy, list)
+    policy: Sequence[Sequence[tuple[Any, float]]] = argument(of(list), "lists of (transform, probability).")
+
+    def _prepare(self) -> None:
+        policy = self.policy
         for name, entries in (("policy", policy), *((f"policy[{i}]", entries) for i, entries in enumerate(policy))):
             check.instance(self.name, name.replace("[", "[[").replace("]", "]]"), entries, list)
             if not entries:

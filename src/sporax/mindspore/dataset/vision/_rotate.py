@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
-from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
-from sporax.mindspore.dataset.vision._images import check_bytes, check_fill, check_image, check_turn, pillow, sides
+from sporax.mindspore.dataset.vision._images import (
+    OUTSIDE,
+    check_bytes,
+    check_fill,
+    check_image,
+    check_turn,
+    pillow,
+    sides,
+)
 from sporax.mindspore.dataset.vision.enums import Inter
 
 Matrix = NDArray[np.float64]
@@ -139,7 +148,10 @@ def rotated(
     return warp(value, back, size, interpolation, fill)
 
 
-def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
+_KINDS = "NEAREST, LINEAR, BICUBIC or AREA."
+
+
+def check_warp(where: str, name: str, interpolation: Any) -> Inter:
     """NEAREST, LINEAR, BICUBIC or AREA."""
     check.instance(where, name, interpolation, Inter)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.BICUBIC, Inter.AREA):
@@ -148,72 +160,44 @@ def check_warp(where: str, interpolation: Any, name: str = "resample") -> Inter:
     return interpolation
 
 
-def _check_center(where: str, center: Any) -> tuple[float, float] | None:
-    if center is None:
-        return None
+def _check_center(where: str, name: str, center: Any) -> tuple[float, float]:
     if not isinstance(center, tuple) or len(center) != 2:
         raise in_words(SporaxValueError, where, "Value center needs to be a 2-tuple.", center)
     low, high, types = -INT32_MAX - 1, INT32_MAX, (int, float)
-    x, y = (check.number(where, "center", number, low, high, types=types) for number in center)
+    x, y = (check.number(where, name, number, low, high, types=types) for number in center)
     return x, y
 
 
-class Rotate(OneToOne):
-    """An image turned counter-clockwise.
+class _Turn(Transform):
+    """Base of both turns."""
 
-    Args:
-        degrees: the angle.
-        resample: NEAREST, LINEAR, BICUBIC or AREA.
-        expand: make the result large enough to hold the whole image.
-        center: (x, y) of the turn; the middle by default.
-        fill_value: what is outside the image: one value in [0, 255], or one per channel of an RGB image.
-    """
+    degrees: float = argument(check.number, "the angle.")
+    resample: Inter = argument(check_warp, _KINDS, default=Inter.NEAREST)
+    expand: bool = argument(check.boolean, "make the result large enough to hold the whole image.", default=False)
+    center: Any = argument(optional(_check_center), "(x, y) of the turn; the middle by default.", default=None)
+    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
-    def __init__(
-        self, degrees: float, resample: Inter = Inter.NEAREST, expand: bool = False, center: Any = None,
-        fill_value: Any = 0,
-    ) -> None:  # fmt: skip
-        self._degrees = check.number("Rotate", "degrees", degrees)
-        self._how = (
-            check_warp("Rotate", resample),
-            check.boolean("Rotate", "expand", expand),
-            _check_center("Rotate", center),
-            check_fill("Rotate", fill_value),
-        )
+    def _turned(self, value: Array, degrees: float) -> Array:
+        return rotated(value, degrees, self.resample, self.expand, self.center, self.fill_value)
+
+
+class Rotate(_Turn, OneToOne):
+    """An image turned counter-clockwise."""
 
     def _one(self, value: Array) -> Array:
-        return rotated(value, self._degrees, *self._how)
+        return self._turned(value, self.degrees)
 
 
-class RandomRotation(RandomTransform):
-    """An image turned by a random angle; several columns are turned by the same angle.
+class RandomRotation(_Turn, RandomTransform):
+    """An image turned by a random angle; several columns are turned by the same angle."""
 
-    Args:
-        degrees: (smallest, largest) angle, or one number d for [-d, d].
-        resample: see `Rotate`, like all further arguments.
-        expand: see `Rotate`.
-        center: see `Rotate`.
-        fill_value: see `Rotate`.
-    """
-
-    def __init__(
-        self, degrees: Any, resample: Inter = Inter.NEAREST, expand: bool = False, center: Any = None,
-        fill_value: Any = 0,
-    ) -> None:  # fmt: skip
-        where = "RandomRotation"
-        self._low, self._high = check_turn(where, degrees)
-        self._how = (
-            check_warp(where, resample),
-            check.boolean(where, "expand", expand),
-            _check_center(where, center),
-            check_fill(where, fill_value),
-        )
+    degrees: Any = argument(check_turn, "(smallest, largest) angle, or one number d for [-d, d].")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> float:
-        return float(rng.uniform(self._low, self._high))
+        return float(rng.uniform(*self.degrees))
 
     def _apply(self, value: Array, choice: float) -> Array:
-        return rotated(value, choice, *self._how)
+        return self._turned(value, choice)
 
 
 Shift = tuple[float, float]
@@ -254,85 +238,80 @@ def moved(
 
 
 class Affine(OneToOne):
-    """An image sheared, scaled, turned and shifted.
+    """An image sheared, scaled, turned and shifted."""
 
-    Args:
-        degrees: of the turn, clockwise.
-        translate: (x, y), as shares of width and height in [-1, 1].
-        scale: factor of the size, > 0.
-        shear: degrees in x, or (x, y).
-        resample: NEAREST, LINEAR, BICUBIC or AREA.
-        fill_value: what is outside the image: one value in [0, 255], or one per channel of an RGB image.
-    """
+    degrees: float = argument(check.number, "of the turn, clockwise.", low=-180, high=180, types=(int, float))
+    translate: Sequence[float] = argument(of(list, tuple), "(x, y), as shares of width and height in [-1, 1].")
+    scale: float = argument(None, "factor of the size, > 0.")
+    shear: Any = argument(of(numbers.Number, tuple, list), "degrees in x, or (x, y).")
+    resample: Inter = argument(check_warp, _KINDS, default=Inter.NEAREST)
+    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
-    def __init__(
-        self, degrees: float, translate: Sequence[float], scale: float, shear: Any, resample: Inter = Inter.NEAREST,
-        fill_value: Any = 0,
-    ) -> None:  # fmt: skip
-        where, types = "Affine", (int, float)
-        self._degrees = check.number(where, "degrees", degrees, -180, 180, types=types)
-        check.instance(where, "translate", translate, list, tuple)
-        check.instance(where, "shear", shear, numbers.Number, tuple, list)
+    def _prepare(self) -> None:
+        where, types, shear = "Affine", (int, float), self.shear
         shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
-        for name, pair in (("translate", translate), ("shear", shears)):
+        for name, pair in (("translate", self.translate), ("shear", shears)):
             if len(pair) != 2:
                 raise in_words(SporaxTypeError, where, f"The length of {name} should be 2.", pair)
         self._shift = [
-            check.number(where, f"translate[{i}]", share, -1.0, 1.0, types=types) for i, share in enumerate(translate)
+            check.number(where, f"translate[{i}]", share, -1.0, 1.0, types=types)
+            for i, share in enumerate(self.translate)
         ]
-        self._scale = check.positive(where, "scale", scale)
+        check.positive(where, "scale", self.scale)
         names = ("shear[0]", "shear[1]") if shears is shear else ("shear", "shear")
         along, down = (
             check.number(where, name, angle, -180, 180, types=types) for name, angle in zip(names, shears, strict=True)
         )
         self._shear = (along, down)
-        self._how = check_warp(where, resample), check_fill(where, fill_value)
 
     def _one(self, value: Array) -> Array:
         check_image("Affine", value)
         height, width = sides(value)
         shift = (self._shift[0] * width, self._shift[1] * height)
-        return moved(value, self._degrees, shift, self._scale, self._shear, *self._how)
+        return moved(value, self.degrees, shift, self.scale, self._shear, self.resample, self.fill_value)
 
 
 class RandomAffine(RandomTransform):
-    """`Affine` at random; several columns are moved in the same way.
+    """`Affine` at random; several columns are moved in the same way."""
 
-    Args:
-        degrees: (smallest, largest) turn, or one number d >= 0 for [-d, d].
-        translate: (smallest, largest) shift in x as shares in [-1, 1], and the same two for y; None for none.
-        scale: (smallest, largest) factor; None for 1.
-        shear: (smallest, largest) degrees in x, and the same two for y, or one number s for [-s, s] in x; None for none.
-        resample: see `Affine`.
-        fill_value: see `Affine`.
-    """
+    degrees: Any = argument(check_turn, "(smallest, largest) turn, or one number d >= 0 for [-d, d].")
+    translate: Sequence[float] | None = argument(
+        None,
+        "(smallest, largest) shift in x as shares in [-1, 1], and the same two for y; None for none.",
+        default=None,
+    )
+    scale: Sequence[float] | None = argument(None, "(smallest, largest) factor; None for 1.", default=None)
+    shear: Any = argument(
+        None,
+        "(smallest, largest) degrees in x, and the same two for y, or one number s for [-s, s] in x; None for none.",
+        default=None,
+    )
+    resample: Inter = argument(None, "see `Affine`.", default=Inter.NEAREST)
+    fill_value: Any = argument(None, "see `Affine`.", default=0)
 
-    def __init__(
-        self, degrees: Any, translate: Sequence[float] | None = None, scale: Sequence[float] | None = None,
-        shear: Any = None, resample: Inter = Inter.NEAREST, fill_value: Any = 0,
-    ) -> None:  # fmt: skip
+    def _prepare(self) -> None:
         where = "RandomAffine"
-        self._degrees = check_turn(where, degrees)
-        shifts = (0, 0, 0, 0) if translate is None else translate
+        shifts = (0, 0, 0, 0) if self.translate is None else self.translate
         self._shift = _ranges("translate", shifts, (2, 4), "translate should be a list or tuple of length 2 or 4.")
         for i, share in enumerate(shifts):
             check.number(where, f"translate at {i}", share, -1.0, 1.0)
-        scales = (1, 1) if scale is None else scale
+        scales = (1, 1) if self.scale is None else self.scale
         self._scale = _ranges("scale", scales, (2,), "scale should be a list or tuple of length 2.")[0]
         if not 0 <= self._scale[0] <= self._scale[1] <= FLOAT32_MAX:
-            raise range_error(where, "", f"[0, {FLOAT32_MAX}]", scale)
+            raise range_error(where, "", f"[0, {FLOAT32_MAX}]", self.scale)
         check.positive(where, "scale[1]", scales[1])
-        shears = (0, 0) if shear is None else shear
+        shears = (0, 0) if self.shear is None else self.shear
         check.instance(where, "shear", shears, numbers.Number, tuple, list)
         if not isinstance(shears, (tuple, list)):
             shears = (-check.positive(where, "shear", shears), shears)
         self._shear = _ranges("shear", shears, (2, 4), "shear must be of length 2 or 4.")
-        self._how = check_warp(where, resample), check_fill(where, 0 if fill_value is None else fill_value)
+        fill = 0 if self.fill_value is None else self.fill_value
+        self._how = check_warp(where, "resample", self.resample), check_fill(where, "fill_value", fill)
 
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[float, list[float], float, list[float]]:
         # Drawn in a fixed order, so that equal seeds give equal images.
         shift, shear = ([float(rng.uniform(*limits)) for limits in both] for both in (self._shift, self._shear))
-        return float(rng.uniform(*self._degrees)), shift, float(rng.uniform(*self._scale)), shear
+        return float(rng.uniform(*self.degrees)), shift, float(rng.uniform(*self._scale)), shear
 
     def _apply(self, value: Array, choice: tuple[float, list[float], float, list[float]]) -> Array:
         degrees, (along, down), scale, (shear_x, shear_y) = choice
@@ -376,40 +355,7 @@ def _projection(start: Array, end: Array) -> Matrix:
     return np.append(solution, 1.0).reshape(3, 3)
 
 
-class Perspective(OneToOne):
-    """An image seen from another angle.
-
-    Args:
-        start_points: four corners (x, y) in the image.
-        end_points: where they are in the result.
-        interpolation: NEAREST, LINEAR, BICUBIC or AREA.
-    """
-
-    def __init__(self, start_points: Any, end_points: Any, interpolation: Inter = Inter.BILINEAR) -> None:
-        self._start, self._end = _points("start_points", start_points), _points("end_points", end_points)
-        self._interpolation = check_warp("Perspective", interpolation, "interpolation")
-        # Inverted once: the points belong to the transform and not to the image.
-        self._back = np.linalg.inv(_projection(self._start, self._end))
-
-    def _one(self, value: Array) -> Array:
-        check_image("Perspective", value)
-        height, width = sides(value)
-        # Homogeneous coordinates of all pixels.
-        grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
-        x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
-        # `blended` takes positions in 1/32 of a pixel.
-        unit = 1 if self._interpolation == Inter.NEAREST else 32
-        # Points at infinity come from nowhere.
-        scale = unit / np.where(depth == 0, np.inf, depth)
-        # Clipped before the cast, which is undefined beyond int64.
-        source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
-        image = value[..., None] if value.ndim == 2 else value
-        blank = np.zeros(image.shape[-1], image.dtype)
-        return _picked(image, source, blank, self._interpolation).reshape(value.shape)
-
-
-def _points(name: str, points: Any) -> Array:
-    where = "Perspective"
+def _points(where: str, name: str, points: Any) -> Array:
     check.instance(where, name, points, list, tuple)
     for i, point in enumerate(points):
         check.instance(where, f"{name}[{i}]", point, list, tuple)
@@ -423,37 +369,61 @@ def _points(name: str, points: Any) -> Array:
     return np.array(rows, np.float64)
 
 
-class RandomPerspective(RandomTransform):
-    """An image seen from a random angle, with a probability. Needs Pillow.
+class Perspective(OneToOne):
+    """An image seen from another angle."""
 
-    Args:
-        distortion_scale: how far the corners may move inwards, as a share in [0, 1] of half the image.
-        prob: the probability.
-        interpolation: NEAREST, LINEAR or CUBIC.
-    """
+    start_points: Any = argument(_points, "four corners (x, y) in the image.")
+    end_points: Any = argument(_points, "where they are in the result.")
+    interpolation: Inter = argument(check_warp, _KINDS, default=Inter.BILINEAR)
+
+    def _prepare(self) -> None:
+        # Inverted once: the points belong to the transform and not to the image.
+        self._back = np.linalg.inv(_projection(self.start_points, self.end_points))
+
+    def _one(self, value: Array) -> Array:
+        check_image("Perspective", value)
+        height, width = sides(value)
+        # Homogeneous coordinates of all pixels.
+        grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
+        x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
+        # `blended` takes positions in 1/32 of a pixel.
+        unit = 1 if self.interpolation == Inter.NEAREST else 32
+        # Points at infinity come from nowhere.
+        scale = unit / np.where(depth == 0, np.inf, depth)
+        # Clipped before the cast, which is undefined beyond int64.
+        source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
+        image = value[..., None] if value.ndim == 2 else value
+        blank = np.zeros(image.shape[-1], image.dtype)
+        return _picked(image, source, blank, self.interpolation).reshape(value.shape)
+
+
+class RandomPerspective(RandomTransform):
+    """An image seen from a random angle, with a probability. Needs Pillow."""
 
     only_pillow = True
 
-    def __init__(self, distortion_scale: float = 0.5, prob: float = 0.5, interpolation: Inter = Inter.BICUBIC) -> None:
-        self._scale = check.probability("RandomPerspective", "distortion_scale", distortion_scale)
-        self._prob = check.probability("RandomPerspective", "prob", prob)
-        check.instance("RandomPerspective", "interpolation", interpolation, Inter)
-        if interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
-            raise SporaxValueError(
-                f"For 'RandomPerspective', 'interpolation' must be NEAREST, LINEAR or CUBIC, but got {interpolation.name}."
+    distortion_scale: float = argument(
+        check.probability, "how far the corners may move inwards, as a share in [0, 1] of half the image.", default=0.5
+    )
+    prob: float = argument(check.probability, "the probability.", default=0.5)
+    interpolation: Inter = argument(of(Inter), "NEAREST, LINEAR or CUBIC.", default=Inter.BICUBIC)
+
+    def _prepare(self) -> None:
+        if self.interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
+            raise SporaxValueError.must(
+                self.name, "interpolation", "be NEAREST, LINEAR or CUBIC", self.interpolation.name
             )
-        self._interpolation = interpolation
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array | None:
         check_image("RandomPerspective", value)
         check_bytes("RandomPerspective", value)
-        if rng.random() >= self._prob:
+        if rng.random() >= self.prob:
             return None
         height, width = sides(value)
         corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
         # Each corner moves towards the inside.
         inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
-        reach = np.floor(self._scale * np.array([width // 2, height // 2])).astype(np.int64)
+        reach = np.floor(self.distortion_scale * np.array([width // 2, height // 2])).astype(np.int64)
         # From moved corners to the corners: Pillow asks where pixels come from.
         return _projection(corners + inwards * rng.integers(0, reach + 1, (4, 2)), corners)
 
@@ -461,7 +431,7 @@ class RandomPerspective(RandomTransform):
         if choice is None:
             return value
         image = pillow("RandomPerspective")
-        kind = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(self._interpolation, "BICUBIC")
+        kind = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(self.interpolation, "BICUBIC")
         # Pillow wants (H, W) for gray.
         source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
         method = image.Transform.PERSPECTIVE

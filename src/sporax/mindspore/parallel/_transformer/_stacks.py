@@ -14,11 +14,11 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
-from sporax.mindspore.parallel._transformer._attention import refuse_past
 from sporax.mindspore.parallel._transformer._blocks import (
     Block,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
+    refuse_past,
     shared,
 )
 from sporax.mindspore.parallel._transformer._configs import (

@@ -61,9 +61,7 @@ class MicroBatched(Cell):
         name = type(self).__name__
         if not isinstance(value, Tensor) or value.ndim == 0:
             kind = "a scalar" if isinstance(value, Tensor) else type(value).__name__
-            raise SporaxTypeError(
-                f"For '{name}', input {index} must be a Tensor with a batch dimension, but got {kind}."
-            )
+            raise SporaxTypeError.must(name, f"input {index}", "be a Tensor with a batch dimension", kind)
         rows, remainder = divmod(value.shape[0], self._num_parts)
         if remainder:
             raise SporaxValueError(

@@ -2,12 +2,9 @@
 
 | module | subject |
 |---|---|
-| `slice_layout` | which block of a Parameter a rank holds |
-| `strategy` | strategy and group files, and the functions that read and merge them |
-| `assembly` | a Parameter in any slices from a checkpoint in any others |
-| `transform` | `transform_checkpoints` and its parts |
-| `merging` | `merge_sliced_parameter` |
-| `unified` | `unified_safetensors` |
+| `strategy` | which block of a Parameter a rank holds; strategy and group files, and the functions that read and merge them |
+| `assembly` | a Parameter in any slices from a checkpoint in any others, `merge_sliced_parameter` |
+| `transform` | `transform_checkpoints` and its parts, `unified_safetensors` |
 | `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: a directory of slices for each step, or Orbax |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 
@@ -24,7 +21,7 @@ _HOMES = homes_in(
     assembly: merge_sliced_parameter
     strategy: build_searched_strategy merge_pipeline_strategys restore_group_info_list
     transform: rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
-    unified: unified_safetensors
+        unified_safetensors
     """,
 )
 

@@ -19,18 +19,10 @@ from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._stored import text_in
-from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout, layout_of
-from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, Strategy
+from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
 from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within
+from sporax.runtime.storage.slices import StoredSlice
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block of a Parameter that a rank's file holds."""
-
-    rank: int
-    region: Region
 
 
 @dataclass(slots=True)
@@ -46,7 +38,7 @@ class ShardedCheckpoint:
     where: str
     strategy: Strategy
     files: Mapping[int, TensorFile]
-    _blocks: dict[str, tuple[StoredTensor, list[Block]]] = field(default_factory=dict, repr=False)
+    _blocks: dict[str, tuple[StoredTensor, list[StoredSlice]]] = field(default_factory=dict, repr=False)
 
     def names(self) -> list[str]:
         """All Parameters, in the order of the files."""
@@ -72,7 +64,7 @@ class ShardedCheckpoint:
         for block in blocks:
             both = overlap(block.region, region)
             if both is not None:
-                values[within(both, region)] = self.files[block.rank].read(name, within(both, block.region))
+                values[within(both, region)] = self.files[block.rank].read(block.key, within(both, block.region))
                 filled += volume(both)
         # Blocks are distinct and do not overlap, so counting elements tells whether the block is complete.
         if filled != volume(region):
@@ -87,11 +79,6 @@ class ShardedCheckpoint:
         for file in self.files.values():
             file.release()
 
-    @property
-    def bytes_read(self) -> int:
-        """Of values, so far."""
-        return sum(file.bytes_read for file in self.files.values())
-
     def source_layout(self, name: str, rank: int) -> SliceLayout | None:
         """How a rank's file holds a Parameter; None for whole."""
         layout = self.strategy.layout(name, rank)
@@ -102,16 +89,15 @@ class ShardedCheckpoint:
         file = self.files[rank]
         return layout if weight not in file.specs or file.specs[weight].shape == file.specs[name].shape else None
 
-    def _described(self, name: str) -> tuple[StoredTensor, list[Block]]:
+    def _described(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
         # Described once per name: a checkpoint of many ranks is looked through for each.
         if name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
 
-    def _describe(self, name: str) -> tuple[StoredTensor, list[Block]]:
+    def _describe(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
         full: StoredTensor | None = None
-        blocks: list[Block] = []
-        taken: list[Region] = []
+        blocks: list[StoredSlice] = []
         for rank, file in sorted(self.files.items()):
             if name not in file.specs:
                 continue
@@ -141,9 +127,8 @@ class ShardedCheckpoint:
                 )
             # Ranks with equal regions hold copies, and the first of them is read.
             full = described
-            if region not in taken:
-                taken.append(region)
-                blocks.append(Block(rank, region))
+            if all(region != held.region for held in blocks):
+                blocks.append(StoredSlice(region, rank, name, None))
         if full is None:
             raise SporaxValueError(f"For '{self.where}', no file has parameter '{name}'.")
         return full, blocks

@@ -16,8 +16,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.train._stored import SUFFIXES, open_checkpoint, rank_files
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
-from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints
-from sporax.mindspore.train.checkpoint.unified import unified_safetensors
+from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints, unified_safetensors
 from sporax.runtime.storage.entries import Region, Shape
 from sporax.runtime.storage.tensor_files import StoredTensor
 

@@ -34,9 +34,8 @@ from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._stored import open_checkpoint, unsliced, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry
-from sporax.mindspore.train.checkpoint.slice_layout import SliceLayout
-from sporax.mindspore.train.checkpoint.strategy import Strategy, read_strategy
-from sporax.mindspore.train.checkpoint.unified import COUNTERS, NAME_MAP
+from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
+from sporax.mindspore.train.checkpoint.transform import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint, name_filter
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.entries import Region, full_region, region_shape

@@ -6,12 +6,10 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _classes: F1 Fbeta Precision Recall
-    _confusion: ConfusionMatrix ConfusionMatrixMetric
-    _curves: ROC auc BleuScore
+    _confusion: ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore
     _metric: Metric rearrange_inputs names get_metric_fn get_metrics
     _simple: MAE MSE Accuracy CosineSimilarity Loss Perplexity Top1CategoricalAccuracy Top5CategoricalAccuracy
-        TopKCategoricalAccuracy
+        TopKCategoricalAccuracy F1 Fbeta Precision Recall
     _surfaces: Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
     """,
 )
