@@ -28,13 +28,14 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TextIO
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
@@ -122,8 +123,7 @@ class TargetKind(Enum):
     EXECUTABLE = "executable"  # anything else: this process becomes it
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Something to run.
 
     Attributes:
@@ -157,7 +157,6 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
         SporaxValueError: there is no such script, module or command.
     """
     words = tuple(arguments)
-    # `python` must be this interpreter, whose environment has Sporax.
     if as_module:
         return Target(TargetKind.MODULE, name, words)
     if name in _PYTHON_NAMES:
@@ -172,7 +171,6 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
             f"For 'target', it must be a script, a command on PATH or (after -m) a module that exists, "
             f"but got '{name}' in directory '{os.getcwd()}'."
         )
-    # Commands of this environment (pytest) run in this process, so that the alias holds.
     ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
     return Target(TargetKind.SCRIPT if ours else TargetKind.EXECUTABLE, command, words)
 
