@@ -15,7 +15,6 @@ from sporax.k8s.decide.job_planning import hold, plan, refuse
 from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.progress_calls import ProgressClient
-from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource import names
 from sporax.k8s.resource.job_status import Progress, Status, is_urgent, read_status, status_patch
 from sporax.k8s.resource.spec import InvalidSpecError, Job, PodRole, RestartPolicy, managed_elsewhere, read_job
@@ -63,7 +62,7 @@ class Reconciler:
         """
         body = self._cache.job(key)
         if body is None:
-            self._metrics.forget(key)
+            self._metrics.statuses.pop(key, None)
             self._checked.pop(key, None)
             if self._progress is not None:
                 self._progress.forget(key)
@@ -168,7 +167,6 @@ class Reconciler:
             # Entered at once, so that the next look does not plan from an old status.
             self._cache.put(names.KIND, await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        self._metrics.set_state(key, _state(result.status))
         self._metrics.statuses[key] = result.status
         for action in result.actions:
             self._metrics.actions.labels(type(action).__name__).inc()
@@ -261,9 +259,3 @@ def _address(pods: list[Pod], role: PodRole) -> str:
 def _rank_0_address(job: Job, pods: list[Pod]) -> str:
     """Where rank 0 says how far the job is; "" if it does not run or says nothing."""
     return _address(pods, PodRole.WORKER) if children.reports_progress(job, PodRole.WORKER, 0) else ""
-
-
-def _state(status: Status) -> str:
-    """The word for a job's state in metrics."""
-    order = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, facts.RUNNING)
-    return next((kind for kind in order if status.is_true(kind)), facts.CREATED)

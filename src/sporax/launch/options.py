@@ -49,12 +49,11 @@ class Defaults(Struct, frozen=True):
     """Where the two commands differ when a flag is not given."""
 
     worker_num: int | None
-    local_worker_num: int | None
     join: bool
 
 
-RUN_DEFAULTS = Defaults(worker_num=None, local_worker_num=None, join=True)
-MSRUN_DEFAULTS = Defaults(worker_num=8, local_worker_num=8, join=False)
+RUN_DEFAULTS = Defaults(worker_num=None, join=True)
+MSRUN_DEFAULTS = Defaults(worker_num=8, join=False)
 
 
 class DryRunOptions(Struct, frozen=True):
@@ -336,7 +335,7 @@ def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
     if arguments.local_worker_num is not None:
         return int(arguments.local_worker_num)
     # msrun starts at most eight ranks per node unless it is told otherwise.
-    return int(min(total, defaults.local_worker_num or total))
+    return int(min(total, defaults.worker_num or total))
 
 
 def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None:
