@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -11,16 +12,37 @@ from pathlib import Path
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
 from sporax.launch.servers.ps_cluster import LocalCluster
+from sporax.ps.protocol.messages import GetStatus, Scale, StatusReply, Wanted
 from sporax.ps.sockets.security import keys_for
 
 POLL_SECONDS = 0.02
 
 
+class DrivenCluster(LocalCluster):
+    """A `LocalCluster` whose processes and numbers a test changes."""
+
+    def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
+        """Send a signal to a process; gives its id, 0 when it is not running."""
+        process = self.children[(role, index)].process
+        if process is None:
+            return 0
+        os.kill(process.pid, signum)
+        return process.pid
+
+    def status(self) -> StatusReply | None:
+        """State of the job."""
+        return self._requester.ask(GetStatus(), StatusReply, 1.0)
+
+    def scale(self, workers: int = -1, servers: int = -1) -> None:
+        """Change the numbers of processes."""
+        self._follow(self._requester.ask(Scale(workers, servers), Wanted, 2.0))
+
+
 @dataclass(slots=True)
 class BackgroundCluster:
-    """A `LocalCluster` that a thread looks after, as a context manager."""
+    """A cluster that a thread looks after, as a context manager."""
 
-    cluster: LocalCluster
+    cluster: DrivenCluster
     own_directory: Path | None = None
     _thread: threading.Thread | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +84,7 @@ def background(servers: int, workers: int, directory: Path | None = None, **vari
     own = private.make_job_directory() if directory is None else None
     directory = directory or own or Path()
     environ |= {private.DIRECTORY_VARIABLE: str(own)} if own is not None else {}
-    cluster = LocalCluster(
+    cluster = DrivenCluster(
         environ, directory, servers=servers, log_dir=directory / "output", keys=keys_for("127.0.0.1", environ)
     )
     return BackgroundCluster(cluster, own)

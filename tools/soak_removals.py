@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from background_cluster import DrivenCluster
 from sporax.cluster import ports
-from sporax.launch.servers.ps_cluster import LocalCluster
 from sporax.launch.target import Target, TargetKind
 from sporax.ps.client.store import ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
@@ -94,7 +95,7 @@ class RemovalJob:
             off = min(int((np.abs(end - 1) > 1e-3).sum()) for end in ends)
             assert off == 0, f"{off} samples counted other than once"
 
-    def _cluster(self, folder: Path) -> LocalCluster:
+    def _cluster(self, folder: Path) -> DrivenCluster:
         variables = {
             **os.environ,
             "MS_SCHED_HOST": "127.0.0.1",
@@ -104,7 +105,7 @@ class RemovalJob:
             "MS_PS_WORKER_LEASE": "60",  # the successor of a killed worker takes its place
             _FOLDER: str(folder),
         }
-        return LocalCluster(
+        return DrivenCluster(
             variables,
             folder,
             servers=FIRST_SERVERS,
@@ -114,7 +115,7 @@ class RemovalJob:
             max_restarts=500,
         )
 
-    def _supervise(self, cluster: LocalCluster) -> None:
+    def _supervise(self, cluster: DrivenCluster) -> None:
         ends = time.monotonic() + JOB_SECONDS
         next_change, workers, changes = time.monotonic() + 1.5, FIRST_WORKERS, 0
         while cluster.step():
@@ -126,7 +127,7 @@ class RemovalJob:
                 workers, changes = self._change(cluster, workers), changes + 1
             time.sleep(0.01)
 
-    def _change(self, cluster: LocalCluster, workers: int) -> int:
+    def _change(self, cluster: DrivenCluster, workers: int) -> int:
         """Do one thing to the job; gives how many workers it is to have then."""
         kind = self._draw.choice(self._kinds)
         if kind == "workers":

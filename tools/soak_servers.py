@@ -32,10 +32,11 @@ from typing import Any
 
 import numpy as np
 import soak_removals
+from soak_removals import DrivenCluster
 
 from sporax.cluster import ports
 from sporax.launch.jobs.rank import end_with_launcher
-from sporax.launch.servers.ps_cluster import Child, LocalCluster
+from sporax.launch.servers.ps_cluster import Child
 from sporax.launch.target import Target, TargetKind
 from sporax.ps import process as main
 from sporax.ps.client.store import Dense, ServerStore
@@ -230,7 +231,7 @@ def _in_step(store: ServerStore) -> None:
 # --------------------------------------------------------------------------------------------------------------- jobs
 
 
-class SoakCluster(LocalCluster):
+class SoakCluster(DrivenCluster):
     """A cluster whose processes may have a point at which they end, in their first start."""
 
     points: dict[tuple[str, int], str]

@@ -231,9 +231,9 @@ class UsersCluster:
         self.calls += [f"remove {item['kind']}" for item in objects]
         self.body = None
 
-    def apply(self, objects):
-        self.calls += [f"apply {item['kind']}" for item in objects]
-        return []
+    def apply(self, item):
+        self.calls.append(f"apply {item['kind']}")
+        return ""
 
     def own_config_maps(self, objects, body):
         self.calls.append("own")

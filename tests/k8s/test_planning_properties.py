@@ -1,9 +1,8 @@
 """Whatever happens to pods, a job converges, never has more pods than asked for, and planning twice changes nothing."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support_k8s.jobs import job
 from support_k8s.simulation import Simulation
 

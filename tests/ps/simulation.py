@@ -44,7 +44,7 @@ from sporax.ps.scheduler.journal import Journal
 from sporax.ps.server import server_state as server
 from sporax.ps.server.follower_state import server_identity
 from sporax.ps.slots.log_file import Damage
-from sporax.ps.slots.recovery import Replay
+from sporax.ps.slots.record_log import Replay
 from sporax.ps.slots.slot import SlotState
 
 SIZE = 4

@@ -25,7 +25,7 @@ from sporax.launch.commands import ps_command
 from sporax.launch.commands.ps_command import table
 from sporax.ps.client.store import Dense, ServerStore
 from sporax.ps.environment import PsEnvironment
-from sporax.ps.metrics import MetricsPage, exposition, expositions
+from sporax.ps.metrics import expositions, metrics_page
 from sporax.ps.protocol.messages import Acked, GetStatus, OptimizerSpec, Wanted
 from sporax.ps.protocol.wire import encode
 from sporax.ps.sockets import security
@@ -104,7 +104,8 @@ def test_off_loopback_keys_are_required() -> None:
 
 def test_the_metrics_page_speaks_prometheus() -> None:
     assert (
-        exposition({"bytes": 2.5}, {"server": "1"}) == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
+        expositions([({"server": "1"}, {"bytes": 2.5})])
+        == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
     )
     several = expositions([({"server": "0"}, {"bytes": 1.0}), ({"server": "1"}, {"bytes": 2.0, "clock": 3.0})])
     assert several.splitlines() == [
@@ -114,7 +115,7 @@ def test_the_metrics_page_speaks_prometheus() -> None:
         "# TYPE sporax_ps_clock gauge",
         'sporax_ps_clock{server="1"} 3',
     ]
-    page = MetricsPage(0, lambda: {"clock": 7.0})
+    page = metrics_page(0, lambda: {"clock": 7.0})
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics") as answer:
             assert b"sporax_ps_clock 7" in answer.read()

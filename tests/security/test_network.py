@@ -166,10 +166,10 @@ def test_a_member_with_a_field_out_of_range_is_refused(monkeypatch, field):
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_no_line_is_anything_but_a_message_or_a_message_error(line):
-    for decode in (messages.decode_at_scheduler, messages.decode_from_scheduler):
+    for decoder in (messages.TO_SCHEDULER, messages.FROM_SCHEDULER):
         outcome: object
         try:
-            outcome = decode(line)
+            outcome = messages.decode(decoder, line)
         except messages.MessageError as error:
             outcome = str(error)
         assert isinstance(outcome, msgspec.Struct) or outcome

@@ -10,9 +10,9 @@ STEPS = Path(__file__).parent / "programs" / "steps.py"
 ASK = """
 import sys
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import addresses
+from sporax.cluster import ports
 try:
-    print(addresses.address_for_others(sys.argv[1]))
+    print(ports.address_for_others(sys.argv[1]))
 except SporaxValueError as error:
     print(error)
 """

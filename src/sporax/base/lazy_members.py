@@ -51,9 +51,6 @@ def add_later(kind: type, name: str, made: Callable[[], Mapping[str, Any]]) -> N
     member.__set_name__(kind, name)
 
 
-# -------------------------------------------------------------------------------------------------------------- dataclasses
-
-
 def _methods(kind: Any, names: list[str], frozen: bool) -> dict[str, Any]:
     """The methods `names` that Python writes for a dataclass with the fields of `kind`."""
     # A dataclass without a docstring writes its signature there, which takes longer than all the rest.

@@ -24,10 +24,10 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from sporax.cluster import private
 from sporax.cluster.environment import RankEnvironment
@@ -201,8 +201,7 @@ def _remove_boards_of_the_dead(directory: Path) -> None:
                 path.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class _Footprint:
+class _Footprint(Struct, frozen=True):
     """What a process has done until a moment.
 
     Attributes:
@@ -245,7 +244,6 @@ class Idleness:
             used = _seconds_by_group()
             self._seen = {process: self._idle_seconds(process, used) for process in processes}
             now = time.monotonic()
-            # So that looking costs a hundredth of this process's time at most.
             self._rests_until = now + 100 * (now - started)
         return {process: self._seen.get(process, 0.0) for process in processes}
 

@@ -194,13 +194,14 @@ def _from_dry_run(environ: Mapping[str, str]) -> RankEnvironment:
 def _from_scheduler_variables(environ: Mapping[str, str]) -> RankEnvironment:
     """A process of a dynamic cluster, whoever set the variables."""
     role = _role(environ["MS_ROLE"])
+    # A scheduler has no number among workers; servers, and workers that got none, are numbered by it.
+    rank = 0 if role is ProcessRole.SCHEDULER else None
+    if role is ProcessRole.WORKER and environ.get("RANK_ID"):
+        rank = _integer(environ, "RANK_ID")
     size = _integer(environ, "MS_WORKER_NUM", minimum=1)
     return RankEnvironment(
         role=role,
-        # A scheduler has no number among workers, and servers are numbered by it.
-        rank=_integer(environ, "RANK_ID")
-        if role is ProcessRole.WORKER and environ.get("RANK_ID")
-        else _unnumbered(role),
+        rank=rank,
         size=size,
         local_rank=_integer(environ, "LOCAL_RANK", default=0),
         local_size=_integer(environ, "LOCAL_RANK_SIZE", default=1, minimum=1),
@@ -357,11 +358,6 @@ def _role(text: str) -> ProcessRole:
     except ValueError as error:
         names = ", ".join(role.value for role in ProcessRole)
         raise SporaxValueError(f"For 'MS_ROLE', the value must be one of {names}, but got '{text}'.") from error
-
-
-def _unnumbered(role: ProcessRole) -> int | None:
-    """The rank of a process that got none: a scheduler is 0, others wait for the scheduler's word."""
-    return 0 if role is ProcessRole.SCHEDULER else None
 
 
 def _timeout(environ: Mapping[str, str]) -> float:

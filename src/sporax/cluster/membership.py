@@ -257,7 +257,7 @@ def _receive(stream: socket.socket, address: tuple[str, int] | None = None) -> m
             line += byte
             if len(line) > messages.MAX_BYTES:
                 return "what it says is no message (it is too long)"
-        return messages.decode_from_scheduler(bytes(line))
+        return messages.decode(messages.FROM_SCHEDULER, bytes(line))
     except messages.MessageError as error:
         return f"what it says is no message ({error})"
     except OSError as error:

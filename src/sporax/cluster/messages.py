@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from sporax.cluster.environment import ProcessRole
 
-# 64 KiB.
 MAX_BYTES = 65536
 """Of one message. The longest useful one lists the ranks that wait; of 4,096 ranks that is some 24 kB."""
 
@@ -155,8 +154,8 @@ FromScheduler = Challenge | Welcomed | Refused | Awaited | Numbered | Ended
 
 # Made once: a decoder prepares itself for its types.
 _encoder = msgspec.json.Encoder()
-_to_scheduler: msgspec.json.Decoder[ToScheduler] = msgspec.json.Decoder(ToScheduler)
-_from_scheduler: msgspec.json.Decoder[FromScheduler] = msgspec.json.Decoder(FromScheduler)
+TO_SCHEDULER: msgspec.json.Decoder[ToScheduler] = msgspec.json.Decoder(ToScheduler)
+FROM_SCHEDULER: msgspec.json.Decoder[FromScheduler] = msgspec.json.Decoder(FromScheduler)
 
 
 _Message = TypeVar("_Message")
@@ -171,31 +170,18 @@ def encode(message: ToScheduler | FromScheduler) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def decode_at_scheduler(line: bytes) -> ToScheduler:
-    """Read what a peer says to the scheduler.
-
-    Raises:
-        MessageError: it is not a message.
-    """
-    return _decode(_to_scheduler, line)
-
-
-def decode_from_scheduler(line: bytes) -> FromScheduler:
-    """Read what the scheduler says.
-
-    Raises:
-        MessageError: it is not a message.
-    """
-    return _decode(_from_scheduler, line)
-
-
 def shortened(text: str) -> str:
     """`text` as far as a message may be long: a failure can quote whatever an exception says."""
     limit = 4096  # characters; at most four bytes each
     return text if len(text) <= limit else f"{text[:limit]} ..."
 
 
-def _decode(decoder: msgspec.json.Decoder[_Message], line: bytes) -> _Message:
+def decode(decoder: msgspec.json.Decoder[_Message], line: bytes) -> _Message:
+    """Read what is sent to the scheduler, or what it sends.
+
+    Raises:
+        MessageError: it is not a message.
+    """
     if len(line) > MAX_BYTES:
         raise MessageError("it is too long")
     try:

@@ -16,10 +16,9 @@ Connections are numbers given out by whoever holds the sockets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from sporax.cluster import messages
 from sporax.cluster.environment import ProcessRole, join_address
@@ -39,8 +38,7 @@ Addressed = tuple[int, messages.FromScheduler]
 """What a connection is told. After `Refused` it is told nothing more."""
 
 
-@dataclass
-class Cluster:
+class Cluster(Struct):
     """The scheduler's knowledge of one job.
 
     Attributes:
@@ -158,7 +156,8 @@ class Cluster:
         """Number everyone; rank 0's host and port become the coordinator's address."""
         for role in (ProcessRole.WORKER, ProcessRole.SERVER):
             self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
-        first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
+        workers = [self.members[c] for c, rank in self.ranks.items() if rank == 0]
+        first = next(member for member in workers if member.role is ProcessRole.WORKER)
         coordinator = join_address(first.host, first.port)
         # One list, so that no rank hears of its place before the cluster is complete.
         welcomes: list[Addressed] = []
@@ -180,10 +179,6 @@ class Cluster:
         names, ranks = self.asked[watcher], self.rank_of()
         known = names and ranks.keys() >= set(names)
         return [(watcher, messages.Numbered(tuple(ranks[name] for name in names)))] if known else []
-
-    def _is_rank_zero(self, connection: int, rank: int) -> bool:
-        """Whether a connection is the worker with rank 0."""
-        return rank == 0 and self.members[connection].role is ProcessRole.WORKER
 
     def _ranks_of_host(self, connection: int) -> list[int]:
         """Ranks of the same role on the same host, in order."""

@@ -17,8 +17,9 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import messages, ports, token
@@ -39,8 +40,7 @@ UNPROTECTED = (
 _VANISHED = "ended without saying goodbye (killed, or its machine is gone)"
 
 
-@dataclass
-class _Connection:
+class _Connection(Struct):
     """One socket and the part of a message it has sent so far.
 
     Attributes:
@@ -181,7 +181,7 @@ class Scheduler:
     def _act_on(self, connection: _Connection, line: bytes) -> None:
         """Turn one message into an event."""
         try:
-            message = messages.decode_at_scheduler(line)
+            message = messages.decode(messages.TO_SCHEDULER, line)
         except messages.MessageError as error:
             self._misunderstood(connection, str(error))
             return

@@ -27,8 +27,9 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.board import Idleness, RankBoard
@@ -71,8 +72,7 @@ _FAILED = 1
 _STANDARD_ERROR = 2
 
 
-@dataclass
-class _Exchange:
+class _Exchange(Struct):
     """What this rank waits for.
 
     Attributes:
@@ -88,8 +88,7 @@ class _Exchange:
     last: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Verdict(Struct, frozen=True):
     """Why this process ends.
 
     Attributes:
@@ -125,7 +124,6 @@ class Watchdog:
         self._lost: list[str] = []
         self._idleness = Idleness()
         self._stopped = self._leaving = False
-        # With a launcher that starts jobs again, the launcher does it for all ranks.
         self._recovers = recovers(environ)
 
     def start(self) -> None:
@@ -203,8 +201,6 @@ class Watchdog:
             time.sleep(_LINGER_SECONDS)
         os._exit(code)
 
-    # ------------------------------------------------------------------------------------------ the thread that watches
-
     def _job_has_failed(self, reason: str) -> None:
         """The scheduler says so, or is gone. A rank that only waits for the others before it ends has nothing more to say."""
         if self._recovers and not self._stopped:
@@ -252,7 +248,9 @@ class Watchdog:
         """Why nothing will come of an exchange in which this rank waits, if so."""
         board, where = self._board, f"it waits in '{waiting.name}' for"
         # A rank that leaves writes to the board just before it leaves.
-        if seconds > _LEFT_SECONDS and (gone := self._left_too_early(waiting)):
+        # Only members of the exchange are needed: others may leave earlier.
+        gone = sorted({*board.left_behind()} & _ranks(waiting.devices)) if seconds > _LEFT_SECONDS else []
+        if gone:
             reason = f"{where} rank {_listed(gone)}, which has left the job: {board.standing()}"
             return _Verdict(reason, gone[0], "has left the job while others needed it")
         if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
@@ -266,12 +264,6 @@ class Watchdog:
             still = f"and nothing has moved for {_DEADLOCK_SECONDS:g} s"
             return _Verdict(f"{where} others that wait as well: {board.standing()}, {still}")
         return None
-
-    def _left_too_early(self, waiting: _Exchange) -> list[int]:
-        """Ranks that take part in this exchange, and have left without having begun as many as this rank."""
-        # Only members of the exchange are needed: others may leave earlier.
-        members = _ranks(waiting.devices)
-        return sorted(rank for rank in self._board.left_behind() if rank in members)
 
     def _is_deadlock(self) -> bool:
         """Whether all ranks wait in exchanges, and none of them uses a processor: they wait for each other.

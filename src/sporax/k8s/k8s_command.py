@@ -128,20 +128,17 @@ def _check_together(arguments: argparse.Namespace, command: str) -> None:
             f"{command} --dry-run prints the YAML and --output writes it to a file: give one of them."
         )
     if arguments.action == "submit" and (values["dry_run"] or values["output"]):
-        _check_nothing_is_sent(values, command)
+        for flag in ("replace", "follow"):
+            if values[flag]:
+                raise SporaxValueError(
+                    f"{command} --{flag} has no effect with --dry-run or --output, which send nothing."
+                )
     if values.get("metrics_port") and values["metrics_port"] == values["liveness_port"]:
         raise SporaxValueError(
             f"{command} --metrics_port and --liveness_port must differ, but both are {values['metrics_port']}."
         )
     if arguments.action == "manifests":
         _check_manifests(arguments, command)
-
-
-def _check_nothing_is_sent(values: dict[str, object], command: str) -> None:
-    """Flags of `submit` that are about what is sent."""
-    for flag in ("replace", "follow"):
-        if values[flag]:
-            raise SporaxValueError(f"{command} --{flag} has no effect with --dry-run or --output, which send nothing.")
 
 
 def _check_manifests(arguments: argparse.Namespace, command: str) -> None:
@@ -288,7 +285,8 @@ def _logs(arguments: argparse.Namespace) -> int:
     client = JobClient(arguments.namespace)
     # An unknown job gets its own message before an unknown pod does.
     client.job(arguments.name)
-    pod, pods = f"{arguments.name}-{arguments.role}-{arguments.index}", client.pods(arguments.name)
+    pod = f"{arguments.name}-{arguments.role}-{arguments.index}"
+    pods = [body["metadata"]["name"] for body in client.pod_bodies(arguments.name)]
     if pod not in pods:
         raise SporaxValueError(
             f"For 'sporax k8s logs', the job must have pod '{pod}', but it has {', '.join(pods) or 'none'}."

@@ -17,7 +17,6 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +24,7 @@ import httpx2
 from lightkube import AsyncClient
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
+from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.k8s.api.cluster import CONFLICT, NOT_FOUND, unless
@@ -39,8 +39,7 @@ def own_identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseOptions:
+class LeaseOptions(Struct, frozen=True):
     """Which Lease, and how it is kept.
 
     Attributes:

@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sporax.k8s.resource import job_status as facts
 from sporax.k8s.resource.job_status import Status
 
 # Seconds; most looks take milliseconds.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PREFIX = "sporax_operator"
 _JOB = ["namespace", "job"]
+_STATES = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, facts.RUNNING, facts.CREATED)
 
 
 class _JobFigures(Collector):
@@ -38,12 +40,22 @@ class _JobFigures(Collector):
         families = {name: GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=_JOB) for name, text in texts.items()}
         pods = GaugeMetricFamily(f"{_PREFIX}_job_ready_pods", "Pods that are ready, by role", labels=[*_JOB, "role"])
         # Copied: jobs come and go while another thread reads.
-        for key, status in list(self._statuses.items()):
+        statuses = list(self._statuses.items())
+        jobs = GaugeMetricFamily(f"{_PREFIX}_jobs", "Jobs, by state", labels=["state"])
+        counts = Counter(_state(status) for _, status in statuses)
+        for state in _STATES:
+            jobs.add_metric([state], counts[state])
+        for key, status in statuses:
             for name, value in _figures(status).items():
                 families[name].add_metric(key, value)
-            for role, counts in status.replica_statuses.items():
-                pods.add_metric([*key, role], counts.ready)
-        return [*families.values(), pods]
+            for role, found in status.replica_statuses.items():
+                pods.add_metric([*key, role], found.ready)
+        return [*families.values(), pods, jobs]
+
+
+def _state(status: Status) -> str:
+    """The word for a job's state."""
+    return next(kind for kind in _STATES if kind == facts.CREATED or status.is_true(kind))
 
 
 def _figures(status: Status) -> dict[str, float]:
@@ -76,26 +88,5 @@ class Metrics:
             f"{_PREFIX}_reconcile_errors", "Looks that failed and are tried again", registry=self.registry
         )
         self.actions = CounterMetric(f"{_PREFIX}_actions", "What was done, by kind", ["action"], registry=self.registry)
-        self._jobs = Gauge(f"{_PREFIX}_jobs", "Jobs, by state", ["state"], registry=self.registry)
         self.statuses: dict[tuple[str, str], Status] = {}
         self.registry.register(_JobFigures(self.statuses))
-        self._states: dict[tuple[str, str], str] = {}
-
-    def set_state(self, key: tuple[str, str], state: str) -> None:
-        """A job is in this state now."""
-        self._states[key] = state
-        self._write_states(state)
-
-    def forget(self, key: tuple[str, str]) -> None:
-        """A job is gone."""
-        self.statuses.pop(key, None)
-        state = self._states.pop(key, None)
-        if state is not None:
-            self._write_states(state)
-
-    def _write_states(self, also: str) -> None:
-        """Set the gauge of every state; one that no job is in any more is 0."""
-        counts = Counter(self._states.values())
-        # A state without jobs must be set to 0, or Prometheus would keep its last number.
-        for labels in [*counts, also, *(item[0] for item in list(self._jobs._metrics))]:
-            self._jobs.labels(labels).set(counts[labels])

@@ -18,41 +18,43 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import kopf
 from lightkube import AsyncClient
+from msgspec import Struct
 from prometheus_client import start_http_server
 
 from sporax.base.text_pages import HEALTHY, TextPages
-from sporax.k8s.api.cache import JobCache, JobKey, key_of_job, key_of_pod
+from sporax.k8s.api.cache import POD, SHARED, JobCache, JobKey, key_of
 from sporax.k8s.api.cluster import NOT_FOUND, KubernetesCluster
 from sporax.k8s.leader import LeaderLease, LeaseOptions
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.progress_calls import ProgressClient
 from sporax.k8s.reconciler import JobGoneError, Reconciler, reconcile_until_stored
 from sporax.k8s.resource import names
-from sporax.k8s.scheduler_calls import MembershipClient
+from sporax.k8s.scheduler_calls import ParameterServerMembership
 
 _log = logging.getLogger(__name__)
 _DEFINITION_POLL_SECONDS = 1.0
 _IDENTITY: Any = (
     "sporax-operator"  # unused without peering; kopf's own needs a user name, which no container has to give
 )
-_SHARED = (
-    ("v1", "services", "Service"),
-    ("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
-    ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
-)
+_WATCHED = {
+    names.KIND: (names.GROUP, names.VERSION, names.PLURAL),
+    POD: ("", "v1", "pods"),
+    "Service": ("v1", "services"),
+    "PodDisruptionBudget": ("policy", "poddisruptionbudgets"),
+    "NetworkPolicy": ("networking.k8s.io", "networkpolicies"),
+}
 _LOGGERS_OF_TASKS = ("kopf._core.reactor.running", "kopf._core.reactor.orchestration")
 _EVERY_ADDRESS = "0.0.0.0"
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorOptions:
+class OperatorOptions(Struct, frozen=True):
     """How an operator runs.
 
     Attributes:
@@ -150,7 +152,7 @@ async def serve(
     options: OperatorOptions,
     *,
     client: AsyncClient | None = None,
-    membership: MembershipClient | None = None,
+    membership: ParameterServerMembership | None = None,
     progress: ProgressClient | None = None,
     metrics: Metrics | None = None,
     stop: asyncio.Event | None = None,
@@ -191,7 +193,7 @@ async def _work(
     options: OperatorOptions,
     client: AsyncClient,
     metrics: Metrics,
-    calls: tuple[MembershipClient | None, ProgressClient | None],
+    calls: tuple[ParameterServerMembership | None, ProgressClient | None],
     stop: asyncio.Event | None,
     ready: asyncio.Event | None,
     may_work: Callable[[], bool],
@@ -294,72 +296,40 @@ def _settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _in_cluster(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """How a pod reaches the API server: by its address, as lightkube does, so that the operator does not need the DNS."""
-    login = kopf.login_with_service_account(**arguments)
-    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-    if login is None or not host:
-        return login
-    return replace(login, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
-
-
 def _handlers(workforce: JobWorkers, cache: JobCache) -> kopf.OperatorRegistry:
     """What kopf calls: notices enter the cache and become wake-ups.
 
     kopf calls functions of an index for every object there is before it calls any other: the cache is complete when
     the first job is looked at. They return nothing, since kopf's own index cannot hold what the operator writes itself.
     """
-    # An index comes first at the start, so the cache is complete before the first look.
     registry = kopf.OperatorRegistry()
-    job = (names.GROUP, names.VERSION, names.PLURAL)
-    pod, pod_labels = ("", "v1", "pods"), {names.LABEL_JOB: kopf.PRESENT}
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> Any:
-        return _in_cluster(**arguments) or kopf.login_with_kubeconfig(**arguments)
+        found = kopf.login_with_service_account(**arguments)
+        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        # A pod reaches the API server by its address, as lightkube does, so that the operator does not need the DNS.
+        if found is not None and host:
+            return replace(found, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
+        return found or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.index(*job, registry=registry)
-    async def keep_job(*, body: kopf.Body, **_: Any) -> None:
-        cache.put_job(body)
-
-    @kopf.index(*pod, labels=pod_labels, registry=registry)
-    async def keep_pod(*, body: kopf.Body, **_: Any) -> None:
-        cache.put_pod(body)
-
-    @kopf.on.event(*job, registry=registry)
-    async def notice_job(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            cache.remove_job(body)
-        workforce.wake(key_of_job(body))
-
-    @kopf.on.event(*pod, labels=pod_labels, registry=registry)
-    async def notice_pod(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            cache.remove_pod(body)
-        workforce.wake(key_of_pod(body))
-
-    for group, plural, kind in _SHARED:
-        _watch_shared(registry, workforce, cache, (group, plural, kind), pod_labels)
+    for kind in _WATCHED:
+        _watch(registry, workforce, cache, kind)
     return registry
 
 
-def _watch_shared(
-    registry: kopf.OperatorRegistry,
-    workforce: JobWorkers,
-    cache: JobCache,
-    resource: tuple[str, str, str],
-    labels: dict[str, Any],
-) -> None:
-    """Notices of one kind of what jobs' pods share."""
-    group, plural, kind = resource
+def _watch(registry: kopf.OperatorRegistry, workforce: JobWorkers, cache: JobCache, kind: str) -> None:
+    """Notices of one kind of objects."""
+    labels: Any = None if kind == names.KIND else {names.LABEL_JOB: kopf.PRESENT}
 
-    @kopf.index(group, plural, labels=labels, registry=registry, id=f"keep_{plural}")
+    @kopf.index(*_WATCHED[kind], labels=labels, registry=registry, id=f"keep_{kind}")
     async def keep(*, body: kopf.Body, **_: Any) -> None:
-        cache.put_shared(kind, body)
+        cache.put(kind, body)
 
-    @kopf.on.event(group, plural, labels=labels, registry=registry, id=f"notice_{plural}")
+    @kopf.on.event(*_WATCHED[kind], labels=labels, registry=registry, id=f"notice_{kind}")
     async def notice(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
         if event["type"] == "DELETED":
-            cache.remove_shared(kind, body)
-        if event["type"] in ("DELETED", "MODIFIED"):
-            workforce.wake(key_of_pod(body))
+            cache.remove(kind, body)
+        # What the operator has made itself is no news.
+        if kind not in SHARED or event["type"] in ("DELETED", "MODIFIED"):
+            workforce.wake(key_of(kind, body))

@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sporax.k8s.api import children
-from sporax.k8s.api.cache import JobCache, JobKey
+from sporax.k8s.api.cache import POD, JobCache, JobKey
 from sporax.k8s.api.cluster import ConflictError, KubernetesCluster, RefusedError
 from sporax.k8s.decide import actions
 from sporax.k8s.decide.job_planning import hold, plan, refuse
 from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
 from sporax.k8s.metrics import Metrics
 from sporax.k8s.progress_calls import ProgressClient
-from sporax.k8s.resource import job_status as facts
+from sporax.k8s.resource import names
 from sporax.k8s.resource.job_status import Progress, Status, is_urgent, read_status, status_patch
 from sporax.k8s.resource.spec import InvalidSpecError, Job, PodRole, RestartPolicy, managed_elsewhere, read_job
-from sporax.k8s.scheduler_calls import MembershipClient
+from sporax.k8s.scheduler_calls import ParameterServerMembership
 
 Body = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Reconciler:
         cluster: KubernetesCluster,
         cache: JobCache,
         metrics: Metrics,
-        membership: MembershipClient | None = None,
+        membership: ParameterServerMembership | None = None,
         progress: ProgressClient | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -62,7 +62,7 @@ class Reconciler:
         """
         body = self._cache.job(key)
         if body is None:
-            self._metrics.forget(key)
+            self._metrics.statuses.pop(key, None)
             self._checked.pop(key, None)
             if self._progress is not None:
                 self._progress.forget(key)
@@ -79,7 +79,8 @@ class Reconciler:
                 await self._check(key, job)
         except InvalidSpecError as error:
             # The user sees the reason as the job's condition.
-            await self._apply(body, before, refuse(key.name, _generation(body), before, str(error), self._clock()))
+            generation = int(body["metadata"].get("generation", 0))
+            await self._apply(body, before, refuse(key.name, generation, before, str(error), self._clock()))
             return None
         address = _address(pods, PodRole.SCHEDULER)
         membership = await self._ask(job, before, address)
@@ -123,7 +124,7 @@ class Reconciler:
     def _shared_is_complete(self, key: JobKey, job: Job, status: Status) -> bool:
         """Whether what the pods share is there, as it was made; before the first pod there is nothing to restore."""
         allowed = bool(status.servers_may_be_evicted)
-        return not status.pods or self._cluster.shared_is_complete(job, self._cache.shared(key), allowed)
+        return not status.pods or not self._cluster.missing_shared(job, self._cache.shared(key), allowed)
 
     async def _check(self, key: JobKey, job: Job) -> None:
         """Ask the API server about the pod templates of each edition of a spec, once.
@@ -147,7 +148,7 @@ class Reconciler:
         if body is None:
             self._cache.miss_job(key)
         else:
-            self._cache.put_job(body)
+            self._cache.put(names.KIND, body)
 
     async def _apply(
         self,
@@ -164,9 +165,8 @@ class Reconciler:
             stored = body.get("status") or {}
             patch = status_patch(read_status(stored), result.status, stored)
             # Entered at once, so that the next look does not plan from an old status.
-            self._cache.put_job(await self._cluster.patch_status(body, patch))
+            self._cache.put(names.KIND, await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        self._metrics.set_state(key, _state(result.status))
         self._metrics.statuses[key] = result.status
         for action in result.actions:
             self._metrics.actions.labels(type(action).__name__).inc()
@@ -183,7 +183,7 @@ class Reconciler:
                 allowed = bool(read_status(body.get("status")).servers_may_be_evicted)
                 known = self._cache.shared(JobKey(job.namespace, job.name))
                 for shared in await self._cluster.restore_shared(job, known, wanted, members, allowed):
-                    self._cache.put_shared(shared["kind"], shared)
+                    self._cache.put(shared["kind"], shared)
             case actions.CreatePod(role, index, sizes, wanted):
                 claim = children.volume_claim(job, role, index)
                 # The claim before its pod, which would wait for it.
@@ -192,7 +192,7 @@ class Reconciler:
                 created = await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
                 # None: it has just gone, and the watch tells of it.
                 if created is not None:
-                    self._cache.put_pod(created)
+                    self._cache.put(POD, created)
             case actions.DeletePod(name, uid):
                 await self._cluster.delete_pod(job.namespace, name, uid)
             case actions.DeleteJob():
@@ -202,14 +202,13 @@ class Reconciler:
             case actions.LimitEvictions(allowed):
                 known = self._cache.shared(JobKey(job.namespace, job.name))
                 budget = await self._cluster.limit_evictions(job, known, allowed)
-                self._cache.put_shared(budget["kind"], budget)
+                self._cache.put(budget["kind"], budget)
             case actions.ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)
 
     async def _ask(self, job: Job, status: Status, address: str) -> ReportedMembership | None:
         """What the job's scheduler says, where it matters: in a running job with servers."""
         if self._membership is None or not address or status.is_finished or not status.size(PodRole.SERVER):
-            # Only jobs with servers change their membership.
             return None
         return await self._membership.read(job, address)
 
@@ -251,11 +250,6 @@ def _roles_to_check(job: Job) -> list[PodRole]:
     return roles
 
 
-def _generation(body: Body) -> int:
-    """Which edition of a job's spec this is."""
-    return int(body["metadata"].get("generation", 0))
-
-
 def _address(pods: list[Pod], role: PodRole) -> str:
     """The address of a job's first running pod of a role, such as its scheduler; "" if it has none."""
     up = [pod for pod in pods if pod.role is role and pod.index == 0 and pod.is_ready and not pod.is_deleting]
@@ -265,9 +259,3 @@ def _address(pods: list[Pod], role: PodRole) -> str:
 def _rank_0_address(job: Job, pods: list[Pod]) -> str:
     """Where rank 0 says how far the job is; "" if it does not run or says nothing."""
     return _address(pods, PodRole.WORKER) if children.reports_progress(job, PodRole.WORKER, 0) else ""
-
-
-def _state(status: Status) -> str:
-    """The word for a job's state in metrics."""
-    order = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, facts.RUNNING)
-    return next((kind for kind in order if status.is_true(kind)), facts.CREATED)

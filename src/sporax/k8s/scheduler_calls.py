@@ -12,7 +12,6 @@ import asyncio
 import json
 import time
 from contextlib import closing
-from typing import Protocol
 
 from sporax.k8s.decide.observed import ReportedMembership
 from sporax.k8s.resource.spec import Job, scheduler_port
@@ -21,16 +20,6 @@ from sporax.ps.protocol.messages import GetStatus, GetWanted, Scale, StatusReply
 
 _FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0
 _ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others must not hold up the job
-
-
-class MembershipClient(Protocol):
-    """A way to talk to jobs' schedulers."""
-
-    async def read(self, job: Job, address: str) -> ReportedMembership | None:
-        """What the scheduler of a job, at the pod address `address`, says; None if it does not answer."""
-
-    async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
-        """Tell a new size; servers beyond it hand over what they hold."""
 
 
 class ParameterServerMembership:
@@ -44,7 +33,7 @@ class ParameterServerMembership:
         self._silent: dict[str, tuple[float, float]] = {}  # place: until when, for how long
 
     async def read(self, job: Job, address: str) -> ReportedMembership | None:
-        """What the scheduler says; None if it does not answer."""
+        """What the scheduler of a job, at the pod address `address`, says; None if it does not answer."""
         place, now = _place(job, address), time.monotonic()
         until, wait = self._silent.get(place, (0.0, _FIRST_PEACE_SECONDS / 2))
         if now < until:
@@ -53,14 +42,13 @@ class ParameterServerMembership:
         answer = await asyncio.to_thread(read_membership, place)
         if answer is None:
             wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
-            # Twice as long each time, so that a foreign scheduler costs next to nothing.
             self._silent[place] = (now + wait, wait)
         else:
             self._silent.pop(place, None)
         return answer
 
     async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
-        """Tell a new size."""
+        """Tell a new size; servers beyond it hand over what they hold."""
         await asyncio.to_thread(_resize, _place(job, address), workers, servers)
 
 

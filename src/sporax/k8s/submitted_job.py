@@ -87,7 +87,7 @@ def send(client: JobClient, objects: list[names.Manifest], *, replace: bool, own
     for item in objects:
         if item["kind"] == names.KIND:
             _check_not_ended(client, item)
-    lines = client.apply(objects)
+    lines = [client.apply(item) for item in objects]
     if owns_config_maps:
         client.own_config_maps(objects, objects[-1])
     return lines

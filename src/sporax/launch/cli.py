@@ -17,7 +17,8 @@ import importlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from types import ModuleType
+from typing import NoReturn
 
 from sporax._version import __version__
 from sporax.base.errors import SporaxError, did_you_mean
@@ -120,16 +121,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class Command(Protocol):
-    """What a module must offer to be a command."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's flags."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do the work; returns the exit code."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
     # Two parsers: flags belong to the command, whose module is loaded only when it is chosen.
@@ -137,7 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = load_command(chosen.command)
         parser = command_parser(chosen.command, command)
-        return command.run(parser.parsed(chosen.arguments))
+        code: int = command.run(parser.parsed(chosen.arguments))
+        return code
     except SporaxError as mistake:
         print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)
         return USAGE_ERROR
@@ -161,13 +153,13 @@ def top_level_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_command(name: str) -> Command:
+def load_command(name: str) -> ModuleType:
     """Import the module of the command called `name`."""
     module, _ = COMMANDS[name]
-    return cast("Command", importlib.import_module(module))
+    return importlib.import_module(module)
 
 
-def command_parser(name: str, command: Command) -> Parser:
+def command_parser(name: str, command: ModuleType) -> Parser:
     """The parser of one command, with the flags that its module declares."""
     _, summary = COMMANDS[name]
     parser = Parser(prog=f"sporax {name}", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False)

@@ -12,7 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import PROFILE_STEPS, RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
@@ -44,21 +45,18 @@ Binding = Mapping[int, tuple[int, ...]]
 """Ids of CPU cores or NUMA nodes, by local rank; the scheduler's under `SCHEDULER`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """Where the two commands differ when a flag is not given."""
 
     worker_num: int | None
-    local_worker_num: int | None
     join: bool
 
 
-RUN_DEFAULTS = Defaults(worker_num=None, local_worker_num=None, join=True)
-MSRUN_DEFAULTS = Defaults(worker_num=8, local_worker_num=8, join=False)
+RUN_DEFAULTS = Defaults(worker_num=None, join=True)
+MSRUN_DEFAULTS = Defaults(worker_num=8, join=False)
 
 
-@dataclass(frozen=True, slots=True)
-class DryRunOptions:
+class DryRunOptions(Struct, frozen=True):
     """What is imitated in a dry run, in which ranks neither meet nor compute on devices.
 
     Attributes:
@@ -72,8 +70,7 @@ class DryRunOptions:
     local_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchOptions:
+class LaunchOptions(Struct, frozen=True):
     """A checked command line: the flags of these names, whose help says what they mean.
 
     Attributes:
@@ -131,8 +128,6 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     _add_servers(parser)
     _add_logs(parser, defaults)
     _add_checks(parser)
-    _add_profiles(parser)
-    _add_dry_runs(parser)
 
 
 def _add_job(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
@@ -199,18 +194,11 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run every N-th step's programs twice and compare, bit by bit",
     )
-
-
-def _add_profiles(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("where time goes").add_argument
     add("--profile", default="", metavar="DIR", help="record some steps, with Cell paths; print where their time went")
     add("--profile_steps", default="", metavar="FIRST:LAST", help="which steps, counted from 0 (default: 5:8)")
-
-
-def _add_dry_runs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("dry runs").add_argument
     add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
-    # msrun's names of the flags for dry runs.
     add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
 
 
@@ -244,7 +232,7 @@ def checked(
     target = resolve(arguments.target, arguments.target_arguments, as_module=arguments.module)
     _check_profile(arguments, target, dry_run)
     # Most options are flags of the same name.
-    flags = {name: value for name, value in vars(arguments).items() if name in LaunchOptions.__dataclass_fields__}
+    flags = {name: value for name, value in vars(arguments).items() if name in LaunchOptions.__struct_fields__}
     found = {
         "target": target,
         "local_worker_num": local_worker_num,
@@ -347,7 +335,7 @@ def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
     if arguments.local_worker_num is not None:
         return int(arguments.local_worker_num)
     # msrun starts at most eight ranks per node unless it is told otherwise.
-    return int(min(total, defaults.local_worker_num or total))
+    return int(min(total, defaults.worker_num or total))
 
 
 def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None:
@@ -371,7 +359,6 @@ def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None
         raise _wrong("local_worker_num", f"at most worker_num, which is {number}", local_worker_num)
     if port is not None and not _MIN_PORT <= port <= _MAX_PORT:
         raise _wrong("master_port", f"between {_MIN_PORT} and {_MAX_PORT}", port)
-    # Seconds may be a fraction.
     if arguments.cluster_time_out <= 0:
         raise _wrong("cluster_time_out", "greater than 0 seconds", arguments.cluster_time_out)
 

@@ -2,7 +2,7 @@
 
 A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
 that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
-resolves to `sporax.mindspore`, by the modules of `PREPARATIONS`.
+resolves to `sporax.mindspore`, by the module `PREPARATION`.
 
 How warnings of Sporax are shown in a job: one line each, once, by rank 0.
 
@@ -28,13 +28,14 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TextIO
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
@@ -102,8 +103,8 @@ def is_first(environ: Mapping[str, str]) -> bool:
         return True
 
 
-PREPARATIONS = ("sporax.mindspore._names.alias",)
-"""Modules that prepare a process for a script, by name: each has `install` for this process, `install_for_children`,
+PREPARATION = "sporax.mindspore._names.alias"
+"""The module that prepares a process for a script, by name: it has `install` for this process, `install_for_children`,
 `add_hint`, which adds a note to an exception that leaves the script where it knows more, and `write_stubs`, for editors."""
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
@@ -122,8 +123,7 @@ class TargetKind(Enum):
     EXECUTABLE = "executable"  # anything else: this process becomes it
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Something to run.
 
     Attributes:
@@ -157,7 +157,6 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
         SporaxValueError: there is no such script, module or command.
     """
     words = tuple(arguments)
-    # `python` must be this interpreter, whose environment has Sporax.
     if as_module:
         return Target(TargetKind.MODULE, name, words)
     if name in _PYTHON_NAMES:
@@ -172,7 +171,6 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
             f"For 'target', it must be a script, a command on PATH or (after -m) a module that exists, "
             f"but got '{name}' in directory '{os.getcwd()}'."
         )
-    # Commands of this environment (pytest) run in this process, so that the alias holds.
     ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
     return Target(TargetKind.SCRIPT if ours else TargetKind.EXECUTABLE, command, words)
 
@@ -192,8 +190,7 @@ def execute(target: Target) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(target.name, [target.name, *target.arguments])
-    for name in PREPARATIONS:
-        importlib.import_module(name).install()
+    importlib.import_module(PREPARATION).install()
     install_warning_lines(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
     return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
@@ -245,8 +242,7 @@ def _set_command_line(target: Target, first_path: str) -> None:
 
 def _prepare_children() -> None:
     """Let processes that the script starts be prepared as this one is."""
-    for name in PREPARATIONS:
-        importlib.import_module(name).install_for_children(os.environ)
+    importlib.import_module(PREPARATION).install_for_children(os.environ)
 
 
 def _with_own_traceback(run: Callable[[], object]) -> int:
@@ -261,8 +257,7 @@ def _with_own_traceback(run: Callable[[], object]) -> int:
         error.__traceback__ = _script_frames(error.__traceback__)
         explains_itself = isinstance(error, SporaxError) and not isinstance(error, SporaxDefectError)
         is_shorter = explains_itself and shorten(error)
-        for name in PREPARATIONS:
-            importlib.import_module(name).add_hint(error, error.__traceback__)
+        importlib.import_module(PREPARATION).add_hint(error, error.__traceback__)
         _note_uncaught(error)
         # Before the traceback, so that the message stands last; other hooks show no frames, or their own way.
         if is_shorter and sys.excepthook is sys.__excepthook__:

@@ -38,7 +38,8 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxError
 from sporax.cluster import ports
@@ -57,8 +58,7 @@ REPLACED = 75
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
 
 
-@dataclass(frozen=True, slots=True)
-class PsEnvironment:
+class PsEnvironment(Struct, frozen=True):
     """What the environment says.
 
     Attributes:

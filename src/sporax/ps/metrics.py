@@ -7,11 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from sporax.base.text_pages import TextPages
 
 
-def exposition(values: Mapping[str, float], labels: Mapping[str, str] | None = None) -> str:
-    """Values in Prometheus' text format, each called ``sporax_ps_<name>``."""
-    return expositions([(labels or {}, values)])
-
-
 def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]) -> str:
     """Values of several processes, told apart by labels; the format wants all samples of one name together, typed once."""
     samples: dict[str, list[str]] = {}
@@ -27,14 +22,6 @@ def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]
     return "\n".join(lines) + "\n"
 
 
-class MetricsPage(TextPages):
-    """Serves what `read` gives, until closed.
-
-    Args:
-        port: of all addresses of this machine; 0 takes a free one.
-        read: gives the present values.
-        host: address to listen on.
-    """
-
-    def __init__(self, port: int, read: Callable[[], Mapping[str, float]], host: str = "127.0.0.1") -> None:
-        super().__init__(port, {"/metrics": lambda: exposition(read())}, host)
+def metrics_page(port: int, read: Callable[[], Mapping[str, float]]) -> TextPages:
+    """Serves what `read` gives on a port, until closed; 0 takes a free one."""
+    return TextPages(port, {"/metrics": lambda: expositions([({}, read())])})

@@ -140,9 +140,7 @@ class Answers:
             SporaxTypeError: a count or a time that is no number.
             SporaxValueError: a count below 1, a negative time, or the plan was not searched.
         """
-        check_count("alternatives", "count", count)
-        check_seconds("alternatives", seconds)
-        search = _searched(self, "alternatives")
+        search = _searched(self, "alternatives", count, seconds)
         # One more than asked for: the plan itself may be among the best.
         with reported(), activity("searching alternative plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
@@ -163,9 +161,7 @@ class Answers:
             SporaxTypeError: a count or a time that is no number.
             SporaxValueError: a count below 1, a negative time, or the plan was not searched.
         """
-        check_count("trade_offs", "count", count)
-        check_seconds("trade_offs", seconds)
-        search = _searched(self, "trade_offs")
+        search = _searched(self, "trade_offs", count, seconds)
         with reported(), activity("searching plans with less memory"):
             step = self.graph, self.plan.mesh, self.model, search.options
             results = trade_offs(*step, count=count, budget=Budget.of(seconds), incumbent=search.plan)
@@ -195,7 +191,10 @@ def check_seconds(question: str, seconds: object) -> None:
         raise SporaxValueError(f"For '{question}', 'seconds' must be 0 or more, but got {seconds}.")
 
 
-def _searched(planned: Planned, question: str) -> SearchResult:
+def _searched(planned: Planned, question: str, count: int, seconds: float) -> SearchResult:
+    """The search of a plan of which so many others are asked for in so much time."""
+    check_count(question, "count", count)
+    check_seconds(question, seconds)
     if planned.search is None:
         raise SporaxValueError(
             f"For '{question}', a search must make the plan ('parallel_mode' 'auto_parallel'), but the user's strategies did."

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark
-from sporax.ir.placement import Placement, num_parts
+from sporax.ir.placement import num_parts
 from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
 from sporax.planner.cost.evaluate import PlanCost, cost_of
@@ -62,12 +63,6 @@ def summarize(
     return _Summarizer(graph, plan, search, model).summary(remarks)
 
 
-def _search_row(result: SearchResult) -> SearchRow:
-    return SearchRow(
-        result.method, result.cost_seconds, result.bound_seconds, result.optimal, result.seconds, result.unit
-    )
-
-
 class _Summarizer:
     """Puts a plan in words, with its axes as they are shown."""
 
@@ -90,6 +85,10 @@ class _Summarizer:
         predicted = None if self.cost is None else self.cost.seconds
         parts = () if self.cost is None else _time_parts(self.cost, model)
         seconds = predicted if search is None else search.cost_seconds
+        found = None
+        if search is not None:
+            bound = search.bound_seconds
+            found = SearchRow(search.method, search.cost_seconds, bound, search.optimal, search.seconds, search.unit)
         return Summary(
             plan.mesh.num_devices,
             self.axes.sizes,
@@ -104,14 +103,10 @@ class _Summarizer:
             totals,
             memory,
             (*plan.notes, *self._loops(), *self._rates()),
-            None if search is None else _search_row(search),
+            found,
             (*remarks, *(() if model is None else plan_warnings(graph, plan, model))),
             parts,
         )
-
-    def layout(self, placement: Placement) -> str:
-        """A placement in terms of the axes as shown."""
-        return self.axes.layout(placement)
 
     def _operator(self, group: OperatorGroup, flops: float, moved_bytes: int) -> OperatorRow:
         return OperatorRow(
@@ -120,8 +115,8 @@ class _Summarizer:
             group.phase.value,
             tuple(argument.parts(self.plan.mesh) for argument in group.inputs),
             group.requested,
-            tuple(map(self.layout, group.inputs)),
-            tuple(map(self.layout, group.results)),
+            tuple(map(self.axes.layout, group.inputs)),
+            tuple(map(self.axes.layout, group.results)),
             _collectives(group, self.plan.mesh),
             group.flops,
             group.flops / flops if flops else 0.0,
@@ -130,7 +125,8 @@ class _Summarizer:
         )
 
     def _tensors(self) -> tuple[TensorRow, ...]:
-        trained = _trained(self.graph)
+        marks = (operator.mark for operator in self.graph.walk())
+        trained = {name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters}
         rows = []
         for argument, placement in zip(self.graph.inputs, self.plan.inputs, strict=True):
             if argument.role is Role.CONSTANT:
@@ -147,8 +143,8 @@ class _Summarizer:
                     spec.dtype,
                     spec.shape,
                     shape,
-                    self.layout(placement if reshardings is None else reshardings.placement),
-                    self.layout(placement),
+                    self.axes.layout(placement if reshardings is None else reshardings.placement),
+                    self.axes.layout(placement),
                     math.prod(shape) * spec.itemsize,
                 )
             )
@@ -242,25 +238,17 @@ def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost |
     return MemoryCurve(number, backward, tuple(remaining.values()), (*times, *moments[-1:]))
 
 
-def _trained(graph: OperatorGraph) -> frozenset[str]:
-    """Names of the parameters whose gradients are computed."""
-    marks = (operator.mark for operator in graph.walk())
-    return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
-
-
 def _collectives(group: OperatorGroup, mesh: DeviceMatrix) -> tuple[EqualCollectives, ...]:
     """What a rank takes part in; fused transfers are one collective."""
-    counts: dict[tuple[str, int, int], int] = {}
+    counts: Counter[tuple[str, int, int]] = Counter()
     for island, times in group.islands:
         for inside in island.collectives:
-            key = inside.kind, island.num_devices(inside.axes), inside.num_bytes
-            counts[key] = counts.get(key, 0) + times * inside.times
+            counts[inside.kind, island.num_devices(inside.axes), inside.num_bytes] += times * inside.times
     for transfer_group, times in group.transfers:
         for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
             if moves[0].collective:
                 # Fused transfers agree in kind and axes; their bytes are sent in one collective.
-                key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
-                counts[key] = counts.get(key, 0) + times
+                counts[moves[0].collective, num_parts(mesh, moves[0].axes), sum(m.local_bytes for m in moves)] += times
     return tuple(EqualCollectives(*key, count) for key, count in counts.items())
 
 

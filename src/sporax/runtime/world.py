@@ -26,7 +26,7 @@ import numpy as np
 from sporax import cluster
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.identity import ByIdentity
-from sporax.cluster import addresses, ports
+from sporax.cluster import ports
 from sporax.cluster.environment import ProcessRole, RankEnvironment
 from sporax.runtime.process import dry_run
 from sporax.runtime.process.host_allocator import tracked_objects
@@ -212,8 +212,8 @@ def _bind_address(place: RankEnvironment) -> str | None:
     if place.rank != 0 or not ports.is_local(host):
         return None
     # The machine's own name may lead to a loopback address here, and to an interface elsewhere.
-    named = not addresses.is_address(host.strip("[]"))
-    if named and place.local_size < place.size and addresses.is_loopback(ports.resolve_host(host)[1]):
+    named = not ports.is_address(host.strip("[]"))
+    if named and place.local_size < place.size and ports.is_loopback(ports.resolve_host(host)[1]):
         return None
     return address
 
@@ -227,13 +227,13 @@ def _check_gloo(place: RankEnvironment) -> None:
     assert place.coordinator_address is not None
     host = place.coordinator_address.rpartition(":")[0].strip("[]")
     # A loopback address, unlike a name that leads to one here, means the same machine to all ranks: there is no other one.
-    if addresses.is_address(host) and addresses.is_loopback(host):
+    if ports.is_address(host) and ports.is_loopback(host):
         return
-    name, offered = socket.gethostname(), addresses.gloo_address()
+    name, offered = socket.gethostname(), ports.gloo_address()
     reached = place.worker_host or ports.own_address(host)
-    if addresses.is_loopback(reached):
-        reached = next(iter(addresses.own_addresses()), reached)
-    if addresses.is_loopback(offered) and not addresses.is_loopback(reached):
+    if ports.is_loopback(reached):
+        reached = next(iter(ports.own_addresses()), reached)
+    if ports.is_loopback(offered) and not ports.is_loopback(reached):
         raise SporaxRuntimeError(
             f"For 'init', the name of this machine must lead to an address that the other machines reach, but '{name}' leads to "
             f"{offered}, where gloo (JAX's transport between CPUs) would listen. Write '{reached} {name}' into /etc/hosts of "

@@ -1,9 +1,9 @@
 """What is decided for a job, case by case; time and pods are given, nothing runs."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from support_k8s.jobs import job
 from support_k8s.simulation import START, Simulation
 

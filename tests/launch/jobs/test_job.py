@@ -28,7 +28,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_node():
     job = plan("--worker_num=2", "--log_dir=logs")
-    assert (job.serves, job.is_one_node, job.scheduler_address) == (True, True, ("127.0.0.1", None))
+    assert (job.serves, job.options.is_one_node, job.scheduler_address) == (True, True, ("127.0.0.1", None))
     first, second = job.ranks
     assert second.variables == {
         **allocation_settings({}),

@@ -25,7 +25,7 @@ def variables():
 @pytest.fixture
 def first(variables):
     """The launcher of the first of three machines."""
-    launcher = OtherLaunchers.of(NodeShare(0, 3), variables, SECONDS)
+    launcher = OtherLaunchers(NodeShare(0, 3), variables, SECONDS)
     yield launcher
     launcher.link.close()
 
@@ -41,7 +41,7 @@ def until(fact, link):
 
 def others(first, variables, count=2):
     """Launchers of other machines that the first one has let in; each has to be answered while it connects."""
-    made = [OtherLaunchers.of(NodeShare(1, 3), variables, SECONDS) for _ in range(count)]
+    made = [OtherLaunchers(NodeShare(1, 3), variables, SECONDS) for _ in range(count)]
     threads = [threading.Thread(target=link.failure) for link in made]
     for thread in threads:
         thread.start()
@@ -109,21 +109,21 @@ def test_a_rank_that_is_lost_is_no_failure_of_launchers(first, variables):
 
 
 def test_launchers_that_never_come_end_the_job(variables):
-    first = OtherLaunchers.of(NodeShare(0, 3), variables, 0.0)
+    first = OtherLaunchers(NodeShare(0, 3), variables, 0.0)
     address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
     assert first.failure() == f"only 0 of 2 launchers of other machines came to the scheduler at {address} within 0 s"
     first.link.close()
 
 
 def test_a_first_launcher_that_never_comes_is_named(variables):
-    other = OtherLaunchers.of(NodeShare(1, 3), variables, 0.0)
+    other = OtherLaunchers(NodeShare(1, 3), variables, 0.0)
     address = f"127.0.0.1:{variables['MS_SCHED_PORT']}"
     assert other.failure() == f"the scheduler at {address} could not be reached within 0 s"
     other.link.close()
 
 
 def test_a_launcher_with_another_token_does_not_count(first, variables):
-    stranger = OtherLaunchers.of(NodeShare(1, 3), {**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
+    stranger = OtherLaunchers(NodeShare(1, 3), {**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
     heard = []
     thread = threading.Thread(target=lambda: heard.append(stranger.failure()))
     thread.start()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sporax.ps.protocol.messages import Members, OptimizerSpec, Record, Source, VariableSpec, VariableValues
 from sporax.ps.protocol.wire import Frame, chunks
 from sporax.ps.slots.log_file import Damage, Intact, LogFile, pack
-from sporax.ps.slots.record_log import SlotLog
-from sporax.ps.slots.recovery import UNKNOWN
+from sporax.ps.slots.record_log import UNKNOWN, SlotLog
 from sporax.ps.slots.slot import SlotState
 
 SGD = OptimizerSpec("sgd")

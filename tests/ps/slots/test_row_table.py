@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sporax.ps.protocol.hashing import first_rows, slots_of
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 from sporax.ps.slots import row_table
-from sporax.ps.slots.row_table import HashIndex, RowTable
+from sporax.ps.slots.row_table import HashIndex, RowTable, first_rows, slots_of
 
 
 def table(**options: object) -> RowTable:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.worker.step_leases import StepLeases
+from sporax.ps.worker.server_connection import StepLeases
 
 SECONDS = 10.0
 

@@ -19,6 +19,8 @@ from sporax.k8s.resource import names
 
 Body = dict[str, Any]
 Content = Mapping[str, Any]  # a body that is only read
+POD = "Pod"
+SHARED = ("Service", "PodDisruptionBudget", "NetworkPolicy")  # kinds of what a job's pods share
 
 
 class JobKey(NamedTuple):
@@ -36,117 +38,86 @@ class CachedVersion(NamedTuple):
 
 
 class JobCache:
-    """Jobs as the API server holds them, and for each what decisions need of its pods."""
+    """Jobs as the API server holds them, what decisions need of their pods, and what these share, as it is."""
 
     def __init__(self) -> None:
-        self._jobs: dict[JobKey, CachedVersion] = {}
-        self._pods: dict[JobKey, dict[str, CachedVersion]] = {}
-        self._shared: dict[JobKey, dict[str, CachedVersion]] = {}  # by kind and name
+        # By job, then by kind and name.
+        self._objects: dict[JobKey, dict[tuple[str, str], CachedVersion]] = {}
         # The version of the last full list: an unknown object that is older was deleted before it.
         self._complete_since = 0
 
     def job(self, key: JobKey) -> Body | None:
         """A job; None if there is none."""
-        entry = self._jobs.get(key)
-        return None if entry is None else entry.value
+        return next(iter(self._there(key, names.KIND)), None)
 
     def pods(self, key: JobKey) -> list[Pod]:
         """Every pod with a job's label."""
-        return [entry.value for entry in self._pods.get(key, {}).values() if entry.value is not None]
-
-    def put_job(self, body: Content) -> None:
-        """Enter a job that was seen or written."""
-        # The field is long, and nothing reads it.
-        metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-        self._enter(self._jobs, key_of_job(body), _version(body), {**body, "metadata": metadata})
-
-    def put_pod(self, body: Content) -> None:
-        """Enter a pod that was seen or written."""
-        pods = self._pods.setdefault(key_of_pod(body), {})
-        self._enter(pods, body["metadata"]["name"], _version(body), read_pod(body))
+        return self._there(key, POD)
 
     def shared(self, key: JobKey) -> list[Body]:
         """Services, budgets and network policies with a job's label, as they are."""
-        return [entry.value for entry in self._shared.get(key, {}).values() if entry.value is not None]
+        return [body for kind in SHARED for body in self._there(key, kind)]
 
-    def put_shared(self, kind: str, body: Content) -> None:
-        """Enter what a job's pods share, when it was seen or written."""
-        entries = self._shared.setdefault(key_of_pod(body), {})
-        self._enter(entries, f"{kind}/{body['metadata']['name']}", _version(body), {**body, "kind": kind})
+    def put(self, kind: str, body: Content) -> None:
+        """Enter an object of a kind that was seen or written."""
+        # The field is long, and nothing reads it.
+        metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+        self._enter(kind, body, read_pod(body) if kind == POD else {**body, "kind": kind, "metadata": metadata})
 
-    def remove_shared(self, kind: str, body: Content) -> None:
-        """Something that a job's pods share was deleted."""
-        key = key_of_pod(body)
-        self._enter(self._shared.setdefault(key, {}), f"{kind}/{body['metadata']['name']}", _version(body), None)
-        if self.job(key) is None and not self.shared(key):
-            self._shared.pop(key, None)
-
-    def remove_job(self, body: Content) -> None:
-        """A job was deleted, and was this then."""
+    def remove(self, kind: str, body: Content) -> None:
+        """An object was deleted, and was this then."""
         # A deletion has a version, too, so a notice of an earlier change cannot revive the object.
-        self._enter(self._jobs, key_of_job(body), _version(body), None)
-        self._drop_if_empty(key_of_job(body))
-
-    def remove_pod(self, body: Content) -> None:
-        """A pod was deleted, and was this then."""
-        key = key_of_pod(body)
-        self._enter(self._pods.setdefault(key, {}), body["metadata"]["name"], _version(body), None)
-        self._drop_if_empty(key)
+        self._enter(kind, body, None)
+        self._drop_if_empty(key_of(kind, body))
 
     def miss_job(self, key: JobKey) -> None:
         """A job was asked for and is not there."""
-        if (entry := self._jobs.get(key)) is not None:
+        place = names.KIND, key.name
+        if (entry := self._objects.get(key, {}).get(place)) is not None:
             # It was deleted later than it was seen.
-            self._jobs[key] = CachedVersion(entry.version + 1, None)
+            self._objects[key][place] = CachedVersion(entry.version + 1, None)
             self._drop_if_empty(key)
 
     def replace(self, jobs: Iterable[Body], pods: Iterable[Body], version: int) -> set[JobKey]:
         """Compare with everything there was at a version; returns the jobs to look at: all of them, and those gone."""
-        keys = set(self._jobs) | set(self._pods)
-        listed_jobs, listed_pods = list(jobs), list(pods)
-        present = {(key_of_job(body), "") for body in listed_jobs}
-        present |= {(key_of_pod(body), body["metadata"]["name"]) for body in listed_pods}
-        # Objects that were written after the list was made may be missing in it.
-        for key in [key for key, entry in self._jobs.items() if entry.version <= version and (key, "") not in present]:
-            del self._jobs[key]
-        for key, entries in list(self._pods.items()):
-            for name in [n for n, entry in entries.items() if entry.version <= version and (key, n) not in present]:
-                del entries[name]
+        keys = set(self._objects)
+        listed = [*((names.KIND, body) for body in jobs), *((POD, body) for body in pods)]
+        present = {(key_of(kind, body), kind, body["metadata"]["name"]) for kind, body in listed}
+        for key, entries in list(self._objects.items()):
+            # Objects that were written after the list was made may be missing in it, and what pods share is not listed.
+            for place in [place for place, entry in entries.items() if entry.version <= version]:
+                if place[0] not in SHARED and (key, *place) not in present:
+                    del entries[place]
             if not entries:
                 # Looked at last: an empty table of a job without pods would stay for ever.
-                del self._pods[key]
-        for body in listed_jobs:
-            self.put_job(body)
-        for body in listed_pods:
-            self.put_pod(body)
+                del self._objects[key]
+        for kind, body in listed:
+            self.put(kind, body)
         self._complete_since = max(self._complete_since, version)
-        return keys | set(self._jobs) | set(self._pods)
+        return keys | set(self._objects)
 
-    def _enter(self, entries: dict[Any, CachedVersion], key: Any, version: int, value: Any) -> None:
+    def _there(self, key: JobKey, kind: str) -> list[Any]:
+        """A job's objects of a kind."""
+        entries = self._objects.get(key, {})
+        return [entry.value for place, entry in entries.items() if place[0] == kind and entry.value is not None]
+
+    def _enter(self, kind: str, body: Content, value: Any) -> None:
         """Enter an object unless something newer is known."""
-        entry = entries.get(key)
+        version = int(body["metadata"]["resourceVersion"])
+        entries, place = self._objects.setdefault(key_of(kind, body), {}), (kind, body["metadata"]["name"])
         # An unknown object is news only if it is newer than the last full list.
-        is_news = version > self._complete_since if entry is None else version >= entry.version
-        if is_news:
-            entries[key] = CachedVersion(version, value)
+        entry = entries.get(place)
+        if version > self._complete_since if entry is None else version >= entry.version:
+            entries[place] = CachedVersion(version, value)
 
     def _drop_if_empty(self, key: JobKey) -> None:
-        """Keep nothing of pods once a job and all of them are gone."""
-        if self.job(key) is None and not self.pods(key):
-            self._pods.pop(key, None)
+        """Keep nothing but the version of a job once it and all that it had are gone."""
+        if all(entry.value is None for entry in self._objects[key].values()):
+            self._objects[key] = {place: item for place, item in self._objects[key].items() if place[0] == names.KIND}
 
 
-def key_of_job(body: Content) -> JobKey:
-    """A job's place."""
-    return JobKey(str(body["metadata"]["namespace"]), body["metadata"]["name"])
-
-
-def key_of_pod(body: Content) -> JobKey:
-    """The place of the job that a pod belongs to."""
+def key_of(kind: str, body: Content) -> JobKey:
+    """The place of a job, or of the one that an object of another kind belongs to."""
     metadata = body["metadata"]
-    return JobKey(str(metadata["namespace"]), metadata["labels"][names.LABEL_JOB])
-
-
-def _version(body: Content) -> int:
-    """Which edition of an object this is."""
-    return int(body["metadata"]["resourceVersion"])
+    name = metadata["name"] if kind == names.KIND else metadata["labels"][names.LABEL_JOB]
+    return JobKey(str(metadata["namespace"]), name)

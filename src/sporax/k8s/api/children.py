@@ -16,6 +16,7 @@ import copy
 
 from sporax.k8s.decide.observed import Gang, controller_uid
 from sporax.k8s.resource import names
+from sporax.k8s.resource.job_status import merge_patch
 from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.spec import Job, PodRole, RestartPolicy, scheduler_port
 
@@ -45,16 +46,20 @@ def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Ga
     labels = names.job_selector(job.name, role.value) | {names.LABEL_INDEX: str(index)}
     body: Manifest = template["spec"]
     # The operator decides about restarts where the kubelet cannot know the exit code's meaning.
-    # What the kubelet is told. With ExitCode it restarts nothing: the operator looks at the code.
     body["restartPolicy"] = "Never" if part.restart_policy is RestartPolicy.EXIT_CODE else part.restart_policy.value
     # Host name and subdomain give the pod a DNS name under the job's headless service.
     body["hostname"], body["subdomain"] = name, job.name
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
-    _add_port(container)
+    # One of the same name is the user's choice of port.
+    ports = container.setdefault("ports", [])
+    if not any(port.get("name") == names.PORT_NAME for port in ports):
+        ports.append({"name": names.PORT_NAME, "containerPort": names.DEFAULT_PORT})
     # One worker on its own has no other to find.
     if job.spec.replica_spec(PodRole.SCHEDULER) is not None:
-        variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
-        _add_environment(container, variables)
+        # A process has the number of its pod, so that worker 0 is rank 0 and the last pod is the last member.
+        numbers = {PodRole.WORKER: "RANK_ID", PodRole.SERVER: "MS_PS_INDEX"}
+        number = [{"name": numbers[role], "value": str(index)}] if role in numbers else []
+        _add_environment(container, [*environment(job, role, sizes), *number, *_server_settings(job), *_token(job)])
     _add_recovery(job, container)
     _add_progress(job, role, index, container)
     _add_keys(job, body, container)
@@ -82,12 +87,6 @@ def environment(job: Job, role: PodRole, sizes: dict[PodRole, int]) -> list[Mani
         {"name": "MS_WORKER_NUM", "value": str(sizes.get(PodRole.WORKER, 0))},
         {"name": "MS_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
-
-
-def _own_number(role: PodRole, index: int) -> list[Manifest]:
-    """A process has the number of its pod, so that worker 0 is rank 0 and the last pod is the last member."""
-    variable = {PodRole.WORKER: "RANK_ID", PodRole.SERVER: "MS_PS_INDEX"}.get(role)
-    return [] if variable is None else [{"name": variable, "value": str(index)}]
 
 
 def _server_settings(job: Job) -> list[Manifest]:
@@ -144,7 +143,8 @@ def is_as_made(manifest: Manifest, body: Manifest) -> bool:
 def change_back(manifest: Manifest, body: Manifest) -> Manifest:
     """A merge patch that makes an object what its manifest says; it holds for this edition of the object alone."""
     metadata = {key: body["metadata"][key] for key in ("uid", "resourceVersion")}
-    spec = {key: _without_others(value, (body.get("spec") or {}).get(key)) for key, value in manifest["spec"].items()}
+    stored = body.get("spec") or {}
+    spec = {key: merge_patch(stored.get(key), value) for key, value in manifest["spec"].items()}
     return {"metadata": metadata | {"labels": manifest["metadata"]["labels"]}, "spec": spec}
 
 
@@ -163,14 +163,6 @@ def _equals(value: object, part: object) -> bool:
     if isinstance(part, dict):
         return isinstance(value, dict) and set(value) == set(part) and _has(value, part)
     return bool(value == part)
-
-
-def _without_others(value: object, old: object) -> object:
-    """A value as a merge patch of an old one: keys that only that one has become null."""
-    if not isinstance(value, dict) or not isinstance(old, dict):
-        return value
-    nulls = {key: None for key in old if key not in value}
-    return nulls | {key: _without_others(item, old.get(key)) for key, item in value.items()}
 
 
 def service(job: Job) -> Manifest:
@@ -267,18 +259,9 @@ def _metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
     return {"name": name, "namespace": job.namespace, "labels": labels, "ownerReferences": [owner]}
 
 
-def _add_port(container: Manifest) -> None:
-    """Give the container its port, if it has none of that name."""
-    # One of the same name is the user's choice of port.
-    ports = container.setdefault("ports", [])
-    if not any(port.get("name") == names.PORT_NAME for port in ports):
-        ports.append({"name": names.PORT_NAME, "containerPort": names.DEFAULT_PORT})
-
-
 def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
     """Set variables; one that the user set to something else is ours, since a wrong place breaks the job."""
     ours = {variable["name"] for variable in variables}
-    # A wrong place in the job breaks it, so the user's values of these variables are dropped.
     remaining = [variable for variable in container.get("env") or [] if variable.get("name") not in ours]
     container["env"] = [*remaining, *variables]  # so that the API server counts the user's as the user does
 

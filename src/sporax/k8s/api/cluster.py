@@ -204,7 +204,7 @@ class KubernetesCluster:
             ConflictError: somebody has just changed or deleted one.
         """
         bodies = []
-        for manifest in self._missing(job, known, allowed):
+        for manifest in self.missing_shared(job, known, allowed):
             is_budget = manifest["kind"] == "PodDisruptionBudget"
             restored = self.limit_evictions(job, known, allowed) if is_budget else self._restore(manifest, known)
             bodies.append(await restored)
@@ -289,12 +289,8 @@ class KubernetesCluster:
         self._budget_version = _OLD_BUDGET
         return await self._restore(children.disruption_budget(job, self._budget_version, allowed), known)
 
-    def shared_is_complete(self, job: Job, bodies: list[Body], allowed: bool) -> bool:
-        """Whether what a job's pods share is there, as it was made; no call."""
-        return not self._missing(job, bodies, allowed)
-
-    def _missing(self, job: Job, known: list[Body], allowed: bool) -> list[Body]:
-        """Manifests of what a job's pods share and is not there, or not as it was made."""
+    def missing_shared(self, job: Job, known: list[Body], allowed: bool) -> list[Body]:
+        """Manifests of what a job's pods share and is not there, or not as it was made; no call."""
         missing = []
         for manifest in children.shared(job, self._budget_version, allowed):
             body = _found(manifest, known)
@@ -333,15 +329,11 @@ class KubernetesCluster:
         now = time.monotonic()
         # Asked seldom: a look at one job must not cost two more requests.
         if self._gang_asked_at is None or now - self._gang_asked_at > _GANG_MEMORY_SECONDS:
-            self._gang = next([gang async for gang in self._gangs()].__iter__(), None)
-            self._gang_asked_at = now
+            self._gang, self._gang_asked_at = None, now
+            for gang, resource in _GANGS.items():
+                if self._gang is None and await unless(self._knows(resource), NOT_FOUND):
+                    self._gang = gang
         return self._gang
-
-    async def _gangs(self) -> Any:
-        """Gang schedulers whose PodGroup resource exists."""
-        for gang, resource in _GANGS.items():
-            if await unless(self._knows(resource), NOT_FOUND):
-                yield gang
 
     async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:
         """An object; None if there is none."""

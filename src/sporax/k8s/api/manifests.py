@@ -29,7 +29,6 @@ _LABELS = {"app.kubernetes.io/name": OPERATOR}
 class _PlainDumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
     """Writes equal parts twice, where YAML's own way would be a reference that few people read."""
 
-    # References of YAML are correct, but few people read them.
     def ignore_aliases(self, data: Any) -> bool:
         """Never write a reference."""
         return True
@@ -47,10 +46,11 @@ def files(
         namespaces: those that the operator may see and serves; empty: all.
     """
     # `kubectl apply` goes through a folder in the order of names.
-    rights = [*_operator_rights(namespaces), *(lease_rights() if replicas > 1 else []), *user_roles()]
+    in_namespaces = [part for namespace in namespaces for part in namespaced_rights(namespace)]
+    rights = [*(in_namespaces or [cluster_role(), cluster_binding()]), *(lease_rights() if replicas > 1 else [])]
     return {
         "1-crd.yaml": text([custom_resource_definition(with_expressions=with_expressions)]),
-        "2-rbac.yaml": text([_namespace(), account(), *rights]),
+        "2-rbac.yaml": text([_namespace(), account(), *rights, *user_roles()]),
         "3-operator.yaml": text([deployment(image, replicas=replicas, namespaces=namespaces), metrics_service()]),
     }
 
@@ -58,13 +58,6 @@ def files(
 def text(objects: list[Manifest]) -> str:
     """Objects as one YAML file."""
     return HEAD + str(yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=120))
-
-
-def _operator_rights(namespaces: Collection[str]) -> list[Manifest]:
-    """Rights on jobs and what they consist of, in some namespaces or everywhere."""
-    if not namespaces:
-        return [cluster_role(), cluster_binding()]
-    return [part for namespace in namespaces for part in namespaced_rights(namespace)]
 
 
 def rules() -> list[Manifest]:

@@ -45,10 +45,6 @@ class JobClient:
         """Close the connections."""
         self._client.close()
 
-    def apply(self, objects: list[Body]) -> list[str]:
-        """Create or update objects; returns a line for each."""
-        return [self._apply(item) for item in objects]
-
     def own_config_maps(self, objects: list[Body], job: Body) -> None:
         """Let a job own the ConfigMaps that were submitted with it, so that they are deleted together."""
         # Read back: the owner's uid exists only in the cluster.
@@ -56,7 +52,7 @@ class JobClient:
         owner = names.reference(stored["name"], stored["uid"])
         for item in objects:
             if item["kind"] == "ConfigMap":
-                self._apply({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+                self.apply({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
 
     def job(self, name: str) -> Body:
         """One job.
@@ -85,10 +81,6 @@ class JobClient:
             yield from self._client.log(
                 pod, namespace=self.namespace, container=names.CONTAINER, follow=follow, tail_lines=tail
             )
-
-    def pods(self, job_name: str) -> list[str]:
-        """Names of a job's pods."""
-        return [body["metadata"]["name"] for body in self.pod_bodies(job_name)]
 
     def pod_bodies(self, job_name: str) -> list[Body]:
         """A job's pods, by name."""
@@ -157,8 +149,8 @@ class JobClient:
         namespace: str | None = body["metadata"].get("namespace") or self.namespace
         return namespace
 
-    def _apply(self, body: Body) -> str:
-        """Create or update one object, by server-side apply."""
+    def apply(self, body: Body) -> str:
+        """Create or update one object, by server-side apply; gives a line for it."""
         name = body["metadata"]["name"]
         with _explained(f"applying {body['kind']} '{name}'"):
             resource = _resource(body["apiVersion"], body["kind"])

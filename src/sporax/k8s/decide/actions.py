@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
 
 from sporax.k8s.decide.observed import Gang
 from sporax.k8s.resource.job_status import Status
 from sporax.k8s.resource.spec import PodRole
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureShared:
+class EnsureShared(Struct, frozen=True):
     """Create what the job's pods share where it is missing, and change it back: services, network policy, budget, pod group."""
 
     gang: Gang | None
     gang_members: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePod:
+class CreatePod(Struct, frozen=True):
     """Create one pod, and its volume claim if it has one."""
 
     role: PodRole
@@ -29,41 +28,35 @@ class CreatePod:
     gang: Gang | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(Struct, frozen=True):
     """Delete one incarnation of a pod."""
 
     name: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeJob:
+class ResizeJob(Struct, frozen=True):
     """Tell the job's scheduler how many workers and servers the job is to have; servers beyond hand over what they hold."""
 
     workers: int
     servers: int
 
 
-@dataclass(frozen=True, slots=True)
-class LimitEvictions:
+class LimitEvictions(Struct, frozen=True):
     """Set how many servers may be evicted at once: one, or none while copies are being made."""
 
     allowed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePodGroup:
+class DeletePodGroup(Struct, frozen=True):
     """Give the gang's reservation back."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
+class DeleteJob(Struct, frozen=True):
     """Delete the job itself: its time after the end is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """Write an event."""
 
     kind: Literal["Normal", "Warning"]
@@ -74,8 +67,7 @@ class Report:
 Action = EnsureShared | CreatePod | DeletePod | ResizeJob | LimitEvictions | DeletePodGroup | DeleteJob | Report
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(Struct, frozen=True):
     """What to do, what to remember, when to look again even if nothing happens.
 
     The status must be stored before the actions are carried out: it counts what they make unseen.

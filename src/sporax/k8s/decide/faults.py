@@ -157,11 +157,8 @@ def is_starting_again(draft: ActionsDraft) -> bool:
 
 
 def _has_no_new_pod(draft: ActionsDraft) -> bool:
-    return draft.status.job_restarts > 0 and all(_is_old(draft, pod) for pod in draft.pods.values())
-
-
-def _is_old(draft: ActionsDraft, pod: Pod) -> bool:
-    return draft.record(pod.name).settled_uid == pod.uid
+    are_old = (draft.record(pod.name).settled_uid == pod.uid for pod in draft.pods.values())
+    return draft.status.job_restarts > 0 and all(are_old)
 
 
 def restart_job(draft: ActionsDraft, failure: JobFailure) -> None:

@@ -318,7 +318,11 @@ def _report_drained(draft: ActionsDraft, server: Pod) -> None:
 def _grow(draft: ActionsDraft, shared_is_complete: bool, gang_members: int | None) -> None:
     """Create the pods that are missing and whose turn it is, and again what they share."""
     gang = _target_gang(draft)
-    members = _gang_size(draft) if gang is not None else None
+    policy, members = draft.spec.run_policy.scheduling_policy, None
+    if gang is not None and policy is not None:
+        # As many as are asked for, but no more than the job has now.
+        total = sum(draft.status.size(role) for role in PodRole)
+        members = min(policy.min_available or total, total)
     created, waits = _missing_pods(draft, gang)
     if created or not shared_is_complete or members != gang_members:
         # What pods share comes first: a pod without its service could not find the scheduler.
@@ -334,11 +338,15 @@ def _missing_pods(draft: ActionsDraft, gang: Gang | None) -> tuple[list[actions.
     waits = False
     if waits_for_old_pods(draft):
         return created, True
+    earlier: list[str] = []
+    # `PodRole` lists the roles in the order in which they start.
     for role in PodRole:
+        # In a gang all pods are created at once, since none starts before the others.
+        may_start = gang is not None or all(_is_up(draft, name) for name in earlier)
+        earlier += draft.target_names(role)
         for index, name in enumerate(draft.target_names(role)):
             record = draft.record(name)
-            # In a gang all pods are created at once, since none starts before the others.
-            if name in draft.pods or record.result or (gang is None and not _may_start(draft, role)):
+            if name in draft.pods or record.result or not may_start:
                 continue
             if record.not_before is not None and draft.now < record.not_before:
                 draft.wake_at(record.not_before)
@@ -346,13 +354,6 @@ def _missing_pods(draft: ActionsDraft, gang: Gang | None) -> tuple[list[actions.
                 continue
             created.append(actions.CreatePod(role, index, sizes, gang))
     return created, waits
-
-
-def _may_start(draft: ActionsDraft, role: PodRole) -> bool:
-    """Whether the roles that must be ready before this one are."""
-    # `PodRole` lists the roles in the order in which they start.
-    earlier = list(PodRole)[: list(PodRole).index(role)]
-    return all(_is_up(draft, name) for before in earlier for name in draft.target_names(before))
 
 
 def _is_up(draft: ActionsDraft, name: str) -> bool:
@@ -378,12 +379,6 @@ def _target_gang(draft: ActionsDraft) -> Gang | None:
     if draft.state(facts.GANG_SCHEDULED, "False", "SchedulerAbsent", message):
         draft.report("Warning", "GangSchedulerAbsent", message)
     return None
-
-
-def _gang_size(draft: ActionsDraft) -> int:
-    """How many pods the job's gang waits for: as many as are asked for, but no more than the job has now."""
-    policy, total = draft.spec.run_policy.scheduling_policy, sum(draft.status.size(role) for role in PodRole)
-    return min(policy.min_available or total, total) if policy is not None else total
 
 
 def _guard_servers(draft: ActionsDraft) -> None:
@@ -413,7 +408,10 @@ def _state_progress(draft: ActionsDraft) -> None:
         return
     # Only pods that ran before are being replaced; the others are starting.
     if restarting := [name for name in down if draft.record(name).restarts]:
-        _state_restarting(draft, restarting)
+        # Until new pods come, the condition says why the whole job starts again.
+        if not is_starting_again(draft):
+            message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
+            draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)
     elif expected and not down:
         draft.retract(facts.RESTARTING, "MSJobRunning", "All pods run.")
         if draft.state(facts.RUNNING, "True", "MSJobRunning", "All pods run."):
@@ -429,13 +427,6 @@ def _state_waiting(draft: ActionsDraft, expected: list[str]) -> None:
         draft.state(facts.STARTED, "False", "PodsWait", message)
     elif draft.status.condition(facts.STARTED) is not None:
         draft.state(facts.STARTED, "True", "NoPodWaits", "No pod waits for anything.")
-
-
-def _state_restarting(draft: ActionsDraft, restarting: list[str]) -> None:
-    # Until new pods come, the condition says why the whole job starts again.
-    if not is_starting_again(draft):
-        message = f"Being replaced: {', '.join(restarting[:5])}{' …' if len(restarting) > 5 else ''}."
-        draft.state(facts.RESTARTING, "True", "MSJobRestarting", message)
 
 
 def _state_unreachable(draft: ActionsDraft, expected: list[str]) -> bool:

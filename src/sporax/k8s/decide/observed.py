@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from sporax.k8s.resource import names
 from sporax.k8s.resource.spec import PodRole
@@ -27,8 +28,7 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True):
     """One pod.
 
     Attributes:
@@ -80,8 +80,7 @@ class Pod:
         return self.exit_code in SIGNAL_EXIT_CODES
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedMembership:
+class ReportedMembership(Struct, frozen=True):
     """What a job's scheduler says of its servers and workers.
 
     Attributes:
@@ -115,20 +114,21 @@ def read_pod(body: Body) -> Pod | None:
     if role is None or not index.isdigit():
         return None
     failed, ended = _failed_container(status)
+    deletion = metadata.get("deletionTimestamp")
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         role=role,
         index=int(index),
         phase=PodPhase(status.get("phase") or "Pending"),
-        is_ready=_is_ready(status),
+        is_ready=_conditions(status).get("Ready") == "True",
         exit_code=ended.get("exitCode"),
         failed_container=failed,
         # The pod's own reason first: an evicted pod's container says nothing of that.
         reason=status.get("reason") or ended.get("reason") or "",
         restarts=_restarts(status),
-        is_deleting=bool(metadata.get("deletionTimestamp")),
-        deleted_by=_time(metadata.get("deletionTimestamp")),
+        is_deleting=bool(deletion),
+        deleted_by=None if deletion is None else datetime.fromisoformat(deletion),
         is_unreachable=_is_unreachable(body.get("spec") or {}, status),
         node=(body.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
@@ -164,11 +164,6 @@ def _restarts(status: Body) -> int:
 def _conditions(status: Body) -> dict[str, str]:
     """A pod's conditions."""
     return {item["type"]: item["status"] for item in status.get("conditions") or []}
-
-
-def _is_ready(status: Body) -> bool:
-    """Whether the kubelet says that a pod is ready."""
-    return _conditions(status).get("Ready") == "True"
 
 
 def _is_unreachable(spec: Body, status: Body) -> bool:
@@ -218,8 +213,3 @@ def _waits(status: Body) -> bool:
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     reasons = {((item.get("state") or {}).get("waiting") or {}).get("reason") for item in containers}
     return bool(reasons - _USUAL_WAITS)
-
-
-def _time(text: str | None) -> datetime | None:
-    """A time as Kubernetes writes it."""
-    return None if text is None else datetime.fromisoformat(text)

@@ -183,7 +183,7 @@ def status_patch(before: Status, after: Status, stored: Content | None = None) -
     old = write_status(before)
     if stored is not None:
         old = {key: value for key, value in old.items() if key in stored}
-    patch: Body = _merge_patch(old, write_status(after))
+    patch: Body = merge_patch(old, write_status(after))
     return patch
 
 
@@ -206,7 +206,7 @@ def is_urgent(before: Status, after: Status) -> bool:
     return counted != after
 
 
-def _merge_patch(before: Any, after: Any) -> Any:
+def merge_patch(before: Any, after: Any) -> Any:
     """RFC 7386: what to send so that `before` becomes `after`."""
     # Only differences are sent, so that fields of another version stay.
     if not isinstance(before, dict) or not isinstance(after, dict):
@@ -217,7 +217,7 @@ def _merge_patch(before: Any, after: Any) -> Any:
         if key not in before:
             patch[key] = value
         elif before[key] != value:
-            patch[key] = _merge_patch(before[key], value)
+            patch[key] = merge_patch(before[key], value)
     return patch
 
 

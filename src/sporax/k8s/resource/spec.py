@@ -265,7 +265,6 @@ def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
     usual = {role.value.lower(): role.value for role in PodRole}
     renamed: dict[str, Any] = {}
     for key, value in roles.items():
-        # The original takes role names in any case.
         name = usual.get(key.lower())
         if name is None:
             raise InvalidSpecError(
@@ -279,7 +278,6 @@ def _normalised(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_nulls(part: Any) -> Any:
     """An object without the fields that are null: YAML's way to leave a field empty."""
-    # `field:` without a value is null in YAML.
     return {key: value for key, value in part.items() if value is not None} if isinstance(part, Mapping) else part
 
 

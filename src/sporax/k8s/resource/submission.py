@@ -7,10 +7,10 @@ installed runs it. All roles run the same script; `init` finds out which one a p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
 from sporax.k8s.resource import names
@@ -23,8 +23,7 @@ _SCRIPT_FOLDER = "/opt/sporax/script"
 _CONFIG_MAP_BYTES = 1 << 20  # Kubernetes' own limit
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOptions:
+class ScriptOptions(Struct, frozen=True):
     """How a script becomes a job."""
 
     image: str
@@ -104,7 +103,7 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
     counts = {PodRole.SCHEDULER: 1, PodRole.SERVER: options.servers, PodRole.WORKER: options.workers}
     # One worker alone has no others to find.
     if options.workers == 1 and not options.servers:
-        del counts[PodRole.SCHEDULER]  # one worker alone has no others to find
+        del counts[PodRole.SCHEDULER]
     roles = {role.value: _replica_spec(path, name, count, options) for role, count in counts.items() if count}
     spec = {"successPolicy": "AllWorkers", "msReplicaSpecs": roles}
     job = names.manifest(names.API_VERSION, names.KIND, metadata, spec=spec)

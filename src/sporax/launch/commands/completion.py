@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sporax.launch import cli
 
 
-@dataclass(frozen=True, slots=True)
-class CommandWords:
+class CommandWords(Struct, frozen=True):
     """What may follow a command.
 
     Attributes:

@@ -45,11 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     """
     script, _, name = arguments.function.rpartition(":")
     out = None if arguments.json is None else Path(arguments.json).absolute()
+    can_be_written = out is None or (out.parent.is_dir() and not out.is_dir())
     for what, duty, got, is_right in (
         ("SCRIPT:FUNCTION", "name a script that exists", repr(arguments.function), Path(script).is_file()),
         ("--tries", "be 0 or more", arguments.tries, arguments.tries >= 0),
         ("--devices", "be greater than 0", arguments.devices, arguments.devices is None or arguments.devices > 0),
-        ("--json", "be a file in a directory that exists", repr(arguments.json), _can_be_written(out)),
+        ("--json", "be a file in a directory that exists", repr(arguments.json), can_be_written),
     ):
         if not is_right:
             raise SporaxValueError.must(_WHERE, what, duty, got)
@@ -69,10 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     if out is not None:
         out.write_text(f"{found.to_json()}\n", encoding="utf-8")
     return 0
-
-
-def _can_be_written(path: Path | None) -> bool:
-    return path is None or (path.parent.is_dir() and not path.is_dir())
 
 
 def _explained(function: Any, arguments: argparse.Namespace, names: Mapping[str, Any]) -> ReshardingReport:

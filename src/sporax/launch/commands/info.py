@@ -14,10 +14,11 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from glob import glob
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from importlib.util import find_spec
+
+from msgspec import Struct
 
 from sporax._version import __version__
 
@@ -28,8 +29,7 @@ _COLLECTIVES = {"cpu": "gloo", "gpu": "NCCL", "tpu": "the TPUs' own links"}
 """What ranks exchange data with, by the platform of their devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(Struct, frozen=True):
     """A kind of device that JAX reaches through a plugin.
 
     Attributes:

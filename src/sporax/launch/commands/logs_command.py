@@ -17,8 +17,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
 from sporax.launch.jobs.logs import show, without_traces
@@ -46,8 +47,7 @@ _ENTRY = re.compile(r"(?P<name>[^\t]+\.log)\t(?P<changed>\d+)\t(?P<content>[A-Za
 """A line that `_SCRIPT` prints."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True):
     """The end of a log.
 
     Attributes:
@@ -160,7 +160,8 @@ def _read(place: str, rsh: Sequence[str]) -> list[Log]:
     """
     remote = _REMOTE.fullmatch(place)
     if remote is None:
-        return [_local_log(place, path) for path in sorted(Path(place).iterdir()) if _is_log(path)]
+        paths = sorted(path for path in Path(place).iterdir() if path.suffix == ".log" and path.is_file())
+        return [_local_log(place, path) for path in paths]
     host = remote["host"].strip("[]")
     if host.startswith("-"):
         raise SporaxValueError(f"For 'sporax logs', a host must not begin with a dash, but got '{host}'.")
@@ -176,10 +177,6 @@ def _read(place: str, rsh: Sequence[str]) -> list[Log]:
             text = base64.b64decode(match["content"]).decode(errors="replace")
             logs.append(Log(place, match["name"], float(match["changed"]), text))
     return logs
-
-
-def _is_log(path: Path) -> bool:
-    return path.suffix == ".log" and path.is_file()
 
 
 def _local_log(place: str, path: Path) -> Log:

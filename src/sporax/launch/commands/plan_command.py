@@ -264,7 +264,9 @@ class Show:
     def show(self, planned: Any) -> None:
         """Print a plan and write its files."""
         self.count += 1
-        json_file, html_file = (_numbered(file, self.count) for file in self.files)
+        json_file, html_file = self.files
+        if self.count > 1:
+            json_file, html_file = (file and file.with_stem(f"{file.stem}-{self.count}") for file in self.files)
         for flag in self.of_pipelines:
             _tell_unread(flag, planned)
         _show(planned, self.script, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
@@ -291,10 +293,6 @@ def _tell_unread(flag: str, planned: Any) -> None:
     print(f"sporax plan: {flag} has no effect: {why}.", file=sys.stderr)
 
 
-def _numbered(path: Path | None, number: int) -> Path | None:
-    return path if path is None or number == 1 else path.with_stem(f"{path.stem}-{number}")
-
-
 def _plan(program: target.Target, show: Show) -> int:
     SESSION.plan_listeners.append(show)
     # Steps give zeros, so a script goes on to its next step without computing.
@@ -314,7 +312,11 @@ def _plan(program: target.Target, show: Show) -> int:
         print(f"sporax plan: '{program}' has ended with {show.count} of {show.steps} steps planned.", file=sys.stderr)
         return 0
     if code in (0, None):
-        print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
+        message = (
+            f"'{program}' has ended without a step that is sharded over devices: nothing in it computes gradients of Parameters, "
+            "runs in 'parallel_mode' 'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
+        )
+        print(f"sporax plan: {message} {_misspelt(program)}".rstrip(), file=sys.stderr)
         return NO_PLAN
     # Python prints other exit values as a message.
     if not isinstance(code, int):
@@ -340,16 +342,6 @@ def _plan_rest(show: Show) -> int:
         show.tell(type(error), error, error.__traceback__)
         return 1
     return 0
-
-
-def _without_step(program: target.Target) -> str:
-    """What to say of a script that came to its end."""
-    message = (
-        f"'{program}' has ended without a step that is sharded over devices: nothing in it computes gradients of "
-        "Parameters, runs in 'parallel_mode' "
-        "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
-    )
-    return f"{message} {_misspelt(program)}".rstrip()
 
 
 def _misspelt(program: target.Target) -> str:

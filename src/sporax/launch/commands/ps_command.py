@@ -17,7 +17,7 @@ from sporax.launch.jobs.secrets import token_file_of
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.metrics import expositions
 from sporax.ps.protocol.messages import Checkpoint, CheckpointReply, GetStatus, Scale, StatusReply, Wanted
-from sporax.ps.sockets.security import Keys, keys_for, write_keys
+from sporax.ps.sockets.security import keys_for, write_keys
 
 _ANSWER_SECONDS = 5.0
 _LAST_PORT = 65535
@@ -64,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wrote {arguments.directory}/keys.json; set MS_PS_KEYS={arguments.directory} on every machine")
         return 0
     address = _checked_address(arguments.scheduler) if arguments.scheduler else _address_in_environment()
-    requester = Requester(address, _keys(address))
+    # The keys of a job: those the environment names, else those of this user's job at that address on this machine.
+    token_file = token_file_of(address)
+    environ = {TOKEN_FILE_VARIABLE: token_file, **os.environ} if token_file else os.environ
+    requester = Requester(address, keys_for(address.rpartition(":")[0], environ))
     try:
         action = {"scale": _scale, "status": _status, "checkpoint": _checkpoint}[arguments.action]
         return action(requester, arguments, address)
@@ -99,14 +102,6 @@ def _address_in_environment() -> str:
             f"but got {_LAST_PORT}."
         )
     return join_address(host, port)
-
-
-def _keys(address: str) -> Keys | None:
-    """The keys of a job: those the environment names, else those of this user's job at that address on this machine."""
-    token_file = token_file_of(address)
-    # What the environment says comes first.
-    environ = {TOKEN_FILE_VARIABLE: token_file, **os.environ} if token_file else os.environ
-    return keys_for(address.rpartition(":")[0], environ)
 
 
 def _scale(requester: Requester, arguments: argparse.Namespace, address: str) -> int:

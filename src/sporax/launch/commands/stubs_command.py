@@ -6,7 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from sporax.launch.target import PREPARATIONS
+from sporax.launch.target import PREPARATION
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the stubs; returns the exit code."""
     folder = Path(arguments.directory)
-    count = sum(importlib.import_module(name).write_stubs(folder) for name in PREPARATIONS)
+    count = importlib.import_module(PREPARATION).write_stubs(folder)
     print(
         f"{count} stubs are in {folder}. Pyright and Pylance read 'typings' by themselves (switch off reportMissingModuleSource "
         f"there); for mypy set MYPYPATH={folder}."

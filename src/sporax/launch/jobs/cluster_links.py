@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 
@@ -30,38 +29,6 @@ _RESTARTING_SECONDS = 60.0
 def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
     """The local rank of the member that caused a failure; None where no member did."""
     return local_ranks.get(node_id, ELSEWHERE) if node_id else None
-
-
-class ClusterLink(Protocol):
-    """A launcher's connection to the scheduler."""
-
-    @property
-    def port(self) -> int:
-        """The scheduler's port."""
-
-    def watched(self) -> int | None:
-        """A descriptor that becomes readable when there is something to hear; None while there is none."""
-
-    def events(self, *, is_expected: bool) -> Iterator[Event]:
-        """What has happened since the last call. `is_expected`: a rank here has ended by itself; the scheduler will say why."""
-
-    def ranks(self) -> Mapping[int, int]:
-        """The ranks of local ones that the scheduler numbers, once it has."""
-
-    def is_final(self) -> bool:
-        """Whether another node was told to stop, so that the job is not to be started again."""
-
-    @property
-    def num_others(self) -> int:
-        """How many other launchers there are a connection to."""
-
-    def tell_failure(self, word: messages.Leave) -> None:
-        """Let everyone else know that this node's ranks have failed, which continues "the launcher on HOST …", and of the rank
-        that has failed first, if it was one.
-        """
-
-    def close(self) -> None:
-        """Say goodbye."""
 
 
 class SchedulerHere:
@@ -94,15 +61,18 @@ class SchedulerHere:
         )
         self._local_ranks = local_ranks
         self._joined: set[str] = set()
-        self._ranks: dict[int, int] = {}
+        self.ranks: Mapping[int, int] = {}
+        """The ranks of local ones that the scheduler numbers, once it has."""
         self._phase, self._is_open = ClusterPhase.GATHERING, False
 
     def watched(self) -> int:
-        """The scheduler's own selector."""
+        """The scheduler's own selector: a descriptor that becomes readable when there is something to hear."""
         return self._scheduler.fileno()
 
     def events(self, *, is_expected: bool) -> Iterator[Event]:
-        """Let the scheduler work; tell what changed. What a rank has sent before its end is here already."""
+        """Let the scheduler work; what has happened since the last call. What a rank has sent before its end is here already,
+        whether or not it `is_expected`.
+        """
         self._scheduler.step()
         present = {member.node_id for member in self._cluster.members.values()}
         # A scheduler on this node also hears of ranks of other nodes, which this supervisor does not watch.
@@ -114,7 +84,7 @@ class SchedulerHere:
         was_open, self._is_open = self._is_open, self._cluster.is_open
         if before is ClusterPhase.GATHERING and self._phase in (ClusterPhase.RUNNING, ClusterPhase.DONE):
             ranks = self._cluster.rank_of()
-            self._ranks = {local: ranks[name] for name, local in self._local_ranks.items() if name in ranks}
+            self.ranks = {local: ranks[name] for name, local in self._local_ranks.items() if name in ranks}
             yield ClusterFormed()
         has_more = was_open and not self._is_open
         if has_more or (before is not self._phase and self._phase in (ClusterPhase.DONE, ClusterPhase.FAILED)):
@@ -127,21 +97,19 @@ class SchedulerHere:
                 self._cluster.is_open,
             )
 
-    def ranks(self) -> Mapping[int, int]:
-        """As the scheduler here has numbered them."""
-        return self._ranks
-
     def is_final(self) -> bool:
-        """As a launcher has told."""
+        """Whether another node was told to stop, so that the job is not to be started again."""
         return self._cluster.is_final
 
     @property
     def num_others(self) -> int:
-        """Those that watch."""
+        """How many other launchers there are a connection to."""
         return len(self._cluster.watchers)
 
     def tell_failure(self, word: messages.Leave) -> None:
-        """Announce it to all members and watchers."""
+        """Let all members and watchers know that this node's ranks have failed, which continues "the launcher on HOST …", and of
+        the rank that has failed first, if it was one.
+        """
         self._phase, self._is_open = ClusterPhase.FAILED, False  # what we say ourselves is no news to us
         self._scheduler.fail(f"the launcher on {socket.gethostname()} {word.failure}", word)
 
@@ -186,7 +154,7 @@ class SchedulerElsewhere:
         self._host, self.port = address
         self._secret, self._restart = secret, restart
         self._local_ranks, self._asked = local_ranks, asked
-        self._ranks: dict[int, int] = {}
+        self.ranks: Mapping[int, int] = {}
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
         self._untold: messages.Leave | None = None
@@ -198,7 +166,9 @@ class SchedulerElsewhere:
         return self._stream.fileno() if self._stream is not None else None
 
     def events(self, *, is_expected: bool) -> Iterator[Event]:
-        """Connect if not connected; hear the scheduler's word if it has spoken, or speaks in a moment as expected."""
+        """Connect if not connected; hear the scheduler's word if it has spoken, or speaks in a moment as expected: where a rank
+        here has ended by itself, the scheduler will say why.
+        """
         if self._next_try is not None and time.monotonic() >= self._next_try:
             self._stream = membership.watch_as_launcher(
                 (self._host, self.port), self._secret, self._asked, self._restart
@@ -209,7 +179,7 @@ class SchedulerElsewhere:
         while self._stream is not None and select.select([self._stream], [], [], max(0, end - time.monotonic()))[0]:
             heard = membership.receive_as_launcher(self._stream, (self._host, self.port))
             if isinstance(heard, tuple):
-                self._ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
+                self.ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
                 continue
             if self._open is not None and not heard.node_id:  # the scheduler has ended before it could say more
                 heard = msgspec.structs.replace(self._open, is_open=False)
@@ -220,10 +190,6 @@ class SchedulerElsewhere:
             cause = _local_cause(self._local_ranks, heard.node_id)
             reason = None if heard.well else heard.reason
             yield ClusterEnded(reason, cause, False, heard.is_own_word, heard.exit_code, heard.is_open)
-
-    def ranks(self) -> Mapping[int, int]:
-        """As the scheduler has told."""
-        return self._ranks
 
     def is_final(self) -> bool:
         """As the scheduler has told."""
@@ -255,3 +221,7 @@ class SchedulerElsewhere:
         stream, self._stream = self._stream, None
         if stream is not None:
             membership.leave_as_launcher(stream, word)
+
+
+ClusterLink = SchedulerHere | SchedulerElsewhere
+"""A launcher's connection to the scheduler."""

@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from glob import glob
 from itertools import pairwise
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxValueError
 from sporax.cluster.environment import SIMULATED_DEVICES, RankEnvironment
@@ -29,8 +30,7 @@ _NUMA_NODES = "/sys/devices/system/node/node[0-9]*"
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one rank may use of its node.
 
     Attributes:
@@ -62,14 +62,15 @@ def numa_nodes(cores: Iterable[int]) -> dict[int, tuple[int, ...]]:
     allowed, nodes = set(cores), {}
     for path in sorted(glob(_NUMA_NODES)):
         with open(os.path.join(path, "cpulist"), encoding="ascii") as file:
-            members = _expand(file.read())
+            # Such as `0-3,8`.
+            bounds = [word.split("-") for word in file.read().strip().split(",") if word]
+        members = (core for first, *last in bounds for core in range(int(first), int(last[0] if last else first) + 1))
         nodes[int(path.rpartition("node")[2])] = tuple(core for core in members if core in allowed)
     return nodes
 
 
 def split(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
     """Divide `cores` into `count` runs of neighbours, as equal as possible; one each in turn when there are too few."""
-    # More ranks than cores share them in turn.
     if count > len(cores):
         return [(cores[index % len(cores)],) for index in range(count)]
     # The first ranks get one core more where the division leaves a rest.
@@ -161,12 +162,6 @@ def _check_ids(flag: str, table: Binding, present: tuple[int, ...]) -> None:
     unknown = sorted({number for ids in table.values() for number in ids} - set(present))
     if unknown:
         raise SporaxValueError(f"For '{flag}', the ids must be among {list(present)}, but got {unknown}.")
-
-
-def _expand(text: str) -> list[int]:
-    """`0-3,8` -> [0, 1, 2, 3, 8]."""
-    bounds = [word.split("-") for word in text.strip().split(",") if word]
-    return [core for first, *last in bounds for core in range(int(first), int(last[0] if last else first) + 1)]
 
 
 MOST_DEVICES = 1 << 14

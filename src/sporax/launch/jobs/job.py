@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import addresses, ports
+from sporax.cluster import ports
 from sporax.cluster.environment import (
     DRY_RUN_DIRECTORY,
     RECOVERY_VARIABLE,
@@ -24,11 +26,9 @@ from sporax.ir.variables import read
 from sporax.launch.jobs import cores
 from sporax.launch.jobs.cores import allocation_settings, simulated_devices
 from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRunOptions, LaunchOptions
-from sporax.launch.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class RankPlan:
+class RankPlan(Struct, frozen=True):
     """One process to start.
 
     Attributes:
@@ -61,37 +61,28 @@ class RankPlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeJob:
+class NodeJob(Struct, frozen=True):
     """This node's part of a job.
 
     Attributes:
-        target: what every rank runs.
+        options: the checked command line.
         ranks: the processes to start here.
-        worker_num: ranks of the whole job.
         scheduler_address: where the scheduler listens; its port is None until the listener is open.
         serves: whether the scheduler is here.
-        is_one_node: whether all ranks are here.
-        timeout_seconds: how long ranks wait for each other.
         scheduler_log: file that takes what launcher and scheduler have to say.
         scheduler_cores: cores of the launcher itself, or None.
-        token_file: the user's file with the job's token; None where the launcher draws one.
         printed: local ranks whose output is shown; empty in the background.
         restart: how often it was started again; None where it is not.
         exits_gracefully: SIGTERM asks ranks to save and leave, which is no failure (MS_ENABLE_GRACEFUL_EXIT=1).
     """
 
-    target: Target
+    options: LaunchOptions
     ranks: tuple[RankPlan, ...]
-    worker_num: int
     scheduler_address: tuple[str, int | None]
     serves: bool
-    is_one_node: bool
-    timeout_seconds: int
     scheduler_log: str
     scheduler_cores: tuple[int, ...] | None
     printed: tuple[int, ...]
-    token_file: str | None = None
     restart: int | None = None
     exits_gracefully: bool = False
 
@@ -116,28 +107,30 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> NodeJob:
     bind_core = on_cpu if options.bind_core is None else options.bind_core
     # Start scripts of public programs export it.
     devices = environ.get("DEVICE_NUM", str(options.worker_num * (options.local_devices or 1)))
+    serves = _serves(options)
     common = {"DEVICE_NUM": devices, **simulated, **(allocation_settings(environ) if on_cpu else {})}
     available = cores.available_cores()
     shares = cores.shares(
         options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)
     )
     everyone = tuple(range(options.local_worker_num))
+    unbuffered = {} if "PYTHONUNBUFFERED" in environ else {"PYTHONUNBUFFERED": "1"}  # a killed rank's last words count
     return NodeJob(
-        target=options.target,
+        options=options,
         ranks=tuple(
-            _plan_rank(options, local_rank, share, {**common, **_process_settings(share, environ)})
+            _plan_rank(options, local_rank, share, {**common, **unbuffered, **cores.thread_limits(share, environ)})
             for local_rank, share in enumerate(shares)
         ),
-        worker_num=options.worker_num,
         scheduler_address=(_scheduler_host(options), _scheduler_port(options)),
-        serves=_serves(options),
-        is_one_node=options.is_one_node,
-        timeout_seconds=options.cluster_time_out,
-        scheduler_log=_launcher_log(options),
+        serves=serves,
+        # One without the scheduler has a log of its own in a folder that nodes may share.
+        scheduler_log=os.path.join(
+            options.log_dir,
+            "scheduler.log" if options.dry_run is not None or serves else f"launcher_{socket.gethostname()}.log",
+        ),
         scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
         # A job in the background has no terminal to show anything on.
         printed=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
-        token_file=options.token_file,
         # Recovery is switched on only where the launcher restarts, even before the first failure.
         restart=0 if options.max_restarts else None,
         exits_gracefully=read(environ, "MS_ENABLE_GRACEFUL_EXIT") == "1",
@@ -150,17 +143,11 @@ def connection_variables(job: NodeJob, port: int) -> dict[str, str]:
     return {
         **restarts,
         "MS_ROLE": ProcessRole.WORKER.value,
-        "MS_WORKER_NUM": str(job.worker_num),
+        "MS_WORKER_NUM": str(job.options.worker_num),
         "MS_SCHED_HOST": job.scheduler_address[0],
         "MS_SCHED_PORT": str(port),
-        "MS_TOPO_TIMEOUT": str(job.timeout_seconds),
+        "MS_TOPO_TIMEOUT": str(job.options.cluster_time_out),
     }
-
-
-def _process_settings(share: cores.Share, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that suit a rank's share of the node and its log file, except those the user has set."""
-    unbuffered = {} if "PYTHONUNBUFFERED" in environ else {"PYTHONUNBUFFERED": "1"}  # a killed rank's last words count
-    return {**unbuffered, **cores.thread_limits(share, environ)}
 
 
 def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, settings: Mapping[str, str]) -> RankPlan:
@@ -217,18 +204,12 @@ def _log_path(options: LaunchOptions, rank: int | None, local_rank: int) -> str:
     return os.path.join(options.log_dir, f"{name}_{number}.log")
 
 
-def _launcher_log(options: LaunchOptions) -> str:
-    """The log of launcher and scheduler; one without it has a log of its own in a folder that nodes may share."""
-    serves = options.dry_run is not None or _serves(options)
-    return os.path.join(options.log_dir, "scheduler.log" if serves else f"launcher_{socket.gethostname()}.log")
-
-
 def _scheduler_host(options: LaunchOptions) -> str:
     """The scheduler's address; in a dry run it is this machine's own, since no one comes."""
     if options.dry_run is not None:
         return DEFAULT_ADDRESS
     # Ranks of one node may meet at a name that leads every machine to itself.
-    return options.master_addr.strip("[]") if options.is_one_node else addresses.address_for_others(options.master_addr)
+    return options.master_addr.strip("[]") if options.is_one_node else ports.address_for_others(options.master_addr)
 
 
 def _scheduler_port(options: LaunchOptions) -> int | None:
@@ -237,7 +218,6 @@ def _scheduler_port(options: LaunchOptions) -> int | None:
         return None
     if options.master_port is None and not options.is_one_node:
         return DEFAULT_PORT
-    # None: on one node any free port will do.
     return options.master_port
 
 

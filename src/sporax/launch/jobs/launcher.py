@@ -8,8 +8,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NoReturn, TextIO
+
+from msgspec.structs import replace
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.cluster import ports, private
@@ -41,10 +42,9 @@ def launch(options: LaunchOptions) -> int:
     """
     job = plan_job(options, os.environ)
     for plan in job.ranks:
-        # Errors of bindings are found before anything runs.
         cores.memory_prefix(plan.share)  # now, before anything has started
     _make_log_directory(options.log_dir)
-    secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
+    secrets = make_secrets(job.options.token_file, job.options.is_one_node, os.environ)
     try:
         # Opened by the launcher, so that a port in use is an error before ranks start.
         listener = ports.listen(*job.scheduler_address) if job.serves else None
@@ -55,10 +55,10 @@ def launch(options: LaunchOptions) -> int:
     if not secrets.token and options.dry_run is None:
         print(f"sporax run: {UNPROTECTED.format(*job.scheduler_address)}", file=sys.stderr, flush=True)
     if not options.join:
-        return _in_background(job, listener, secrets, options.max_restarts)
+        return _in_background(job, listener, secrets)
     print(f"sporax run: {_summary(job)}", file=sys.stderr, flush=True)
     with listening_to_signals() as signals:
-        return _supervise(job, listener, sys.stderr, secrets, signals, options.max_restarts)
+        return _supervise(job, listener, sys.stderr, secrets, signals)
 
 
 def _supervise(
@@ -67,7 +67,6 @@ def _supervise(
     console: TextIO | None,
     secrets: JobSecrets,
     signals: int,
-    max_restarts: int,
     started: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a job, and start it again while it fails and may be.
@@ -79,24 +78,25 @@ def _supervise(
         # The clock tells a job that fails at once from one that ran for a while.
         began = time.monotonic()
         with Supervisor(job, listener, console, secrets) as supervisor:
-            started()
+            if not job.restart:
+                started()
             exit_code = supervisor.run(signals)
         # A job that was told to stop, or has used up its restarts, stays ended.
-        if exit_code == 0 or supervisor.was_told_to_stop or job.restart is None or job.restart >= max_restarts:
+        restart, most = job.restart, job.options.max_restarts
+        if exit_code == 0 or supervisor.was_told_to_stop or restart is None or restart >= most:
             return exit_code
         if stop_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
             return exit_code
-        job = replace(supervisor.job, restart=job.restart + 1)
-        _tell(console, f"starts all ranks again ({job.restart} of {max_restarts})")
+        job = replace(supervisor.job, restart=restart + 1)
+        _tell(console, f"starts all ranks again ({job.restart} of {most})")
         # The directory of the first start was removed with its supervisor.
-        secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
+        secrets = make_secrets(job.options.token_file, job.options.is_one_node, os.environ)
         listener = ports.listen(*job.scheduler_address) if job.serves else None
         if not job.serves and not await_scheduler(job, secrets.token):
             private.remove(secrets.directory)
             where = join_address(job.scheduler_address[0], job.scheduler_address[1] or 0)
             _tell(console, f"the node of the scheduler at {where} has not started the job again")
             return exit_code
-        started = _nothing
 
 
 def _tell(console: TextIO | None, text: str) -> None:
@@ -105,18 +105,14 @@ def _tell(console: TextIO | None, text: str) -> None:
         print(f"sporax run: {text}", file=console, flush=True)
 
 
-def _nothing() -> None:
-    """The second time the launcher does not wait until ranks have started."""
-
-
-def _in_background(job: NodeJob, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:
+def _in_background(job: NodeJob, listener: socket.socket | None, secrets: JobSecrets) -> int:
     """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
     reader, writer = os.pipe()
     # The child has the listener and its own copies of all options.
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _supervise_detached(job, listener, secrets, max_restarts, started=writer)
+        _supervise_detached(job, listener, secrets, started=writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         # Returns when the child has written, or when it has ended and closed the pipe.
@@ -129,9 +125,7 @@ def _in_background(job: NodeJob, listener: socket.socket | None, secrets: JobSec
     return 0
 
 
-def _supervise_detached(
-    job: NodeJob, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int, started: int
-) -> NoReturn:
+def _supervise_detached(job: NodeJob, listener: socket.socket | None, secrets: JobSecrets, started: int) -> NoReturn:
     """The life of the background process."""
     exit_code = supervision.FAILED
     try:
@@ -147,7 +141,7 @@ def _supervise_detached(
             os.close(started)
 
         with listening_to_signals() as signals:
-            exit_code = _supervise(job, listener, None, secrets, signals, max_restarts, tell)
+            exit_code = _supervise(job, listener, None, secrets, signals, tell)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -159,8 +153,8 @@ def _supervise_detached(
 def _summary(job: NodeJob) -> str:
     """One line on what was started."""
     where = os.path.dirname(job.scheduler_log) or "."
-    here = f"{len(job.ranks)} ranks" if job.is_one_node else f"{len(job.ranks)} of {job.worker_num} ranks"
-    return f"{here} of `{job.target}`, logs in {where}"
+    of_all = "" if job.options.is_one_node else f" of {job.options.worker_num}"
+    return f"{len(job.ranks)}{of_all} ranks of `{job.options.target}`, logs in {where}"
 
 
 def _make_log_directory(path: str) -> None:

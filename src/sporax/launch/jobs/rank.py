@@ -71,7 +71,6 @@ def end_with_launcher(watched: int, *, inherit: bool) -> None:
         watched: descriptor of the reading end.
         inherit: keep it through `exec`.
     """
-    # An executable that replaces this process must keep the pipe, too.
     os.set_inheritable(watched, inherit)
     if hasattr(fcntl, "F_SETSIG"):
         # A negative owner is a process group.
@@ -80,7 +79,9 @@ def end_with_launcher(watched: int, *, inherit: bool) -> None:
         fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
     else:
         threading.Thread(target=_kill_group_at_end, args=(watched,), daemon=True).start()
-    if _has_ended(watched):  # the launcher was gone before the pipe was being watched
+    if select.select([watched], [], [], 0)[
+        0
+    ]:  # the launcher was gone before the pipe was being watched: no one writes to it
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -88,12 +89,6 @@ def _kill_group_at_end(watched: int) -> None:
     """Wait until the launcher is gone, then kill this process group."""
     os.read(watched, 1)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _has_ended(watched: int) -> bool:
-    """Whether the pipe has no writer any more; no one ever writes to it."""
-    readable, _, _ = select.select([watched], [], [], 0)
-    return bool(readable)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from sporax.cluster import private
 from sporax.cluster.private import DIRECTORY_VARIABLE
@@ -14,8 +15,7 @@ from sporax.cluster.token import TOKEN_FILE_VARIABLE, new_token, read_token, tok
 _SCHEDULER = "parameter-server"
 
 
-@dataclass(frozen=True, slots=True)
-class JobSecrets:
+class JobSecrets(Struct, frozen=True):
     """Of one job, on this node.
 
     Attributes:
@@ -50,7 +50,6 @@ def make_secrets(token_file: str | None, is_one_node: bool, environ: Mapping[str
     if not token and is_one_node:
         token = new_token()
     directory = private.make_job_directory()
-    # The directory is private, so the file is safe in it.
     if token:
         write_token(str(directory / "token"), token)
     return JobSecrets(directory, token)

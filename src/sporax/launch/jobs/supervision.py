@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 # Seconds for ranks to end by themselves after SIGTERM, before they are killed.
 GRACE_SECONDS = 5.0
@@ -41,27 +42,23 @@ class RunPhase(Enum):
     FINISHED = "finished"
 
 
-@dataclass(frozen=True, slots=True)
-class RanksEnded:
+class RanksEnded(Struct, frozen=True):
     """Event: processes have ended; `statuses` holds exit codes by local rank, -N for a death by signal N."""
 
     statuses: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RankJoined:
+class RankJoined(Struct, frozen=True):
     """Event: a local rank has registered with the scheduler."""
 
     local_rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFormed:
+class ClusterFormed(Struct, frozen=True):
     """Event: all ranks of the job, here and elsewhere, have joined."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEnded:
+class ClusterEnded(Struct, frozen=True):
     """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly, and `cause` is
     that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
     `is_accused`: other ranks say so of it; it has not failed itself. `is_own_word`: it has said so itself, by an exception.
@@ -76,58 +73,50 @@ class ClusterEnded:
     is_open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SignalReceived:
+class SignalReceived(Struct, frozen=True):
     """Event: the launcher was told to stop."""
 
     signum: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraceExpired:
+class GraceExpired(Struct, frozen=True):
     """Event: the clock that `StartGrace` set has run out."""
 
 
 Event = RanksEnded | RankJoined | ClusterFormed | ClusterEnded | SignalReceived | GraceExpired
 
 
-@dataclass(frozen=True, slots=True)
-class SignalRanks:
+class SignalRanks(Struct, frozen=True):
     """Instruction: send a signal to the process groups of these local ranks."""
 
     local_ranks: tuple[int, ...]
     signum: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartGrace:
+class StartGrace(Struct, frozen=True):
     """Instruction: send `GraceExpired` after so many seconds."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BlameRank:
+class BlameRank(Struct, frozen=True):
     """Instruction: tell the user that this rank failed, how, and quote its log."""
 
     local_rank: int
     status: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Instruction: tell the user something."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TellOthers:
+class TellOthers(Struct, frozen=True):
     """Instruction: let the launchers and ranks of other nodes know that the job has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """Instruction: the job is over; end with this exit code."""
 
     exit_code: int
@@ -136,8 +125,7 @@ class Finish:
 Instruction = SignalRanks | TellOthers | StartGrace | BlameRank | Tell | Finish
 
 
-@dataclass
-class Supervision:
+class Supervision(Struct):
     """The launcher's knowledge of this node's ranks.
 
     Attributes:
@@ -147,12 +135,8 @@ class Supervision:
         gathering: whether some rank has registered and not all ranks of the job have.
         formed: whether all ranks of the job have joined.
         waits_for_others: whether ranks of other nodes may still be at work.
-        cluster_failure: what the scheduler says went wrong, kept back while the rank concerned may still speak.
-        cause: local rank that is the cause, as the scheduler says, or ELSEWHERE; None where no rank is.
-        is_accused: whether it is only other ranks that say so.
-        is_own_word: whether it has said so itself, by an exception that may be a consequence.
-        cause_code: exit code of the rank that is the cause, on whatever node; 0 where it is not known.
-        is_open: the launcher of another node will say it in a moment.
+        verdict: what the scheduler says went wrong, kept back while the rank concerned may still speak.
+        is_open: the launcher of another node will say more in a moment.
         is_told: the scheduler is on another node.
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
@@ -169,11 +153,7 @@ class Supervision:
     gathering: bool = False
     formed: bool = False
     waits_for_others: bool = False
-    cluster_failure: str | None = None
-    cause: int | None = None
-    is_accused: bool = False
-    is_own_word: bool = False
-    cause_code: int = 0
+    verdict: ClusterEnded | None = None
     is_open: bool = False
     is_told: bool = False
     blamed: frozenset[int] = frozenset()
@@ -196,10 +176,8 @@ class Supervision:
             case ClusterFormed():
                 self.gathering, self.formed, self.waits_for_others = False, True, True
                 return []
-            case ClusterEnded(failure, cause, is_accused, is_own_word):
-                self.is_accused, self.is_own_word, self.cause_code = is_accused, is_own_word, event.exit_code
-                was_open, self.is_open = self.is_open, event.is_open and cause == ELSEWHERE
-                return self._cluster_ended(failure, cause, is_last_word=was_open and not self.is_open)
+            case ClusterEnded():
+                return self._cluster_ended(event)
             case SignalReceived(signum):
                 return self._signal_came(signum)
             case GraceExpired():
@@ -209,14 +187,14 @@ class Supervision:
         """Whether what a rank writes now tells of a failure that another rank has caused."""
         if self.blamed:
             return local_rank not in self.blamed
-        return self.cluster_failure is not None and (self.is_accused or self.cause not in (None, local_rank))
+        word = self.verdict
+        return word is not None and (word.is_accused or word.cause not in (None, local_rank))
 
     def _ranks_ended(self, statuses: Mapping[int, int]) -> list[Instruction]:
         """Some processes are gone: the job goes on, stops because one failed, or is complete."""
         self.running -= statuses.keys()
         self.ended |= statuses.keys()
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
-        # The first failure counts; what follows is mostly a consequence.
         self.all_well = self.all_well and not failed
         if self.phase is not RunPhase.RUNNING or not (failed or self.doubtful):
             return self._stop_if_hopeless() or self._finish_if_complete()
@@ -231,8 +209,8 @@ class Supervision:
         if self.is_open:
             return not killed_of(self.doubtful)
         # Who is the cause is known where the scheduler names another rank.
-        is_named = self.cluster_failure is not None and not self.is_own_word
-        is_known = is_named and (self.is_accused or self.cause not in self.doubtful)
+        word = self.verdict
+        is_known = word and not word.is_own_word and (word.is_accused or word.cause not in self.doubtful)
         return bool(self.formed and self.running) and not is_known and not killed_of(self.doubtful)
 
     def _believe(self) -> list[Instruction]:
@@ -243,25 +221,24 @@ class Supervision:
         self.blamed = frozenset(blamed)
         # The largest code: a rank that was killed by a signal, if there is one.
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
-        exit_code = self.cause_code or max(map(exit_code_of, (blamed or failed).values()))
+        exit_code = self._told_code or max(map(exit_code_of, (blamed or failed).values()))
         return [*instructions, *blame, *self._stop(exit_code)]
 
     def _causes_among(self, failed: Mapping[int, int]) -> tuple[Mapping[int, int], list[Instruction]]:
         """The ranks that are to blame, of those that failed, and what else there is to say."""
+        word, killed = self.verdict, killed_of(failed) if self.formed else {}
         # The scheduler may have heard of a rank's exception before the end of the one that was killed.
-        if self.formed and not self.is_accused and self.cause != ELSEWHERE and (killed := killed_of(failed)):
-            return killed, []
-        if self.cluster_failure is None:
-            return failed, []
-        if not self.formed or self.is_accused or self.cause is None or self.cause not in failed:
+        if word is None or (killed and not word.is_accused and word.cause != ELSEWHERE):
+            return killed or failed, []
+        if not self.formed or word.is_accused or word.cause is None or word.cause not in failed:
             # They have ended because of another one, where the scheduler names it.
-            return {} if self.formed and self.cause is not None else failed, [Tell(self.cluster_failure)]
+            return {} if self.formed and word.cause is not None else failed, [Tell(str(word.failure))]
         # Its own end says more than the scheduler; the others are innocent.
-        status = failed[self.cause]
+        status = failed[word.cause]
         words: list[Instruction] = []
-        if self.is_told and self.is_own_word:  # as the launchers of other nodes say it
-            words = [Tell(f"{self.cluster_failure} (ended with exit code {exit_code_of(status)})")]
-        return {self.cause: status}, words
+        if self.is_told and word.is_own_word:  # as the launchers of other nodes say it
+            words = [Tell(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
+        return {word.cause: status}, words
 
     def _stop_if_hopeless(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
@@ -272,18 +249,24 @@ class Supervision:
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
         return [Tell(text), *self._stop(FAILED)]
 
-    def _cluster_ended(self, failure: str | None, cause: int | None, *, is_last_word: bool) -> list[Instruction]:
+    @property
+    def _told_code(self) -> int:
+        """Exit code of the rank that is the cause, on whatever node; 0 where it is not known."""
+        return 0 if self.verdict is None else self.verdict.exit_code
+
+    def _cluster_ended(self, word: ClusterEnded) -> list[Instruction]:
         """The scheduler has spoken. A local rank that failed will end in a moment and say more, so it gets that long."""
         self.gathering = self.waits_for_others = False
+        was_open, self.is_open = self.is_open, word.is_open and word.cause == ELSEWHERE
         if self.phase is not RunPhase.RUNNING:
             return []
-        if failure is None:
+        if word.failure is None:
             return self._finish_if_complete()
-        self.cluster_failure, self.cause = failure, cause
+        self.verdict = word
         # A member is the cause only of what has been formed; launchers without the scheduler hear of it only so.
-        self.is_told = self.is_told or (cause is not None and not self.formed)
-        self.formed = self.formed or cause is not None
-        if is_last_word:
+        self.is_told = self.is_told or (word.cause is not None and not self.formed)
+        self.formed = self.formed or word.cause is not None
+        if was_open and not self.is_open:
             return self._grace_over()
         if self.is_open:
             return [StartGrace(OPEN_SECONDS)]
@@ -304,7 +287,6 @@ class Supervision:
             return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is RunPhase.RUNNING:
             return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
-        # The second signal: whoever sends it does not want to wait.
         return [SignalRanks(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
@@ -312,8 +294,8 @@ class Supervision:
         self.is_open = False
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
-        if self.phase is RunPhase.RUNNING and self.cluster_failure is not None:
-            return [Tell(self.cluster_failure), *self._stop(self.cause_code or FAILED)]
+        if self.phase is RunPhase.RUNNING and self.verdict is not None:
+            return [Tell(str(self.verdict.failure)), *self._stop(self._told_code or FAILED)]
         # They have had their time to end by themselves.
         if self.phase is RunPhase.STOPPING and self.running:
             return [SignalRanks(self._still_running(), signal.SIGKILL)]
@@ -332,7 +314,7 @@ class Supervision:
         """Finish when nothing runs any more."""
         if self.running or self.phase is RunPhase.FINISHED:
             return []
-        if self.phase is RunPhase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
+        if self.phase is RunPhase.RUNNING and (self.waits_for_others or self.verdict is not None):
             return []
         self.phase = RunPhase.FINISHED
         # All ranks have saved and left, as they were asked to.

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import TextIO
 
@@ -124,10 +123,11 @@ class Supervisor:
     def _linked(self, listener: socket.socket | None) -> ClusterLink:
         """A link to the scheduler, which is here where it has a socket."""
         job, secret, restart = self._job, self._secrets.token, self._job.restart or 0
+        assert job.options.worker_num is not None
         local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
         if listener is not None:
             return SchedulerHere(
-                listener, job.worker_num, job.timeout_seconds, secret, self._note, local_ranks, restart
+                listener, job.options.worker_num, job.options.cluster_time_out, secret, self._note, local_ranks, restart
             )
         host, port = job.scheduler_address
         assert port is not None  # jobs on several nodes have a fixed port
@@ -139,16 +139,13 @@ class Supervisor:
         """Start one rank."""
 
         def command(watched: int) -> list[str]:
-            return [*cores.memory_prefix(plan.share), *rank_command(self._job.target, watched, plan.share.cores)]
+            target = self._job.options.target
+            return [*cores.memory_prefix(plan.share), *rank_command(target, watched, plan.share.cores)]
 
         # A rank number of the launcher's own environment must not become every rank's.
         inherited = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
-        variables = {
-            **inherited,
-            **connection_variables(self._job, self._link.port),
-            **self._secrets.variables,
-            **plan.variables,
-        }
+        own = {**self._secrets.variables, **plan.variables}
+        variables = {**inherited, **connection_variables(self._job, self._link.port), **own}
         with open(plan.log_path, "ab" if self._job.restart else "wb") as log:
             # Lines of earlier starts are not shown again.
             written = log.tell()
@@ -162,11 +159,11 @@ class Supervisor:
     @property
     def job(self) -> NodeJob:
         """The job, with the ranks that the scheduler has given."""
-        return replace(self._job, ranks=tuple(self._plans.values()))
+        return structs.replace(self._job, ranks=tuple(self._plans.values()))
 
     def _number(self) -> None:
         """Call ranks that the scheduler has numbered, and their logs, by their numbers from now on."""
-        for local_rank, rank in self._link.ranks().items():
+        for local_rank, rank in self._link.ranks.items():
             plan = self._plans[local_rank]
             if plan.rank is not None:
                 continue

@@ -7,17 +7,16 @@ lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
 from __future__ import annotations
 
 import functools
-import os
-import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.board import process_state
@@ -27,7 +26,7 @@ from sporax.launch.jobs.supervision import FAILED, exit_code_of
 from sporax.launch.target import Target
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
-from sporax.ps.protocol.messages import Exited, GetStatus, GetWanted, LauncherFailed, Scale, StatusReply, Wanted
+from sporax.ps.protocol.messages import Exited, GetWanted, LauncherFailed, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys
 
@@ -42,8 +41,7 @@ as running, and leases of workers hold.
 """
 
 
-@dataclass(slots=True)
-class Child:
+class Child(Struct):
     """One supervised process."""
 
     role: str
@@ -57,9 +55,14 @@ class Child:
     started: float = 0.0
     exit_code: int | None = None
 
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self.process is not None:
+            self.process.end()
+            self.process = None
 
-@dataclass(frozen=True, slots=True)
-class NodeShare:
+
+class NodeShare(Struct, frozen=True):
     """What one of several machines runs of a job: its workers in a row, every `num_nodes`-th server, and the first the scheduler.
 
     Attributes:
@@ -108,11 +111,8 @@ class LocalCluster:
     ) -> None:
         self.directory = directory
         self._share = share or NodeShare(local_workers=max(workers, 1))
-        self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1"}
-        self._environ |= {
-            "MS_SERVER_NUM": str(servers),
-            "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1")),
-        }
+        numbers = {"MS_SERVER_NUM": str(servers), "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1"))}
+        self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1", **numbers}
         # A private directory ends with the job.
         if log_dir is not None and "MS_RECOVERY_PATH" not in environ:
             self._environ[DAMAGED_LOGS_VARIABLE] = str(log_dir.resolve())
@@ -121,8 +121,9 @@ class LocalCluster:
         self._max_restarts = max_restarts
         self._job = uuid.uuid4().hex[:8]
         # The store listens one port above the scheduler of ranks.
-        self._address = join_address(environ.get("MS_SCHED_HOST", "127.0.0.1"), int(environ["MS_SCHED_PORT"]) + 1)
-        self._requester = Requester(self._address, keys)
+        self.address = join_address(environ.get("MS_SCHED_HOST", "127.0.0.1"), int(environ["MS_SCHED_PORT"]) + 1)
+        """Of the scheduler."""
+        self._requester = Requester(self.address, keys)
         self.children: dict[tuple[str, int], Child] = {}
         self.wanted: Wanted | None = None
         self.failure = ""
@@ -135,13 +136,8 @@ class LocalCluster:
                 if self._share.owns(role, index):
                     self._add(role, index)
 
-    @property
-    def address(self) -> str:
-        """Of the scheduler."""
-        return self._address
-
-    def _add(self, role: str, index: int) -> None:
-        node = f"{self._job}-{role}-{index}"
+    def _add(self, role: str, index: int, node: str = "") -> None:
+        node = node or f"{self._job}-{role}-{index}"
         names = {"scheduler": "MS_SCHED", "server": "MS_PSERVER", "worker": "MS_WORKER"}
         variables = {**self._environ, "MS_ROLE": names[role], "MS_NODE_ID": node}
         if role == "server":
@@ -208,12 +204,16 @@ class LocalCluster:
 
     def _after_exit(self, child: Child, status: int, now: float) -> None:
         """End the job, start the child again later, or neither, by the exit code of its process."""
-        if status == 0 or self._is_retired(child):
+        # A child that fails again and again right after its start would never get further.
+        fails_at_start = status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS
+        told = self.wanted
+        is_over = told is not None and ((child.role == "server" and told.finished) or child.node in told.retired)
+        if status == 0 or is_over:
             child.exit_code = 0
         elif child.role == "scheduler" and (error := self._error_of_job()):
             # An error of the job as a whole is named by the scheduler.
             self.fail(error)
-        elif child.starts > self._max_restarts or self._fails_at_start(child, status, now):
+        elif child.starts > self._max_restarts or (fails_at_start and child.starts > 3):
             text = f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts"
             self.fail(text, exit_code_of(status))
         elif status > 0 and child.role in ("worker", "scheduler"):
@@ -223,25 +223,13 @@ class LocalCluster:
             # Twice as long after each start, so that a broken process does not fill the machine.
             child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
 
-    @staticmethod
-    def _fails_at_start(child: Child, status: int, now: float) -> bool:
-        """Whether a child fails again and again right after its start: it would never get further."""
-        is_early = now - child.started < _QUIET_SECONDS
-        return status > 0 and status != REPLACED and is_early and child.starts > 3
-
     def _error_of_job(self) -> str:
         """Why the scheduler has ended the job, as it said, or as it wrote down where no process heard it."""
         if self.wanted is not None and self.wanted.error:
             return self.wanted.error
         with suppress(OSError, SporaxRuntimeError):
-            return read_journal(journal_path(self.directory, int(self._address.rpartition(":")[2]))).error
+            return read_journal(journal_path(self.directory, int(self.address.rpartition(":")[2]))).error
         return ""
-
-    def _is_retired(self, child: Child) -> bool:
-        if self.wanted is None:
-            return False
-        over = child.role == "server" and self.wanted.finished
-        return over or child.node in self.wanted.retired
 
     def _start(self, child: Child, now: float) -> None:
         child.starts += 1
@@ -288,16 +276,13 @@ class LocalCluster:
                         self._add(role, index)
                 elif child.exit_code is not None and child.node in target.retired:
                     # A retired process is replaced by one with a new name, as the scheduler never takes an old name back.
-                    generation = child.node
-                    self._add(role, index)
-                    self.children[(role, index)].node = generation + "+"
-                    self.children[(role, index)].environ["MS_NODE_ID"] = generation + "+"
+                    self._add(role, index, f"{child.node}+")
 
     def _end_latecomers(self, target: Wanted) -> None:
         """End workers that were added so late that the job was over before they could join: no scheduler would answer them."""
         for child in self.children.values():
             if child.role == "worker" and child.exit_code is None and child.node not in target.joined:
-                self._end(child)
+                child.end()
                 child.exit_code = 0
 
     def fail(self, reason: str, exit_code: int = FAILED) -> None:
@@ -308,25 +293,6 @@ class LocalCluster:
     def fail_elsewhere(self, reason: str, exit_code: int) -> None:
         """End the job because another launcher has; what has failed here meanwhile has failed because of that."""
         self.failure, self.exit_code = reason, exit_code
-
-    # ---------------------------------------------------------------------------------------------------- for commands
-
-    def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
-        """Send a signal to a process; gives its id, 0 when it is not running."""
-        process = self.children[(role, index)].process
-        if process is None:
-            return 0
-        os.kill(process.pid, signum)
-        return process.pid
-
-    def status(self) -> StatusReply | None:
-        """State of the job."""
-        answer: StatusReply | None = self._requester.ask(GetStatus(), StatusReply, 1.0)
-        return answer
-
-    def scale(self, workers: int = -1, servers: int = -1) -> None:
-        """Change the numbers of processes."""
-        self._follow(self._requester.ask(Scale(workers, servers), Wanted, 2.0))
 
     def tell_others(self, reason: str) -> None:
         """Let the launchers of other machines know that this one ends its processes; waits a little until they have heard it."""
@@ -345,11 +311,5 @@ class LocalCluster:
     def close(self) -> None:
         """End everything that still runs."""
         for child in self.children.values():
-            self._end(child)
+            child.end()
         self._requester.close()
-
-    def _end(self, child: Child) -> None:
-        """End a process, if it runs."""
-        if child.process is not None:
-            child.process.end()
-            child.process = None

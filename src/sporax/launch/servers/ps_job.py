@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
-from sporax.cluster import addresses, messages, ports, private, token
+from sporax.cluster import messages, ports, private, token
 from sporax.cluster.environment import RankEnvironment, is_verbose, join_address
 from sporax.launch.jobs import supervision
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
@@ -34,48 +34,44 @@ from sporax.launch.servers.ps_cluster import LocalCluster, NodeShare
 from sporax.ps.environment import serve_ranks
 from sporax.ps.sockets.security import keys_for
 
+_OF_LAUNCHERS = ("the launcher on ", "the scheduler at ")
+
 
 class OtherLaunchers:
-    """The launchers of a job's other machines: whether they have come, and what has happened to one of them.
+    """The launchers of a job's other machines: whether they have come, and what has happened to one of them. All others come to
+    the first one.
 
     Args:
-        link: to the first launcher, or of it.
-        missing: what is wrong where they do not come, and `num_here` of them have.
-        num_expected: of those that the link is to.
+        share: what this machine runs.
+        variables: of the job.
         timeout_seconds: in which they have to come.
+
+    Raises:
+        SporaxError: the port is in use.
     """
 
     exit_code = FAILED
     """Of the process that is the cause of the failure; 1 where it is not known."""
 
-    def __init__(self, link: ClusterLink, missing: str, num_expected: int, timeout_seconds: float) -> None:
-        self.link = link
-        self._missing, self._num_expected = missing, num_expected
-        self._deadline: float | None = time.monotonic() + timeout_seconds
-        self._failure = ""
-
-    @classmethod
-    def of(cls, share: NodeShare, variables: Mapping[str, str], timeout_seconds: float) -> OtherLaunchers:
-        """Those of a machine's share of a job: all others, which come to the first, or the first alone.
-
-        Raises:
-            SporaxError: the port is in use.
-        """
+    def __init__(self, share: NodeShare, variables: Mapping[str, str], timeout_seconds: float) -> None:
         address = variables["MS_SCHED_HOST"], int(variables["MS_SCHED_PORT"])
         secret, where = token.token_from_environ(variables), f"the scheduler at {join_address(*address)}"
         within = f"within {timeout_seconds:g} s"
+        self.link: ClusterLink
         if share.node_rank > 0:
-            return cls(
-                SchedulerElsewhere(address, secret), f"{where} could not be reached {within}", 1, timeout_seconds
+            self.link, self._num_expected = SchedulerElsewhere(address, secret), 1
+            self._missing = f"{where} could not be reached {within}"
+        else:
+            # Ranks that exchange data with each other meet here, too.
+            place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
+            self.link = SchedulerHere(ports.listen(*address), place.size, place.timeout_seconds, secret)
+            self._num_expected = share.num_nodes - 1
+            # What is wrong where they do not come, and `num_here` of them have.
+            self._missing = (
+                f"only {{num_here}} of {self._num_expected} launchers of other machines came to {where} {within}"
             )
-        # Ranks that exchange data with each other meet here, too.
-        place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
-        link, others = (
-            SchedulerHere(ports.listen(*address), place.size, place.timeout_seconds, secret),
-            share.num_nodes - 1,
-        )
-        missing = f"only {{num_here}} of {others} launchers of other machines came to {where} {within}"
-        return cls(link, missing, others, timeout_seconds)
+        self._deadline: float | None = time.monotonic() + timeout_seconds
+        self._failure = ""
 
     def tell(self, reason: str, exit_code: int) -> None:
         """Let the others know that this launcher ends its processes. `reason` continues "the launcher on HOST …"."""
@@ -86,12 +82,9 @@ class OtherLaunchers:
     def failure(self) -> str:
         """What has happened to one of the others; "" while all is well. To be called again and again."""
         for event in self.link.events(is_expected=False):
-            failure = (event.failure or "") if isinstance(event, supervision.ClusterEnded) else ""
             # What is said of ranks is no matter of launchers.
-            if isinstance(event, supervision.ClusterEnded) and failure.startswith(
-                ("the launcher on ", "the scheduler at ")
-            ):
-                self._failure, self.exit_code = failure, event.exit_code or FAILED
+            if isinstance(event, supervision.ClusterEnded) and (event.failure or "").startswith(_OF_LAUNCHERS):
+                self._failure, self.exit_code = str(event.failure), event.exit_code or FAILED
         if self.link.num_others >= self._num_expected:
             self._deadline = None
         if self._deadline is not None and time.monotonic() >= self._deadline and not self._failure:
@@ -147,7 +140,7 @@ def _scheduler_address(options: LaunchOptions) -> tuple[str, int]:
             "For 'sporax run', --node_rank must be given together with --server_num on several nodes, as servers are dealt out "
             "by it, but got none."
         )
-    host = addresses.address_for_others(options.master_addr)
+    host = ports.address_for_others(options.master_addr)
     if options.node_rank == 0 and not ports.is_local(host):
         raise SporaxValueError(
             f"For 'sporax run', master_addr must be an address of the node with node_rank 0, but got '{options.master_addr}', "
@@ -156,26 +149,18 @@ def _scheduler_address(options: LaunchOptions) -> tuple[str, int]:
     return host, options.master_port or DEFAULT_PORT
 
 
-def _share(options: LaunchOptions) -> NodeShare:
-    """What this node runs."""
-    if options.is_one_node:
-        return NodeShare(local_workers=options.local_worker_num)
-    return NodeShare(
-        options.node_rank, -(-(options.worker_num or 1) // options.local_worker_num), options.local_worker_num
-    )
-
-
 def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecrets) -> int:
     """Run the job with the variables of all its processes."""
     workers, log_dir = options.worker_num or 1, Path(options.log_dir or ".")
     _own_log(log_dir).unlink(missing_ok=True)  # what an earlier job has left
-    share = _share(options)
+    place = (0, 1) if options.is_one_node else (options.node_rank, -(-workers // options.local_worker_num))
+    share = NodeShare(*place, options.local_worker_num)
     others: OtherLaunchers | None = None
     # In the launcher, so that ranks still find each other after the scheduler was started again.
     if share.num_nodes == 1:
         serve_ranks(variables)
     else:
-        others = OtherLaunchers.of(share, variables, options.cluster_time_out)
+        others = OtherLaunchers(share, variables, options.cluster_time_out)
     cluster = LocalCluster(
         variables,
         Path(variables.get("MS_RECOVERY_PATH", "") or secrets.directory),

@@ -17,7 +17,7 @@ from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client_state import Action, AskView, ClientState, Done, Lost, NewView, Submit
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.events import Tick, ToServer
-from sporax.ps.protocol.messages import Pulled, ServerMessage, UpdatesLost, View
+from sporax.ps.protocol.messages import GetView, Pulled, ServerMessage, UpdatesLost, View
 from sporax.ps.protocol.wire import Frame, total_bytes
 from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.stream import Streams
@@ -94,9 +94,10 @@ class Client:
                 self._peers.send(action.server, action.message, parts)
             else:
                 self._carry_out([action])
-            # What the kernel did not take must leave before the caller computes.
-            if self._streams.unsent:
-                self._send_rest()
+            # What the kernel did not take must leave before the caller computes; not for a server that hangs.
+            ends = time.monotonic() + _SEND_SECONDS if self._streams.unsent else 0.0
+            while self._streams.unsent and time.monotonic() < ends:
+                self._receive(_POLL_SECONDS)
             return request
 
     def wait(self, request: int) -> Answer:
@@ -113,20 +114,15 @@ class Client:
         with self._lock:
             for request in requests:
                 while request not in self._answers:
-                    if self._errors or self.link.stopped:
-                        self._raise_for(request)
+                    if request in self._errors:
+                        reason = self._errors.pop(request)
+                        raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {reason}.")
+                    # The job's end answers all questions.
+                    if ended := self.link.stopped:
+                        raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {ended}")
                     self._receive(_POLL_SECONDS)
                 answers.append(self._answers.pop(request))
         return answers
-
-    def _raise_for(self, request: int) -> None:
-        """Raise if a request will get no answer."""
-        if request in self._errors:
-            reason = self._errors.pop(request)
-            raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {reason}.")
-        # The job's end answers all questions.
-        if self.link.stopped:
-            raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
 
     def forget(self, requests: Iterable[int]) -> None:
         """Give up requests: nothing is sent for them any more, and their answers are dropped."""
@@ -158,12 +154,6 @@ class Client:
         finally:
             self._lock.release()
 
-    def _send_rest(self) -> None:
-        """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""
-        ends = time.monotonic() + _SEND_SECONDS
-        while self._streams.unsent and time.monotonic() < ends:
-            self._receive(_POLL_SECONDS)
-
     def _receive(self, seconds: float) -> None:
         if self.link.view is not self._view:
             self._take_view()
@@ -193,7 +183,7 @@ class Client:
             elif type(action) is Done:
                 self._finish(action.message, action.frames)
             elif type(action) is AskView:
-                self.link.ask_view()
+                self.link.tell(GetView())
             elif type(action) is Lost:
                 # The scheduler ends the job: its error says from where to begin again.
                 self.link.tell(UpdatesLost(action.slot, action.had, action.has))

@@ -85,10 +85,6 @@ class SchedulerLink:
         """Send something to the scheduler."""
         self._outgoing.put(message)
 
-    def ask_view(self) -> None:
-        """Ask for the newest view."""
-        self._outgoing.put(messages.GetView())
-
     def ask_samples(self, message: messages.LeaseSamples, wait_seconds: float) -> messages.SampleRange | None:
         """Ask for a range of samples; None without an answer in time.
 
@@ -99,7 +95,6 @@ class SchedulerLink:
         ends = time.monotonic() + wait_seconds
         while (left := ends - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                # Late answers to earlier questions are passed over.
                 answer = self._ranges.get(timeout=left)
                 if answer.request == message.request:
                     return answer

@@ -7,17 +7,16 @@ worker have clocks 0, 1, 2 ... A worker that starts again continues at the clock
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.client.client import Client
 from sporax.ps.client.scheduler_link import SchedulerLink
-from sporax.ps.protocol.hashing import slots_of
 from sporax.ps.protocol.messages import (
     Init,
     LeaseSamples,
@@ -28,13 +27,13 @@ from sporax.ps.protocol.messages import (
     Pulled,
     Push,
     SamplesDone,
-    ServerMessage,
     Source,
     VariableSpec,
     VariableValues,
     WorkerLeave,
 )
 from sporax.ps.protocol.wire import EntryReader, Floats, Frame, Ids, chunks
+from sporax.ps.slots.row_table import slots_of
 from sporax.ps.slots.slot import summed_rows
 from sporax.ps.slots.slot_placement import SegmentPlan, dense_layout
 from sporax.ps.sockets.security import Keys
@@ -46,8 +45,7 @@ _NO_VALUES = np.empty((0, 1), np.float32)
 _FLOAT32 = np.dtype(np.float32)  # compared with each gradient's, which is quicker than with its type
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(Struct, frozen=True):
     """One dense parameter.
 
     Attributes:
@@ -68,23 +66,16 @@ class Ticket(msgspec.Struct, frozen=True):
     lease: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """What was declared together: the parameters of one optimizer."""
 
     dense: tuple[Dense, ...]
     groups: tuple[OptimizerSpec, ...]
-    segments: tuple[SegmentPlan, ...]
     first_key: int
-    by_slot: dict[int, list[SegmentPlan]]
-
-    def of_slot(self, slot: int) -> list[SegmentPlan]:
-        """The dense segments of a slot."""
-        return self.by_slot.get(slot, [])
+    segments: dict[int, list[SegmentPlan]]  # by slot
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """Which of the asked rows come from which slot."""
 
     key: int
@@ -144,8 +135,7 @@ class _DenseValues:
         return self._arrays[index]
 
 
-@dataclass(slots=True)
-class _PullPlan:
+class _PullPlan(Struct):
     """Requests of one pull and where their answers go."""
 
     requests: list[tuple[int, int]] = field(default_factory=list)
@@ -182,8 +172,6 @@ class ServerStore:
         self._tables: dict[int, VariableSpec] = {}
         self._seq = [0] * self.options.num_slots
 
-    # ------------------------------------------------------------------------------------------------------ variables
-
     def declare(
         self, dense: Sequence[Dense], groups: Sequence[OptimizerSpec], tables: Sequence[VariableSpec] = ()
     ) -> int:
@@ -194,15 +182,13 @@ class ServerStore:
             groups: optimizers of the dense parameters; their keys are ``part * KEYS_PER_PART + group``.
             tables: embedding tables, with other keys of the same range.
         """
-        # Every part has a range of keys of its own.
         first_key = len(self._parts) * KEYS_PER_PART
         keys = [first_key + entry.group for entry in dense]
-        segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
         # Looked up per slot at every step.
-        by_slot: dict[int, list[SegmentPlan]] = {}
-        for segment in segments:
-            by_slot.setdefault(segment.slot, []).append(segment)
-        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key, by_slot))
+        segments: dict[int, list[SegmentPlan]] = {}
+        for segment in dense_layout([entry.size for entry in dense], keys, self.options.num_slots):
+            segments.setdefault(segment.slot, []).append(segment)
+        self._parts.append(_Part(tuple(dense), tuple(groups), first_key, segments))
         self._tables |= {table.key: table for table in tables}
         return len(self._parts) - 1
 
@@ -224,18 +210,14 @@ class ServerStore:
             self.rejoin()
 
     def _submit_init(self, slot: int, part: _Part, flat: Sequence[Floats]) -> int:
-        plans = part.of_slot(slot)
+        plans = part.segments.get(slot, [])
         optimizers = {plan.key: part.groups[plan.key - part.first_key] for plan in plans}
         specs = [VariableSpec(plan.key, f"dense-{plan.key}", plan.size, 0, optimizers[plan.key]) for plan in plans]
         last_key = part.first_key + KEYS_PER_PART
         specs += [table for key, table in self._tables.items() if part.first_key <= key < last_key]
         entries = [VariableValues(plan.key, 0.0, -1, plan.size) for plan in plans]
         frames = [frame for plan in plans for frame in chunks(_gathered(plan, flat))]
-
-        def make(request: int, epoch: int) -> ServerMessage:
-            return Init(request, slot, epoch, specs, entries)
-
-        return self._client.submit(slot, make, frames)
+        return self._client.submit(slot, lambda request, epoch: Init(request, slot, epoch, specs, entries), frames)
 
     def rejoin(self) -> bool:
         """Find the clock at which this worker goes on; False where the job goes on, or has ended, without it.
@@ -268,8 +250,6 @@ class ServerStore:
             time.sleep(_JOIN_SECONDS)
         return False
 
-    # ----------------------------------------------------------------------------------------------------------- push
-
     def push(
         self,
         gradients: Sequence[Floats],
@@ -294,7 +274,7 @@ class ServerStore:
         """
         owner = self._parts[part]
         flat = [_flat(gradient) for gradient in gradients]
-        segments = owner.by_slot if dense else {}
+        segments = owner.segments if dense else {}
         by_slot = self._rows_by_slot(rows) if rows else None
         requests = []
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
@@ -318,11 +298,9 @@ class ServerStore:
     ) -> int:
         self._seq[slot] = seq = self._seq[slot] + 1
         source = Source(self.rank, self.link.incarnation, seq, self.clock, lease)
-
-        def make(request: int, epoch: int) -> ServerMessage:
-            return Push(request, slot, epoch, source, weight, entries)
-
-        return self._client.submit(slot, make, frames, seq)
+        return self._client.submit(
+            slot, lambda request, epoch: Push(request, slot, epoch, source, weight, entries), frames, seq
+        )
 
     def _rows_by_slot(
         self, rows: Mapping[int, tuple[Ids, Floats, float]]
@@ -354,8 +332,6 @@ class ServerStore:
         # Only synchronous pushes have such answers.
         return self.options.staleness != 0 or NotAMember not in [type(message) for message, _ in answers]
 
-    # ----------------------------------------------------------------------------------------------------------- pull
-
     def start_pull(
         self,
         tables: Mapping[int, Ids] | None = None,
@@ -380,7 +356,7 @@ class ServerStore:
         plan = _PullPlan(part=owner, dense=dense_values, clock=clock)
         requests = self._requested_rows(plan, tables or {})
         for slot in range(self.options.num_slots):
-            segments, rows = owner.of_slot(slot) if owner else [], requests.get(slot, [])
+            segments, rows = owner.segments.get(slot, []) if owner else [], requests.get(slot, [])
             entries = [VariableValues(segment.key, 0.0, -1, 0) for segment in segments]
             entries += [VariableValues(key, 0.0, len(ids), 0) for key, ids in rows]
             frames = [frame for _, ids in rows for frame in chunks(ids)]
@@ -406,10 +382,9 @@ class ServerStore:
     def _submit_pull(
         self, slot: int, clock: int, entries: list[VariableValues], frames: list[Frame], into: memoryview | None = None
     ) -> int:
-        def make(request: int, epoch: int) -> ServerMessage:
-            return Pull(request, slot, epoch, self.rank, clock, entries)
-
-        return self._client.submit(slot, make, frames, into=into)
+        return self._client.submit(
+            slot, lambda request, epoch: Pull(request, slot, epoch, self.rank, clock, entries), frames, into=into
+        )
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
@@ -427,7 +402,7 @@ class ServerStore:
             if dense.has_taken(slot, frames):
                 continue
             reader = EntryReader(frames)
-            segments = {segment.key: segment for segment in plan.part.of_slot(slot)} if plan.part else {}
+            segments = {segment.key: segment for segment in plan.part.segments.get(slot, [])} if plan.part else {}
             for entry in message.entries:
                 if entry.key in segments:
                     dense.take(segments[entry.key], reader, entry)
@@ -468,21 +443,18 @@ class ServerStore:
             return self.is_retired
         return self.link.leave_if_dismissed(WorkerLeave(self.rank, self.link.incarnation, self.clock, False))
 
-    # -------------------------------------------------------------------------------------------------------- samples
-
-    def samples(self, total: int, size: int, stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, range]]:
+    def samples(self, total: int, size: int) -> Iterator[tuple[int, range]]:
         """Leases of sample ranges until all samples are done; each is applied exactly once, whoever dies.
 
         Args:
             total: number of samples.
             size: samples of one lease.
-            stop: asked between leases.
 
         Yields:
             (lease, range of sample numbers); give the lease to `push` and wait for the ticket.
         """
         request = 0
-        while not stop() and not self.is_retired:
+        while not self.is_retired:
             if self.link.stopped:
                 raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
             request += 1
@@ -505,8 +477,6 @@ class ServerStore:
             self.wait(self.push([], [], dense=False))
         else:
             time.sleep(0.05)
-
-    # -------------------------------------------------------------------------------------------------------- the end
 
     def close(self, *, finished: bool = True) -> None:
         """Leave the job; `finished` is False where another process continues as this rank."""

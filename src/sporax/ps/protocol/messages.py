@@ -194,99 +194,82 @@ class PeerHello(ServerMessage, frozen=True, array_like=True, tag=10):
 # ------------------------------------------------------------------------------------------------- worker and server
 
 
-class Init(ServerMessage, frozen=True, array_like=True, tag=1):
-    """Create variables where they do not exist; dense values follow as frames, one entry per dense variable."""
+class OfSlot(ServerMessage, frozen=True, array_like=True):
+    """A request of a worker about a slot, or an answer to it."""
 
     request: int
     slot: int
+
+
+class Init(OfSlot, frozen=True, array_like=True, tag=1):
+    """Create variables where they do not exist; dense values follow as frames, one entry per dense variable."""
+
     epoch: int
     variables: list[VariableSpec]
     entries: list[VariableValues]
 
 
-class Push(ServerMessage, frozen=True, array_like=True, tag=2):
+class Push(OfSlot, frozen=True, array_like=True, tag=2):
     """Gradients of one step for one slot; `weight` counts samples."""
 
-    request: int
-    slot: int
     epoch: int
     source: Source
     weight: float
     entries: list[VariableValues]
 
 
-class Pull(ServerMessage, frozen=True, array_like=True, tag=3):
+class Pull(OfSlot, frozen=True, array_like=True, tag=3):
     """Ask for values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
 
-    request: int
-    slot: int
     epoch: int
     rank: int
     clock: int
     entries: list[VariableValues]
 
 
-class Acked(ServerMessage, frozen=True, array_like=True, tag=4):
+class Acked(OfSlot, frozen=True, array_like=True, tag=4):
     """The push or init is durable; `clock` is how far the slot is."""
 
-    request: int
-    slot: int
     clock: int
 
 
-class Accepted(ServerMessage, frozen=True, array_like=True, tag=5):
+class Accepted(OfSlot, frozen=True, array_like=True, tag=5):
     """A synchronous push waits for the other workers; it need not be sent again unless the slot moves."""
 
-    request: int
-    slot: int
 
-
-class Pulled(ServerMessage, frozen=True, array_like=True, tag=6):
+class Pulled(OfSlot, frozen=True, array_like=True, tag=6):
     """Values, and the membership in force at their clock."""
 
-    request: int
-    slot: int
     clock: int
     ranks: list[int]
     entries: list[VariableValues]
 
 
-class Moved(ServerMessage, frozen=True, array_like=True, tag=7):
+class Moved(OfSlot, frozen=True, array_like=True, tag=7):
     """Not the primary of the slot (any more); ask for the map of at least this epoch."""
 
-    request: int
-    slot: int
     epoch: int
 
 
-class Resend(ServerMessage, frozen=True, array_like=True, tag=8):
+class Resend(OfSlot, frozen=True, array_like=True, tag=8):
     """Pushes are missing: send again from this number on."""
 
-    request: int
-    slot: int
     expected: int
 
 
-class NotAMember(ServerMessage, frozen=True, array_like=True, tag=69):
+class NotAMember(OfSlot, frozen=True, array_like=True, tag=69):
     """A synchronous push of a rank that is no member at its clock: the update of that clock is made without it."""
 
-    request: int
-    slot: int
 
-
-class RequestRefused(ServerMessage, frozen=True, array_like=True, tag=9):
+class RequestRefused(OfSlot, frozen=True, array_like=True, tag=9):
     """The request cannot be served, now or later."""
 
-    request: int
-    slot: int
     reason: str
 
 
-class ClockAhead(ServerMessage, frozen=True, array_like=True, tag=11):
+class ClockAhead(OfSlot, frozen=True, array_like=True, tag=11):
     """The request is for a later clock than that of the slot, which may be on its way, or lost."""
 
-    request: int
-    slot: int
     clock: int
 
 

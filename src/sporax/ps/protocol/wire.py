@@ -66,18 +66,13 @@ class WireError(SporaxValueError):
 
 def encode(message: ServerMessage, frames: Sequence[Frame] = ()) -> list[Frame]:
     """The frames to send: header and struct, then the arrays."""
-    return [head_of(message, frames), *frames]
+    return [head_and_size(message, frames)[0], *frames]
 
 
 def total_bytes(frames: Sequence[Frame]) -> int:
     """Of all frames together."""
     # One frame is the most frequent case, and needs no iterator.
     return len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
-
-
-def head_of(message: ServerMessage, frames: Sequence[Frame] = ()) -> bytes:
-    """Header and struct of a message that these arrays follow."""
-    return head_and_size(message, frames)[0]
 
 
 def head_and_size(message: ServerMessage, frames: Sequence[Frame] = ()) -> tuple[bytes, int]:
@@ -265,7 +260,6 @@ class EntryReader:
             self._rest = self._rest[missing:]
             # A received frame may begin, or continue, where items of this type should not.
             return array if array.flags.aligned else array.copy()
-        # The array is in several frames and must be put together.
         parts: list[Frame] = []
         while missing > 0:
             parts.append(self._next(missing))

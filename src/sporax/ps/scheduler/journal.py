@@ -1,17 +1,21 @@
-"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`)."""
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`); and both
+for people and for metrics.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.protocol.messages import Holders, Members, ServerAddress
+from sporax.ps.protocol.messages import Holders, Members, Options, ServerAddress
 from sporax.ps.slots.log_file import storage_error
 
 
@@ -111,8 +115,7 @@ def write_journal(path: Path, journal: Journal) -> None:
         raise storage_error("the scheduler's journal", path, len(data), error) from error
 
 
-@dataclass(slots=True)
-class Peer:
+class Peer(Struct):
     """What is remembered of a process only as long as the scheduler runs."""
 
     seen: float
@@ -140,3 +143,43 @@ def without(members: list[Members], rank: int, clock: int) -> list[Members]:
             result.append(entry)
         result.append(Members(max(entry.clock, clock), rest))
     return result
+
+
+def status_of(
+    journal: Journal, options: Options, servers: Mapping[int, Peer], workers: Mapping[int, Peer], note: str
+) -> dict[str, Any]:
+    """State of the job for people."""
+    return {
+        "job": journal.job,
+        "epoch": journal.epoch,
+        "staleness": options.staleness,
+        "durability": options.durability,
+        "members": journal.members[-1].ranks if journal.members else [],
+        "note": journal.error or note,
+        "checkpoint": journal.checkpoint,
+        "servers": [
+            {
+                "index": index,
+                "live": peer.live,
+                "primary": sum(holders.primary == index for holders in journal.slots),
+                "backup": sum(holders.backup == index for holders in journal.slots),
+                "synced": sum(holders.backup == index and holders.synced for holders in journal.slots),
+                "clock": max(peer.clocks.values(), default=0),
+                "lag": max(peer.clocks.values(), default=0) - min(peer.clocks.values(), default=0),
+                "records": sum(peer.lsns.values()),
+                **{name: value for name, value in peer.gauges.items() if name != "held"},
+            }
+            for index, peer in sorted(servers.items())
+        ],
+        "workers": [
+            {
+                "rank": rank,
+                "live": rank in workers and workers[rank].live,
+                "ended": entry[2],
+                "incarnation": entry[1],
+                **(workers[rank].gauges if rank in workers else {}),
+            }
+            for rank, entry in sorted(journal.workers.items())
+        ],
+        "slots": [[holders.primary, holders.backup, int(holders.synced)] for holders in journal.slots],
+    }

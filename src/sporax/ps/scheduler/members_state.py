@@ -54,8 +54,6 @@ class MembersState:
         self._margin = 1
         self._changes = 0
 
-    # ------------------------------------------------------------------------------------------------------- questions
-
     def is_wanted(self, rank: int) -> bool:
         """Whether the job's size includes this rank."""
         return rank < self._journal.worker_num
@@ -104,8 +102,6 @@ class MembersState:
             clocks.append(peer.clocks[slot])
         return clocks
 
-    # --------------------------------------------------------------------------------------------------------- changes
-
     def begin(self) -> bool:
         """Begin to change the members if they are not those that should be; gives whether there is something to publish."""
         journal = self._journal
@@ -113,17 +109,13 @@ class MembersState:
         if self.hold is not None or not journal.slots or not journal.members:
             return False
         if self._options.staleness != 0:
-            return self._change_at_once()
+            # Without a common clock members count at once.
+            target = self._target()
+            is_news = bool(target) and target != journal.members[-1].ranks
+            journal.members = [Members(0, target)] if is_news else journal.members
+            return is_news
         clocks = self._clocks()
         return clocks is not None and (self._begin_without_dead(clocks) or self._begin_with_target(clocks))
-
-    def _change_at_once(self) -> bool:
-        """Without a common clock members count at once."""
-        target = self._target()
-        if not target or target == self._journal.members[-1].ranks:
-            return False
-        self._journal.members = [Members(0, target)]
-        return True
 
     def _begin_without_dead(self, clocks: list[int]) -> bool:
         """Leave out members that have died, from the clock on that waits for them."""

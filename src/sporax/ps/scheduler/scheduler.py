@@ -55,15 +55,16 @@ class ServerScheduler:
     ) -> None:
         self._journal_path = journal_path
         # An existing journal means that this process continues another one.
-        journal = self._read() or Journal(uuid.uuid4().hex[:12], worker_num, server_num)
+        journal = Journal(uuid.uuid4().hex[:12], worker_num, server_num)
+        if journal_path is not None and journal_path.exists():
+            journal = read_journal(journal_path)
         if journal_path is not None:
             # A disk without room is known before any process has done something.
             write_journal(journal_path, journal)
         self._transport = Transport(keys)
         self._router = self._transport.listen(f"tcp://{address}")
         self.state = SchedulerState(options, journal, time.monotonic())
-        self.bad_messages = 0
-        self._num_notices = 0
+        self.bad_messages = self._num_notices = 0
         self._ended: End | None = None
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -86,7 +87,10 @@ class ServerScheduler:
                 if now >= next_tick:
                     next_tick = now + _TICK_SECONDS
                     self._do(self.state.handle(Tick(), now))
-                    self._print_notices()
+                    # For who reads this process's log; a launcher asks for it and tells it as well.
+                    for notice in self.state.notices[self._num_notices :]:
+                        print(f"sporax ps scheduler: {notice}.", file=sys.stderr, flush=True)
+                    self._num_notices = len(self.state.notices)
                     if self._ended is not None:
                         self._say_goodbye(self._ended.reason)
                 # Again and again for a while: workers that are just starting must hear it, too.
@@ -100,12 +104,6 @@ class ServerScheduler:
             self._journal_path.unlink(missing_ok=True)
         if self.state.journal.error:
             raise SporaxRuntimeError(self.state.journal.error)
-
-    def _print_notices(self) -> None:
-        """Tell what is new, for who reads this process's log; a launcher asks for it and tells it as well."""
-        for notice in self.state.notices[self._num_notices :]:
-            print(f"sporax ps scheduler: {notice}.", file=sys.stderr, flush=True)
-        self._num_notices = len(self.state.notices)
 
     def _take(self, sender: bytes, parts: list[Frame]) -> None:
         try:
@@ -140,11 +138,6 @@ class ServerScheduler:
         peers = [*self.state.servers.values(), *self.state.workers.values()]
         for sender in {*(peer.sender for peer in peers), *self.state.starting} - {b""}:
             send(self._router, Stop(reason, done=not self.state.journal.error), to=sender)
-
-    def _read(self) -> Journal | None:
-        if self._journal_path is None or not self._journal_path.exists():
-            return None
-        return read_journal(self._journal_path)
 
 
 def _written(path: str, number: int, facts: dict[str, Any], parts: list[CheckpointPart]) -> ManifestWritten:

@@ -1,6 +1,6 @@
 """What a scheduler does for global checkpoints: it asks the leaders of all slots, and has the manifest written last.
 
-It knows no sockets or files: which slots have been written, and for which clock. What a server does is in `slot_checkpoints`.
+It knows no sockets or files: which slots have been written, and for which clock. What a server does is in `synchronous_state`.
 
 In synchronous mode all slots are written at one clock. The scheduler proposes the highest clock that it has heard of; a slot
 that is already beyond it says so, and the scheduler proposes a later one, further away each time. In the other modes every
@@ -10,7 +10,8 @@ slot is written as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from sporax.ps.protocol import messages
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Reply
@@ -22,8 +23,7 @@ _ASK_SECONDS = 0.5
 _LARGEST_MARGIN = 1024
 
 
-@dataclass(slots=True)
-class CheckpointRound:
+class CheckpointRound(Struct):
     """One attempt after the other, until all slots are written.
 
     Attributes:
@@ -69,10 +69,6 @@ class CheckpointRound:
             return None
         self._asked = now
         return messages.TakeCheckpoint(self.number, self.clock, path)
-
-    def sorted_parts(self) -> list[messages.CheckpointPart]:
-        """By slot."""
-        return [self.parts[slot] for slot in sorted(self.parts)]
 
 
 def first_clock(staleness: int, clocks: Iterable[int]) -> int:
@@ -142,7 +138,7 @@ class CheckpointingScheduler:
         elif self._round.is_complete:
             options = self.options
             facts = {"job": self.journal.job, "num_slots": options.num_slots, "staleness": options.staleness}
-            number, parts = self._round.number, self._round.sorted_parts()
+            number, parts = self._round.number, [part for _, part in sorted(self._round.parts.items())]
             self._actions.append(Manifest(options.checkpoint_path, number, facts, parts))
 
     def manifest_written(self, event: ManifestWritten) -> None:

@@ -7,6 +7,7 @@ mode members change at a clock that no slot has reached: the scheduler holds ser
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +15,11 @@ from typing import Any
 import msgspec
 
 from sporax.ps.protocol import events, messages
-from sporax.ps.scheduler.journal import Journal, Peer
+from sporax.ps.scheduler.journal import Journal, Peer, status_of
 from sporax.ps.scheduler.lost_slots import RestartedCopies, incomplete, lost_reason, slots_without_server
 from sporax.ps.scheduler.members_state import MembersState
 from sporax.ps.scheduler.sample_leases import SampleLeases
 from sporax.ps.scheduler.scheduler_checkpoints import Action, CheckpointingScheduler
-from sporax.ps.scheduler.status import status_of
 from sporax.ps.slots import slot_placement
 
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
@@ -99,36 +99,28 @@ class SchedulerState(CheckpointingScheduler):
     def _register_server(self, sender: bytes, message: messages.RegisterProcess) -> None:
         journal = self.journal
         nodes = {**journal.server_nodes, **self._starting_nodes}
-        index = message.index
         # A process that starts again keeps its number by its name.
-        if index < 0:
-            index = next((at for at, node in nodes.items() if node == message.node), -1)
-        if index < 0:
-            free = (at for at in range(len(nodes) + 1) if at not in nodes or self._is_gone(at))
-            index = next(free)
-        present = self.servers.get(index)
-        if index in self._starting and self._starting_senders[index] == sender:
+        named = (at for at, node in nodes.items() if node == message.node)
+        free = (at for at in range(len(nodes) + 1) if at not in nodes or self._is_gone(at))
+        index = message.index if message.index >= 0 else next(itertools.chain(named, free))
+        peer = self.servers.get(index)
+        is_starting = index in self._starting and self._starting_senders[index] == sender
+        if is_starting:
             incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
-        elif present is not None and present.sender == sender:
+        elif peer is not None and peer.sender == sender:
             incarnation = journal.servers[index].incarnation
-            self._reply(
-                sender, messages.ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now())
-            )
-            return
         else:
             # Another process has taken this number, so the old one no longer leads.
-            incarnation = self._incarnations.get(index, 0) + 1
-            if present is not None and present.live and index in journal.servers:
+            is_starting, incarnation = True, self._incarnations.get(index, 0) + 1
+            if peer is not None and peer.live and index in journal.servers:
                 self._lose_server(index)
-        self._starting_senders[index] = sender
-        self._incarnations[index] = incarnation
-        self._starting[index] = messages.ServerAddress(
-            index, incarnation, message.host, message.tcp, message.ipc, message.plain
-        )
-        self._starting_nodes[index] = message.node
-        self._reply(
-            sender, messages.ProcessAccepted(message.node, index, incarnation, journal.job, self._options_now())
-        )
+        if is_starting:
+            place = message.host, message.tcp, message.ipc, message.plain
+            self._starting[index] = messages.ServerAddress(index, incarnation, *place)
+            self._starting_senders[index], self._starting_nodes[index] = sender, message.node
+            self._incarnations[index] = incarnation
+        options = self._options_now()
+        self._reply(sender, messages.ProcessAccepted(message.node, index, incarnation, journal.job, options))
 
     def _is_present_server(self, sender: bytes, index: int, incarnation: int) -> bool:
         """Whether a process is the server of a number, and not another one that a scheduler gave the same numbers once."""
@@ -199,7 +191,9 @@ class SchedulerState(CheckpointingScheduler):
             # The same process again, after a restart.
             rank = next((at for at, entry in journal.workers.items() if entry[0] == message.node and not entry[2]), -1)
         if rank < 0:
-            rank = next(at for at in range(len(journal.workers) + 1) if self._rank_is_free(at))
+            # `workers` has only ranks that the journal has.
+            present = {at for at, peer in self.workers.items() if peer.live}
+            rank = next(at for at in range(len(journal.workers) + 1) if at not in present)
         node, incarnation, _ = journal.workers.get(rank, ("", 0, False))
         # Another start of the rank: its old messages are recognised by the number.
         if node != message.node or rank not in self.workers or journal.worker_senders.get(rank) != sender:
@@ -217,9 +211,6 @@ class SchedulerState(CheckpointingScheduler):
         elif journal.slots:
             self._reply(sender, messages.ViewReply(self.view))
             self._begin_change()
-
-    def _rank_is_free(self, rank: int) -> bool:
-        return rank not in self.journal.workers or rank not in self.workers or not self.workers[rank].live
 
     # -------------------------------------------------------------------------------------------------------- leaving
 
@@ -328,11 +319,10 @@ class SchedulerState(CheckpointingScheduler):
             return
         journal.slots[message.slot] = messages.Holders(holders.primary, holders.backup, True, holders.since)
         after = slot_placement.rebalanced(journal.slots, self._live(), journal.draining, self._with_backup)
-        if after != journal.slots:
-            self._new_epoch(after)
+        is_new = after != journal.slots
+        self._new_epoch(after)
+        if is_new:
             self._retire_empty()
-        else:
-            self._new_epoch(journal.slots)
 
     def _retire_empty(self) -> None:
         """Let draining servers go that hold nothing any more."""
@@ -349,9 +339,6 @@ class SchedulerState(CheckpointingScheduler):
             if peer is not None and peer.sender:
                 # It may not hear this; then its next heartbeat is answered the same way.
                 self._reply(peer.sender, _LET_GO)
-
-    def _get_view(self, sender: bytes, message: messages.GetView) -> None:
-        self._reply(sender, messages.ViewReply(self.view))
 
     # ------------------------------------------------------------------------------------------------------- members
 
@@ -383,11 +370,10 @@ class SchedulerState(CheckpointingScheduler):
             # It may be too busy to send heartbeats, but it is not lost.
             if node in message.running and rank in self.workers and self.workers[rank].live:
                 self.workers[rank].seen = self._now
-        servers = journal.server_num
         joined = [node for node, _, _ in journal.workers.values()]
         target = messages.Wanted(
             journal.worker_num,
-            servers,
+            journal.server_num,
             list(journal.retired),
             self.finished,
             journal.error,
@@ -424,8 +410,11 @@ class SchedulerState(CheckpointingScheduler):
         peer.gauges = message.gauges
         if is_server and self.members.answered(message.index, message.held, message.epoch):
             self._new_epoch(journal.slots)
-        if came_back:
-            self._take_back(is_server)
+        # A process that was silent for longer than its lease is there again; a server may lead again what only it has.
+        if came_back and not is_server:
+            self._begin_change()
+        elif came_back and journal.slots:
+            self._rebalance()
         view = self.view if message.epoch != journal.epoch else None
         dismissed = not is_server and self.members.is_dismissed(message.index)
         self._reply(sender, messages.HeartbeatReply(message.sent, journal.epoch, view, dismissed=dismissed))
@@ -436,14 +425,6 @@ class SchedulerState(CheckpointingScheduler):
             server = self.journal.servers.get(index)
             return -1 if server is None else server.incarnation
         return self.journal.workers[index][1] if index in self.journal.workers else -1
-
-    def _take_back(self, is_server: bool) -> None:
-        """A process that was silent for longer than its lease is there again."""
-        if not is_server:
-            self._begin_change()
-        # It may lead again what only it has.
-        elif self.journal.slots:
-            self._rebalance()
 
     def _stale_heartbeat(self, sender: bytes, message: messages.Heartbeat, newest: int) -> None:
         """Answer a process that is no member; a server that is about to become one hears nothing yet."""
@@ -517,7 +498,7 @@ _HANDLERS: dict[type[messages.ServerMessage], Callable[[SchedulerState, bytes, A
     messages.RegisterProcess: SchedulerState._register,
     messages.Ready: SchedulerState._ready,
     messages.Heartbeat: SchedulerState._heartbeat,
-    messages.GetView: SchedulerState._get_view,
+    messages.GetView: lambda state, sender, _: state._reply(sender, messages.ViewReply(state.view)),
     messages.SlotSynced: SchedulerState._slot_synced,
     messages.Exited: SchedulerState._exited,
     messages.WorkerLeave: SchedulerState._leave,

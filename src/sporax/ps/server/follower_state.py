@@ -7,10 +7,21 @@ for the whole slot again.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
-from sporax.ps.protocol.events import Action, StoreRecord, StoreSlot, ToScheduler, ToServer
-from sporax.ps.protocol.messages import GetView, NeedImage, Options, Record, Replicated, ServerAddress, SlotImage, View
+from msgspec import Struct, field
+
+from sporax.ps.protocol.events import Action, Reply, StoreRecord, StoreSlot, ToScheduler, ToServer
+from sporax.ps.protocol.messages import (
+    GetView,
+    NeedImage,
+    Options,
+    Record,
+    Replicated,
+    ServerAddress,
+    ServerMessage,
+    SlotImage,
+    View,
+)
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.slots.slot import SlotState
 
@@ -21,8 +32,7 @@ MOST_EARLY = 256
 GET_VIEW = GetView()
 
 
-@dataclass(slots=True)
-class FollowerData:
+class FollowerData(Struct):
     """What a follower keeps besides the slot's state.
 
     Attributes:
@@ -65,6 +75,9 @@ class FollowerState:
         self.counts: Counter[str] = Counter()
         self._now = 0.0
         self._actions: list[Action] = []
+
+    def _reply(self, to: bytes, message: ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
+        self._actions.append(Reply(to, message, frames))
 
     def _sender_is(self, sender: bytes, server: ServerAddress) -> bool:
         # With the incarnation: an earlier start of the same server is another sender.

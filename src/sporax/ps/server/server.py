@@ -1,7 +1,13 @@
-"""The server process: sockets and files around `server_state`. The same object runs locally, in a Ray actor and in a pod."""
+"""The server process: sockets and files around `server_state`. The same object runs locally, in a Ray actor and in a pod.
+
+Freed memory stays with it. Problem: every message and every update needs arrays of the same sizes again. glibc gives freed
+ones back to the operating system, and the next ones are new pages, which have to be cleared: several times the cost of the
+arithmetic. Method: two settings of glibc's `malloc` (mallopt(3)). Other C libraries go on as they are.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import socket
@@ -9,23 +15,24 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.environment import join_address
-from sporax.ps.metrics import MetricsPage
+from sporax.cluster.private import shared_directory
+from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED, SERVING_FILE_VARIABLE, PsEnvironment
+from sporax.ps.metrics import metrics_page
 from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame, WireError, decode, total_bytes
 from sporax.ps.server.follower_state import server_identity
 from sporax.ps.server.server_state import ServerState
 from sporax.ps.slots.log_file import StorageError
-from sporax.ps.slots.record_log import SlotLog, remove_old_jobs
-from sporax.ps.slots.recovery import Replay, damage_text, missing_text
+from sporax.ps.slots.record_log import Replay, SlotLog, damage_text, missing_text, remove_old_jobs
 from sporax.ps.slots.slot import bytes_of
 from sporax.ps.slots.slot_files import read_slot, write_slot
-from sporax.ps.sockets.security import Keys, is_loopback
+from sporax.ps.sockets.security import Keys, is_loopback, keys_for
 from sporax.ps.sockets.stream import Streams
 from sporax.ps.sockets.transport import REFUSED, LocalSocket, Peers, Transport, listening_address, receive, send
 
@@ -96,7 +103,7 @@ class Server:
         self._is_done = False
         self._heard = time.monotonic()
         self._bytes_in = self._bytes_out = 0
-        self._metrics = MetricsPage(metrics_port, self._gauges) if metrics_port else None
+        self._metrics = metrics_page(metrics_port, self._gauges) if metrics_port else None
         self.state: ServerState | None = None
         self.bad_messages = 0
         self.ends_for_another = False
@@ -217,8 +224,11 @@ class Server:
                 self._take_from_scheduler()
                 self._take_from_router()
             # One flush for all records that came in this turn.
-            if self._to_store:
-                self._commit()
+            if self._to_store and self._log is not None:
+                self._log.flush()
+                stored, self._to_store = self._to_store, []
+                for event in stored:
+                    self._handle(event)
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_SECONDS
@@ -263,8 +273,18 @@ class Server:
             if self._writing or self._log.num_bytes > self._next_look:
                 self._write_snapshots()
             self._prepares = has_pause and (self._prepares or self._log.wants_pages) and self._log.prepare()
-        if self._checkpoints:
-            self._write_checkpoint()
+        if not self._checkpoints:
+            return
+        assert self.state is not None
+        # One slot of a global checkpoint.
+        task = self._checkpoints.popleft()
+        try:
+            part = write_slot(task.path, task.number, task.image, task.frames)
+        except OSError as error:
+            reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
+            part = messages.CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
+        self.state.written(part)
+        self._tell_scheduler(part)
 
     def _take_from_scheduler(self) -> None:
         """Take what the scheduler says, and tell it when that was a new view."""
@@ -329,8 +349,6 @@ class Server:
             elif (follows := ACTIONS[type(action)](self, action)) is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
-    # ----------------------------------------------------------------------------------------------- one function per action
-
     def _reply(self, action: events.Reply) -> None:
         if action.frames:
             self._bytes_out += total_bytes(action.frames)
@@ -343,16 +361,10 @@ class Server:
         assert self._peers is not None
         self._peers.send(action.server, action.message, action.frames)
 
-    def _to_scheduler(self, action: events.ToScheduler) -> None:
-        self._tell_scheduler(action.message)
-
     def _store_slot(self, action: events.StoreSlot) -> None:
         assert self._log is not None
         assert self.state is not None
         self._log.write_slot(self.state.states[action.slot])
-
-    def _begin_checkpoint(self, action: events.CheckpointSlot) -> None:
-        self._checkpoints.append(action)
 
     def _load_slot(self, action: events.LoadSlot) -> events.Loaded:
         try:
@@ -379,18 +391,11 @@ class Server:
         if self.state.flushes:
             self._to_store.append(events.Stored(record.slot, record.lsn))  # many records share one flush
 
-    def _commit(self) -> None:
-        if self._to_store and self._log is not None:
-            self._log.flush()
-            stored, self._to_store = self._to_store, []
-            for event in stored:
-                self._handle(event)
-
     def _write_snapshots(self) -> None:
         """Shorten the log, one slot at a time between messages."""
         log, state = self._log, self.state
-        if log is None or state is None:
-            return
+        assert log is not None
+        assert state is not None
         if self._writing:
             if self._to_write:
                 # A slot may have moved away meanwhile.
@@ -412,19 +417,6 @@ class Server:
         self._next_look = min(longest_bytes, _LOOK_BYTES + (0 if is_too_long else log.num_bytes))
         return is_too_long
 
-    def _write_checkpoint(self) -> None:
-        """Write one slot of a global checkpoint, between messages."""
-        if not self._checkpoints or self.state is None:
-            return
-        task = self._checkpoints.popleft()
-        try:
-            part = write_slot(task.path, task.number, task.image, task.frames)
-        except OSError as error:
-            reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
-            part = messages.CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
-        self.state.written(part)
-        self._tell_scheduler(part)
-
     def _gauges(self) -> dict[str, float]:
         """Numbers for the status table and for Prometheus."""
         state = self.state
@@ -444,11 +436,48 @@ class Server:
 ACTIONS: dict[type[events.Action], Callable[[Server, Any], events.Loaded | None]] = {
     events.Reply: Server._reply,
     events.ToServer: Server._to_server,
-    events.ToScheduler: Server._to_scheduler,
+    events.ToScheduler: lambda server, action: server._tell_scheduler(action.message),
     events.StoreRecord: Server._store,
     events.StoreSlot: Server._store_slot,
-    events.CheckpointSlot: Server._begin_checkpoint,
+    events.CheckpointSlot: lambda server, action: server._checkpoints.append(action),
     events.LoadSlot: Server._load_slot,
     events.DropSlot: Server._drop_slot,
     events.Halt: Server._halt,
 }
+
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_FREE_BYTES = 256 << 20  # given back above this
+_PAD_BYTES = 16 << 20  # taken at a time
+_LARGEST_BYTES = 32 << 20  # the most that glibc allows; larger arrays are mapped one by one
+
+
+def keep_freed_memory() -> bool:
+    """Keep it from now on; False where the C library has no such settings."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return False
+    settings = ((_MMAP_THRESHOLD, _LARGEST_BYTES), (_TRIM_THRESHOLD, _FREE_BYTES), (_TOP_PAD, _PAD_BYTES))
+    return all(library.mallopt(name, value) == 1 for name, value in settings)
+
+
+def run(place: PsEnvironment, environ: Mapping[str, str]) -> None:
+    """Be a server."""
+    keep_freed_memory()
+    directory = Path(place.recovery_path or shared_directory(environ)) / "sporax-ps"
+    server = Server(
+        place.scheduler,
+        directory,
+        host=place.own_host,
+        node=place.node,
+        index=place.index,
+        keys=keys_for(place.host, environ),
+        silent_seconds=place.node_timeout,
+        metrics_port=place.metrics_port,
+        damaged_directory=Path(damaged) if (damaged := environ.get(DAMAGED_LOGS_VARIABLE, "")) else None,
+        serving_file=Path(serving) if (serving := environ.get(SERVING_FILE_VARIABLE, "")) else None,
+    )
+    server.run()
+    if server.ends_for_another:
+        # A supervisor sees by this code that the job goes on with a new process.
+        raise SystemExit(REPLACED)

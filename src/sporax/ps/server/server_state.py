@@ -22,7 +22,7 @@ import msgspec
 from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame, WireError, check_sizes
 from sporax.ps.server.follower_state import GET_VIEW
-from sporax.ps.server.synchronous_state import Flight, LeaderState, SynchronousState
+from sporax.ps.server.synchronous_state import LeaderState, SynchronousState
 from sporax.ps.slots.slot import SlotState, check_first_values
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
@@ -30,7 +30,7 @@ _NO_PUSH = (0, 0)  # incarnation and number before the first push of a rank
 
 
 class ServerState(SynchronousState):
-    """The protocol state of one server; arguments as for `CheckpointedState`."""
+    """The protocol state of one server; arguments as for `FollowerState`."""
 
     def __init__(
         self, index: int, incarnation: int, options: messages.Options, states: dict[int, SlotState] | None = None
@@ -237,30 +237,6 @@ class ServerState(SynchronousState):
 
     # --------------------------------------------------------------------------------------------------------- records
 
-    def _launch(
-        self,
-        slot: int,
-        frames: tuple[Frame, ...],
-        waiting: list[tuple[bytes, int]],
-        variables: list[messages.VariableSpec],
-        sources: list[messages.Source],
-        entries: list[messages.VariableValues],
-        members: list[messages.Members] | None,
-    ) -> None:
-        """Write the next record of a slot and send it where it must be before it counts."""
-        lead, view = self.leads[slot], self.view
-        # Behind all records on their way.
-        lsn = self.states[slot].lsn + len(lead.flights) + 1
-        record = messages.Record(slot, lsn, 0 if view is None else view.epoch, variables, sources, entries, members)
-        lead.flights.append(Flight(record, frames, not self.flushes, self._now, waiting))
-        if self.stores:
-            self._actions.append(events.StoreRecord(record, frames))
-        # A follower without the whole slot could not apply the record.
-        if lead.backup is not None and lead.image_sent:
-            self._actions.append(events.ToServer(lead.backup, record, frames))
-        if not self.flushes:  # else it is not stored yet, and those before it wait for events of their own
-            self._advance(slot)
-
     def _stored(self, slot: int, lsn: int) -> None:
         lead = self.leads.get(slot)
         if lead is not None:
@@ -271,28 +247,6 @@ class ServerState(SynchronousState):
                     break
         elif slot in self.follows:
             self._stored_by_follower(slot, lsn)
-
-    def _advance(self, slot: int) -> None:
-        """Acknowledge, in order, what has become durable."""
-        lead, clock = self.leads[slot], self.states[slot].clock
-        is_synchronous, changed = self.options.staleness == 0, False
-        for flight in lead.flights:
-            # In order: a later record counts only after those before it.
-            if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
-                break
-            if is_synchronous and flight.record.sources:
-                clock += 1
-            if flight.waiting:
-                self._acknowledge(slot, flight, clock)
-            flight.is_acknowledged = changed = True
-        if changed:
-            self._actions.append(events.Apply(slot))
-
-    def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
-        for sender, request in flight.waiting:
-            self._actions.append(events.Reply(sender, messages.Acked(request, slot, clock)))
-        # So that an answer is given once.
-        flight.waiting.clear()
 
     def _apply(self, slot: int) -> None:
         """Apply, in order, what is acknowledged; then answer what has waited for it."""
@@ -386,9 +340,6 @@ class ServerState(SynchronousState):
         self._actions.append(events.ToScheduler(messages.SlotSynced(slot, self.view.epoch, lead.backup.index)))
 
     # ------------------------------------------------------------------------------------------------------- scheduler
-
-    def _view_is(self, sender: bytes, message: messages.ViewReply, frames: tuple[Frame, ...]) -> None:
-        self._install(message.view)
 
     def _heartbeat_reply(self, sender: bytes, message: messages.HeartbeatReply, frames: tuple[Frame, ...]) -> None:
         if message.unknown:
@@ -509,9 +460,6 @@ class ServerState(SynchronousState):
             return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
         return max(state.clocks.values(), default=0)
 
-    def _reply(self, to: bytes, message: messages.ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
-        self._actions.append(events.Reply(to, message, frames))
-
 
 _HANDLERS: dict[type[messages.ServerMessage], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
     messages.Init: ServerState._init,
@@ -521,7 +469,7 @@ _HANDLERS: dict[type[messages.ServerMessage], Callable[[ServerState, bytes, Any,
     messages.Replicated: ServerState._replicated,
     messages.NeedImage: ServerState._need_image,
     messages.SlotImage: ServerState._image,
-    messages.ViewReply: ServerState._view_is,
+    messages.ViewReply: lambda state, _, message, frames: state._install(message.view),
     messages.HeartbeatReply: ServerState._heartbeat_reply,
     messages.Stop: ServerState._stop,
     messages.TakeCheckpoint: ServerState.take_checkpoint,

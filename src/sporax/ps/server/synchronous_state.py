@@ -15,11 +15,10 @@ one that is beyond it says so; the scheduler then proposes a later clock (`sched
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame
@@ -38,8 +37,7 @@ class Flight(msgspec.Struct):
     is_acknowledged: bool = False
 
 
-@dataclass(slots=True)
-class Contribution:
+class Contribution(Struct):
     """One rank's part of a synchronous update."""
 
     push: messages.Push
@@ -47,8 +45,7 @@ class Contribution:
     waiting: list[tuple[bytes, int]]
 
 
-@dataclass(slots=True)
-class LeaderState:
+class LeaderState(Struct):
     """What a leader keeps besides the slot's state.
 
     Attributes:
@@ -71,13 +68,9 @@ class LeaderState:
     pulls: dict[tuple[bytes, int], tuple[messages.Pull, tuple[Frame, ...]]] = field(default_factory=dict)
 
 
-class CheckpointedState(FollowerState):
-    """The slots of a server, with those that it leads, and the checkpoint that is being made of these.
-
-    Args:
-        index, incarnation: what the scheduler made this process.
-        options: of the job.
-        states: slots recovered from the log.
+class SynchronousState(FollowerState):
+    """The slots of a server, with those that it leads, the records on their way, the updates of their present clocks, and the
+    checkpoint that is being made of them; arguments as for `FollowerState`.
     """
 
     def __init__(
@@ -110,21 +103,15 @@ class CheckpointedState(FollowerState):
             self._in_checkpoint[slot] = None
             self._actions.append(events.CheckpointSlot(checkpoint.path, checkpoint.number, *state.image()))
         elif state.clock > checkpoint.clock:
-            self._in_checkpoint[slot] = messages.CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
-            self._actions.append(
-                events.ToScheduler(messages.CheckpointPart(checkpoint.number, slot, state.clock, is_late=True))
-            )
+            part = messages.CheckpointPart(checkpoint.number, slot, state.clock, is_late=True)
+            self._in_checkpoint[slot] = part
+            self._actions.append(events.ToScheduler(part))
 
     def written(self, part: messages.CheckpointPart) -> None:
         """Note that a slot was written, for a scheduler that asks again."""
         if self._checkpoint is not None and self._checkpoint.number == part.number:
             self._in_checkpoint[part.slot] = part
 
-
-class SynchronousState(CheckpointedState):
-    """The slots of a server, and the updates of their present clocks; arguments as for `CheckpointedState`."""
-
-    @abstractmethod
     def _launch(
         self,
         slot: int,
@@ -134,7 +121,42 @@ class SynchronousState(CheckpointedState):
         sources: list[messages.Source],
         entries: list[messages.VariableValues],
         members: list[messages.Members] | None,
-    ) -> None: ...
+    ) -> None:
+        """Write the next record of a slot and send it where it must be before it counts."""
+        lead, view = self.leads[slot], self.view
+        # Behind all records on their way.
+        lsn = self.states[slot].lsn + len(lead.flights) + 1
+        record = messages.Record(slot, lsn, 0 if view is None else view.epoch, variables, sources, entries, members)
+        lead.flights.append(Flight(record, frames, not self.flushes, self._now, waiting))
+        if self.stores:
+            self._actions.append(events.StoreRecord(record, frames))
+        # A follower without the whole slot could not apply the record.
+        if lead.backup is not None and lead.image_sent:
+            self._actions.append(events.ToServer(lead.backup, record, frames))
+        if not self.flushes:  # else it is not stored yet, and those before it wait for events of their own
+            self._advance(slot)
+
+    def _advance(self, slot: int) -> None:
+        """Acknowledge, in order, what has become durable."""
+        lead, clock = self.leads[slot], self.states[slot].clock
+        is_synchronous, changed = self.options.staleness == 0, False
+        for flight in lead.flights:
+            # In order: a later record counts only after those before it.
+            if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
+                break
+            if is_synchronous and flight.record.sources:
+                clock += 1
+            if flight.waiting:
+                self._acknowledge(slot, flight, clock)
+            flight.is_acknowledged = changed = True
+        if changed:
+            self._actions.append(events.Apply(slot))
+
+    def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
+        for sender, request in flight.waiting:
+            self._reply(sender, messages.Acked(request, slot, clock))
+        # So that an answer is given once.
+        flight.waiting.clear()
 
     def _push_together(
         self, sender: bytes, message: messages.Push, frames: tuple[Frame, ...], lead: LeaderState, state: SlotState
@@ -144,20 +166,20 @@ class SynchronousState(CheckpointedState):
         flight = next((f for f in lead.flights if any(s.clock == source.clock for s in f.record.sources)), None)
         # The worker has seen values that this copy has not, and knows whether its earlier pushes are on their way.
         if source.clock > state.clock:
-            self._actions.append(events.Reply(sender, messages.ClockAhead(message.request, message.slot, state.clock)))
+            self._reply(sender, messages.ClockAhead(message.request, message.slot, state.clock))
             return
         # An update that is made, or on its way, was made from the members of its clock; else these may still be undecided.
         is_made = source.clock < state.clock or flight is not None
         if (is_made or self._is_decided(state, source.clock)) and not state.counts_at(source.rank, source.clock):
             self.counts["uncounted_pushes"] += 1
-            self._actions.append(events.Reply(sender, messages.NotAMember(message.request, message.slot)))
+            self._reply(sender, messages.NotAMember(message.request, message.slot))
             return
         if is_made:
             self.counts["duplicate_pushes"] += 1
             if flight is not None:
                 flight.waiting.append((sender, message.request))
             else:
-                self._actions.append(events.Reply(sender, messages.Acked(message.request, message.slot, state.clock)))
+                self._reply(sender, messages.Acked(message.request, message.slot, state.clock))
             return
         # Sent twice: the newest sender gets the answer.
         if source.rank in lead.pending:
@@ -167,7 +189,7 @@ class SynchronousState(CheckpointedState):
             lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
         self._combine(message.slot)
         if source.rank in lead.pending or lead.needs_backup:  # else its acknowledgement comes as soon
-            self._actions.append(events.Reply(sender, messages.Accepted(message.request, message.slot)))
+            self._reply(sender, messages.Accepted(message.request, message.slot))
 
     def _is_decided(self, state: SlotState, clock: int) -> bool:
         """Whether the members of the slot's present clock are known here and do not change any more.
@@ -208,4 +230,4 @@ class SynchronousState(CheckpointedState):
         for rank in others:
             self.counts["uncounted_pushes"] += 1
             for sender, request in lead.pending.pop(rank).waiting:
-                self._actions.append(events.Reply(sender, messages.NotAMember(request, slot)))
+                self._reply(sender, messages.NotAMember(request, slot))

@@ -20,11 +20,11 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import ServerMessage
@@ -42,8 +42,7 @@ _WORD = np.dtype("<u8")
 _NO_WORDS = bytes(8)
 
 
-@dataclass(frozen=True, slots=True)
-class Intact:
+class Intact(Struct, frozen=True):
     """A whole record: its message and arrays, and the bytes of the file that it takes."""
 
     message: ServerMessage
@@ -52,8 +51,7 @@ class Intact:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """Bytes of a file that were whole records once."""
 
     path: Path
@@ -64,8 +62,7 @@ class Damage:
         return f"bytes {self.start} to {self.stop} of '{self.path}'"
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A record whose checksum fits, not decoded yet."""
 
     start: int

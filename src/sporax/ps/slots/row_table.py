@@ -3,6 +3,10 @@
 Reading never changes anything: a row that does not exist reads as its first value, which (seed, table, id) give. A row
 comes to be with its first update. All decisions (admission, eviction) depend on the state and the update alone, so that
 replaying the same records gives the same table.
+
+Hashes of row ids say which slot keeps a row, where an index looks for it, and its first values. The mix is the finaliser of
+SplitMix64 (Steele, Lea & Flood 2014): fast, vectorised, and every bit of the id reaches every bit of the result. First values
+come from (seed, table, id, column) alone, so a row may be made anywhere, in any order.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sporax.ps.protocol.hashing import first_rows, hash_ids
 from sporax.ps.protocol.messages import VariableSpec
 from sporax.ps.protocol.wire import Floats, Ids
 from sporax.ps.slots import update
@@ -23,7 +26,67 @@ _EMPTY = np.int64(-(2**63))  # this id cannot be stored
 # Rows; below this a table is not worth growing step by step.
 _LEAST_CAPACITY = 64
 _BLOCK_BYTES = 128 << 10  # of one slab: values, state, gradient and what is made of them fit into a core's second cache
+_COUNTS = {"updates": "updates", "changed": "changed", "refused": "refused_rows", "evicted": "evicted_rows"}
 _EVICTED_SHARE = 8  # one eighth of max_rows goes at a time, so that eviction is rare
+
+Hashes = npt.NDArray[np.uint64]
+
+# The constants of SplitMix64.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
+# 53 bits fit exactly into a float64.
+_TO_UNIT = 2.0**-53
+
+
+def mix(values: Hashes) -> Hashes:
+    """SplitMix64's finaliser of every value."""
+    # Multiplication modulo 2**64 is part of the hash.
+    with np.errstate(over="ignore"):
+        values = values + _GOLDEN
+        values = (values ^ (values >> np.uint64(30))) * _MIX1
+        values = (values ^ (values >> np.uint64(27))) * _MIX2
+        return values ^ (values >> np.uint64(31))
+
+
+def hash_ids(ids: Ids) -> Hashes:
+    """A hash of every row id."""
+    return mix(ids.view(np.uint64) if ids.dtype == np.int64 else ids.astype(np.uint64))
+
+
+def slots_of(ids: Ids, num_slots: int) -> npt.NDArray[np.int64]:
+    """The slot that keeps each row."""
+    # The upper bits, since the index of a table uses the lower ones.
+    return ((hash_ids(ids) >> np.uint64(40)) % np.uint64(num_slots)).astype(np.int64)
+
+
+def first_rows(ids: Ids, width: int, *, seed: int, table: int, sigma: float, distribution: str) -> Floats:
+    """First values of rows, shape (number of ids, width).
+
+    Args:
+        ids: row ids.
+        width: values per row.
+        seed, table: which run and which table.
+        sigma: standard deviation of ``normal``, half the range of ``uniform``, the value of ``constant``.
+        distribution: ``normal``, ``uniform``, ``zeros`` or ``constant``.
+    """
+    if distribution in ("zeros", "constant"):
+        return np.full((len(ids), width), sigma if distribution == "constant" else 0.0, np.float32)
+    # Other constants for table and seed, so that no two tables begin with equal rows.
+    stream = np.uint64(((seed * 0x9E3779B97F4A7C15) ^ (table * 0xD1B54A32D192ED03)) & _MASK)
+    rows = mix(hash_ids(ids) ^ stream)[:, None]
+    first = _unit(mix(rows ^ mix(np.arange(width, dtype=np.uint64))[None, :]))
+    if distribution == "uniform":
+        return ((2.0 * first - 1.0) * sigma).astype(np.float32)
+    second = _unit(mix(rows ^ mix(np.arange(width, 2 * width, dtype=np.uint64))[None, :]))
+    normal = np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second)  # Box and Muller 1958
+    return (normal * sigma).astype(np.float32)
+
+
+def _unit(values: Hashes) -> npt.NDArray[np.float64]:
+    """Hashes as numbers in [0, 1)."""
+    # The upper 53 bits: the lower ones do not fit into a float64.
+    return (values >> np.uint64(11)).astype(np.float64) * _TO_UNIT
 
 
 class HashIndex:
@@ -247,8 +310,6 @@ class RowTable:
         self._index = HashIndex()
         self._index.insert(self._ids, np.arange(self.count))
 
-    # ------------------------------------------------------------------------------------------------------- images
-
     def arrays(self) -> list[npt.NDArray[np.generic]]:
         """Everything to keep: ids, times of use, seen ids and counts, the update before, then the slabs."""
         count = self.count
@@ -277,22 +338,14 @@ class RowTable:
         table._index.insert(table._ids, np.arange(table.count))
         table._seen.insert(table._seen_ids, np.arange(len(table._seen_ids)))
         scalars = dict(scalars)
-        table.updates = int(scalars.pop("updates"))
-        table.changed = int(scalars.pop("changed"))
-        table.refused_rows = int(scalars.pop("refused"))
-        table.evicted_rows = int(scalars.pop("evicted"))
+        for name, attribute in _COUNTS.items():
+            setattr(table, attribute, int(scalars.pop(name)))
         table.scalars = scalars
         return table
 
     def saved_scalars(self) -> dict[str, float]:
         """Numbers that go with `arrays()`."""
-        counts = {
-            "updates": self.updates,
-            "changed": self.changed,
-            "refused": self.refused_rows,
-            "evicted": self.evicted_rows,
-        }
-        return {**self.scalars, **counts}
+        return {**self.scalars, **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()}}
 
 
 def _longer(array: npt.NDArray[_T], used: int, capacity: int) -> npt.NDArray[_T]:

@@ -8,11 +8,11 @@ made the step and some have not, and its successor must see all of them as they 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol import wire
@@ -74,8 +74,7 @@ class LeaseSet:
         self.ranges = merged
 
 
-@dataclass(slots=True)
-class SlotState:
+class SlotState(Struct):
     """The state of one slot.
 
     Attributes:
@@ -101,8 +100,6 @@ class SlotState:
     leases: LeaseSet = field(default_factory=LeaseSet)
     members: list[Members] = field(default_factory=list)
     variables: dict[int, Segment | RowTable] = field(default_factory=dict)
-
-    # ------------------------------------------------------------------------------------------------------- questions
 
     def ranks_at(self, clock: int) -> list[int]:
         """Members whose gradients make the update of a clock."""
@@ -179,8 +176,6 @@ class SlotState:
         """Memory of all variables."""
         return sum(variable.num_bytes for variable in self.variables.values())
 
-    # --------------------------------------------------------------------------------------------------------- changes
-
     def apply(self, record: Record, frames: Sequence[wire.Frame]) -> None:
         """Apply the next record.
 
@@ -237,8 +232,6 @@ class SlotState:
                 value = first.get(spec.key)
                 self.variables[spec.key] = Segment(spec, np.zeros(spec.size, np.float32) if value is None else value)
         reader.finish()
-
-    # ---------------------------------------------------------------------------------------------------------- images
 
     def image(self) -> tuple[SlotImage, list[wire.Frame]]:
         """The whole state as a message."""
@@ -388,7 +381,6 @@ def summed_rows(ids: wire.Ids, gradients: wire.Floats) -> tuple[wire.Ids, wire.F
     # The usual case: ids are distinct and sorted already.
     if len(ids) < 2 or bool(np.all(ids[1:] > ids[:-1])):
         return ids, gradients
-    # Stable, so that equal ids are added in the order they come.
     order = np.argsort(ids, kind="stable")
     ids, gradients = ids[order], gradients[order]
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sporax.ps.protocol.messages import Holders
 from sporax.ps.protocol.wire import CHUNK_BYTES
@@ -19,8 +20,7 @@ from sporax.ps.protocol.wire import CHUNK_BYTES
 BLOCK_VALUES = CHUNK_BYTES // 4
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Part of a flattened parameter: values `start` to `stop` of parameter `index`, at `offset` of its segment."""
 
     index: int
@@ -29,8 +29,7 @@ class Piece:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentPlan:
+class SegmentPlan(Struct, frozen=True):
     """One dense variable of one slot: the pieces of all parameters of one optimizer group that are kept there."""
 
     slot: int

@@ -7,10 +7,10 @@ a table move only when they have a gradient (as with LazyAdam); powers of beta c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError
@@ -20,8 +20,7 @@ Arrays: TypeAlias = tuple[np.ndarray, ...]
 Constants: TypeAlias = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRule:
+class UpdateRule(Struct, frozen=True):
     """One optimizer.
 
     Attributes:

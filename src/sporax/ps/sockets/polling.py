@@ -43,7 +43,8 @@ class SelectorPoll:
     def poll(self, seconds: float, most: int) -> list[tuple[int, int]]:
         """Descriptors with what they are ready for, within so many seconds."""
         ready = self._selector.select(seconds)[:most]
-        return [(key.fd, _polled(events)) for key, events in ready]
+        numbers = {selectors.EVENT_READ: READ, selectors.EVENT_WRITE: WRITE}
+        return [(key.fd, sum(to for of, to in numbers.items() if events & of)) for key, events in ready]
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -52,10 +53,6 @@ class SelectorPoll:
 
 def _selected(events: int) -> int:
     return (selectors.EVENT_READ if events & READ else 0) | (selectors.EVENT_WRITE if events & WRITE else 0)
-
-
-def _polled(events: int) -> int:
-    return (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0)
 
 
 Poll = select.epoll if hasattr(select, "epoll") else SelectorPoll

@@ -137,7 +137,7 @@ class Stream:
         area, descriptor = made
         try:
             # So short that the kernel takes all of it or nothing.
-            socket.send_fds(self._socket, [wire.head_of(message)], [descriptor], socket.MSG_DONTWAIT)
+            socket.send_fds(self._socket, [wire.head_and_size(message, ())[0]], [descriptor], socket.MSG_DONTWAIT)
             self._area = area
         except OSError:
             self.send(message)
@@ -146,7 +146,6 @@ class Stream:
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
-        # As long as the kernel takes more.
         while self._unsent and self.is_open:
             parts = [self._unsent[position] for position in range(min(len(self._unsent), _MOST_PARTS))]
             done = self._write(parts)
@@ -213,7 +212,6 @@ class Stream:
         """Begin the next message if its header and struct are here; gives it where its arrays are here, too."""
         start, stop, scratch, needed = self._start, self._stop, self._scratch, _HEADER_BYTES
         if stop - start >= needed:
-            # The header tells both sizes.
             place, area = 0, self._area if scratch[start + wire.APART] else None
             if area is None:
                 struct_bytes, checksum, body_bytes = wire.header_at(scratch, start)
@@ -492,12 +490,9 @@ class Streams:
             for descriptor in self._begun:
                 at_once[descriptor] = at_once.get(descriptor, 0) | READ
             return list(at_once.items())
-        if seconds and (ready := self._patience.look(self._ready_now)):
+        if seconds and (ready := self._patience.look(lambda: self._poll.poll(0.0, _MOST_EVENTS) or None)):
             return ready
         return self._poll.poll(seconds, _MOST_EVENTS)
-
-    def _ready_now(self) -> Sequence[tuple[int, int]] | None:
-        return self._poll.poll(0.0, _MOST_EVENTS) or None
 
     def receive_from(self, stream: Stream) -> Incoming | None:
         """The next message of one connection, waiting for it for a moment: one system call instead of two."""
@@ -566,7 +561,6 @@ class Streams:
             self._forget_ended()
             return
         descriptor = stream.fileno()
-        # Only where that changes anything.
         if stream.has_unsent != (descriptor in self.unsent):
             self._poll.modify(descriptor, READ | (WRITE if stream.has_unsent else 0))
             (self.unsent.add if stream.has_unsent else self.unsent.discard)(descriptor)

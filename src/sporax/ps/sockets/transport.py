@@ -182,7 +182,6 @@ class LocalSocket:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         named = environ.get(private.DIRECTORY_VARIABLE, "")
-        # Where no launcher made one: a directory of this process.
         self._own = None if named else private.make_job_directory()
         self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
         if len(self.path) > _LONGEST_PATH:  # the operating system's limit; processes of this machine then use TCP, too

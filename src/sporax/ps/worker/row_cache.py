@@ -65,8 +65,6 @@ class RowCache:
         self._ahead: tuple[Ids, int, Any] | None = None
         self._requested: Ids | None = None
 
-    # ------------------------------------------------------------------------------------------------------- lookups
-
     def positions(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
         """Places of the ids of a training step in the cache, and their rows.
 
@@ -162,8 +160,6 @@ class RowCache:
         self._place_of.update(zip(unique[missing].tolist(), oldest.tolist(), strict=True))
         positions[missing] = oldest
 
-    # ----------------------------------------------------------------------------------------------------- write-back
-
     def take_gradient(self, gradient: Floats, clock: int, lifetime: int) -> tuple[Ids, Floats]:
         """Add a step's gradient to the rows that it has looked up; gives what is to be written back with its push.
 
@@ -205,8 +201,6 @@ class RowCache:
         ids = np.concatenate([ids for ids, _ in parts])
         self.written_rows += len(ids)
         return ids, np.ascontiguousarray(np.concatenate([values for _, values in parts]))
-
-    # ----------------------------------------------------------------------------------------------------- rows ahead
 
     def prefetch(self, connection: ServerConnection, ids: Ids) -> None:
         """Ask for rows that the next step will look up.

@@ -43,9 +43,7 @@ def page(view: PlanView) -> str:
         warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in view.warnings),
         headline=titled(headline_section(view.headline)),
         script=template("plan.js").template,
-        totals="".join(
-            map(titled, (time_section(view.parts, view.headline.unit), totals_section(view), search_section(view)))
-        ),
+        totals="".join(map(titled, (time_section(view.parts, unit), totals_section(view), search_section(view)))),
         costliest=titled(costliest_section(view)),
         notes=titled(notes_section(view)),
         operators=operators_picture(*folded_graph(view.operators, view.arrows, unit), unit),

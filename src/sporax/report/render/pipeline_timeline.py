@@ -8,6 +8,7 @@ from html import escape
 
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.planner.pipeline.simulate import Outcome
+from sporax.report.render.step_times import named, span_event
 
 Times = Mapping[Task, tuple[float, float]]
 """Start and end of every task in seconds."""
@@ -72,18 +73,7 @@ def chrome_trace(timelines: Sequence[tuple[str, Times]]) -> str:
     """The timelines as a trace: one process per timeline, one thread per stage."""
     events: list[dict[str, object]] = []
     for process, (title, times) in enumerate(timelines):
-        events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}})
+        events.append(named("process_name", process, title))
         for task, (start, end) in times.items():
-            events.append(
-                {
-                    "ph": "X",
-                    "name": task.text,
-                    "cat": task.kind.name.lower(),
-                    "pid": process,
-                    "tid": task.stage,
-                    # The trace format counts microseconds.
-                    "ts": start * 1e6,
-                    "dur": (end - start) * 1e6,
-                }
-            )
+            events.append(span_event(task.text, task.kind.name.lower(), process, task.stage, start, end))
     return json.dumps({"traceEvents": events})

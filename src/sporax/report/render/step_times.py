@@ -130,35 +130,29 @@ def perfetto(runs: Sequence[OperatorRun], host: Iterable[Span], rank: int = 0) -
         rank: of this process.
     """
     first = rank * _DEVICES_OF_A_RANK
-    events: list[dict[str, object]] = [_named("process_name", first, f"rank {rank}: host")]
-    events += [_slice(name, "host", first, _HOST_LINE, start, end) for name, start, end in host]
+    events: list[dict[str, object]] = [named("process_name", first, f"rank {rank}: host")]
+    events += [span_event(name, "host", first, _HOST_LINE, start, end) for name, start, end in host]
     for device in sorted({run.device for run in runs}):
-        events.append(_named("process_name", first + 1 + device, f"rank {rank}: device {device}"))
+        events.append(named("process_name", first + 1 + device, f"rank {rank}: device {device}"))
     for run in runs:
         name = f"{run.path}: {run.name}" if run.path else run.name
         events.append(
             {
-                **_slice(name, run.kind, first + 1 + run.device, run.line, run.start, run.end),
+                **span_event(name, run.kind, first + 1 + run.device, run.line, run.start, run.end),
                 "args": {"cell": run.path, "operator": run.name, "program": run.program, "task": run.task},
             }
         )
     for (task, device, _), (start, end) in task_spans(runs).items():
-        events.append(_slice(task, "pipeline task", first + 1 + device, _TASK_LINE, start, end))
+        events.append(span_event(task, "pipeline task", first + 1 + device, _TASK_LINE, start, end))
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events})
 
 
-def _named(kind: str, process: int, name: str) -> dict[str, object]:
+def named(kind: str, process: int, name: str) -> dict[str, object]:
+    """The event of a trace that names a process."""
     return {"ph": "M", "name": kind, "pid": process, "args": {"name": name}}
 
 
-def _slice(name: str, kind: str, process: int, line: int, start: float, end: float) -> dict[str, object]:
-    # The trace format counts microseconds.
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": kind,
-        "pid": process,
-        "tid": line,
-        "ts": start * 1e6,
-        "dur": (end - start) * 1e6,
-    }
+def span_event(name: str, kind: str, process: int, line: int, start: float, end: float) -> dict[str, object]:
+    """The event of a trace for what lasts; its format counts microseconds."""
+    microseconds = {"ts": start * 1e6, "dur": (end - start) * 1e6}
+    return {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": line, **microseconds}

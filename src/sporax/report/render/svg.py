@@ -36,8 +36,6 @@ _USES = {
     "transients": "#e15759",
 }
 
-# ------------------------------------------------------------------------------------------------------- the operators
-
 
 def operators_picture(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow], unit: str) -> str:
     """The operators as boxes, coloured by how they are sharded, and arrows with the bytes that are sent."""
@@ -145,15 +143,6 @@ def _title(box: OperatorRow) -> str:
     return shortened(f"{name} ({box.times} ×)" if box.times > 1 else name, _LETTERS)
 
 
-def _labelled(boxes: Sequence[OperatorRow], arrows: Sequence[Arrow]) -> Iterator[tuple[Arrow, int]]:
-    """Arrows that carry collectives, with the number of the line next to their source on which their bytes are reported."""
-    lines = {number: 1 if box.moved_bytes else 0 for number, box in enumerate(boxes)}
-    for arrow in arrows:
-        if arrow.moved:
-            yield arrow, lines[arrow.source]
-            lines[arrow.source] += 1
-
-
 def _arrow(positions: Sequence[tuple[int, int]], arrow: Arrow) -> str:
     # Bytes differ by orders of magnitude: in proportion to them, one arrow would hide the others.
     thick = 1 + math.log10(1 + arrow.moved_bytes / 1000) / 2 if arrow.moved else 1
@@ -176,8 +165,11 @@ def _figures(
     for box, place in zip(boxes, positions, strict=True):
         if box.moved_bytes:
             yield _bytes(place, box.moved_bytes, 0)
-    for arrow, line in _labelled(boxes, arrows):
-        yield f"<g>{_tooltip(arrow)}{_bytes(positions[arrow.source], arrow.moved_bytes, line)}</g>"
+    # The line next to a box on which the bytes of its next arrow are reported.
+    lines = [int(bool(box.moved_bytes)) for box in boxes]
+    for arrow in (arrow for arrow in arrows if arrow.moved):
+        yield f"<g>{_tooltip(arrow)}{_bytes(positions[arrow.source], arrow.moved_bytes, lines[arrow.source])}</g>"
+        lines[arrow.source] += 1
 
 
 def _bytes(place: tuple[int, int], size: int, line: int) -> str:
@@ -214,9 +206,6 @@ def _corner(place: tuple[int, int]) -> tuple[float, float]:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
-
-
-# ---------------------------------------------------------------------------------------------------- memory over time
 
 
 def memory_picture(memory: MemoryCurve, unit: str = "s") -> str:

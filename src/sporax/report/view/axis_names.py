@@ -33,10 +33,7 @@ class AxisNames:
     @property
     def letters(self) -> tuple[str, ...]:
         """a, b, …, z, a1, b1, …: one per run."""
-        return tuple(
-            string.ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "")
-            for number in range(len(self.runs))
-        )
+        return tuple(map(letter, range(len(self.runs))))
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
@@ -79,6 +76,11 @@ class AxisNames:
                 word = f"{letter}{number}"
             yield word
             axes = axes[len(taken) :]
+
+
+def letter(number: int) -> str:
+    """a, b, …, z, a1, b1, …."""
+    return string.ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "")
 
 
 def names_of(plan: Plan, others: Iterable[Placement] = ()) -> AxisNames:

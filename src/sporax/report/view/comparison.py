@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sporax.base.text_tables import Section, cost_text, size_text
 from sporax.report.view.plan_view import Headline, PlanView
@@ -12,8 +13,7 @@ MILLION = 1_000_000
 """Samples for which device hours are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedPlan:
+class ComparedPlan(Struct, frozen=True):
     """What plans are compared by; None for what is not known.
 
     Attributes:

@@ -13,7 +13,6 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.planner.communication.moves import Redistribution
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.cost.combined_collectives import late_operators, late_tensors, num_sharing, rounds
 from sporax.planner.cost.model import CostModel, local_bytes
@@ -172,17 +171,12 @@ class _Explainer:
         return Alternative(assignment, operands, results, parts, seconds, tuple(fetches), tuple(deliveries), chosen)
 
     def _operand_transfer(self, what: str, tensor: int, source: Placement, target: Placement) -> OperandTransfer:
-        redistribution = self._redistribution(tensor, source, target)
-        count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
-        moves = tuple((move.collective, move.local_bytes) for move in redistribution.moves if move.collective)
-        return OperandTransfer(what, moves, redistribution.seconds * count)
-
-    def _redistribution(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
-        spec = self.graph.tensors[tensor]
+        spec, mesh = self.graph.tensors[tensor], self.plan.mesh
         links = self.model.links.shared_by(self.sharing[tensor])
-        return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, links)
-
-    # ------------------------------------------------------------------------------------------ what cannot be
+        way = redistribute(spec.shape, spec.itemsize, source, target, mesh, self.plan.alltoall, links)
+        count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
+        moves = tuple((move.collective, move.local_bytes) for move in way.moves if move.collective)
+        return OperandTransfer(what, moves, way.seconds * count)
 
     def _impossible(self, rule: Rule) -> Iterator[str]:
         """Shardings that are not among the alternatives, and why."""
@@ -203,7 +197,9 @@ class _Explainer:
         more = self._extra_bytes(number, other) - self._extra_bytes(number, own)
         if more <= 0:
             return other
-        lacking = self._bytes_in_use(number) + more - self.memory_bytes
+        # Before it runs its operands are there, after it its results; which one is more depends on what it frees.
+        in_use = max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
+        lacking = in_use + more - self.memory_bytes
         return replace(other, lacking_bytes=max(lacking, 0))
 
     def _extra_bytes(self, number: int, alternative: Alternative) -> int:
@@ -216,11 +212,6 @@ class _Explainer:
         }
         results = zip(operator.results, alternative.results, strict=True)
         return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *results))
-
-    def _bytes_in_use(self, number: int) -> int:
-        """Bytes that are in use while an operator runs, under the plan."""
-        # Before it runs its operands are there, after it its results; which one is more depends on what it frees.
-        return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
 
     @cached_property
     def _memory(self) -> Mapping[int, int]:

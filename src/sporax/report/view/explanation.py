@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from sporax.base.text_tables import Section, cost_text, page_width, size_text, table_lines
 from sporax.ir.placement import Placement
 from sporax.planner.rules import Assignment, FactorKind, Rule
-from sporax.report.view.axis_names import AxisNames
+from sporax.report.view.axis_names import AxisNames, letter
 
 _MOST_TRANSFERS = 2
 """Transfers that a reason names, the most expensive first; a sentence with more cannot be read."""
@@ -81,8 +80,29 @@ class Alternative:
         return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
 
     def why_not(self, chosen: Alternative, unit: str = "s") -> str:
-        """Where it has a higher or lower cost than the chosen one, and what it sends for that; `unit` is that of the costs."""
-        return difference_text(self, chosen, unit)
+        """Where its cost differs from the chosen one, with its communication; for the chosen one that alone."""
+        if self.chosen:
+            sent = ", ".join(filter(None, (_sent(self.fetches, "of"), _sent(self.deliveries, "for"))))
+            return f"chosen{': ' if sent else ''}{sent}"
+        pairs = {
+            "computing": (self.operator_seconds - chosen.operator_seconds, _shared(self, chosen)),
+            "operands": (
+                self.fetch_seconds - chosen.fetch_seconds,
+                _transfers(self.fetches, chosen.fetches, "of"),
+            ),
+            "results": (
+                self.deliver_seconds - chosen.deliver_seconds,
+                _transfers(self.deliveries, chosen.deliveries, "for"),
+            ),
+        }
+        explanation = [
+            f"{name} {_change(change, unit)}{why[change < 0]}"
+            for name, (change, why) in pairs.items()
+            if abs(change) > _TOO_LITTLE
+        ]
+        if self.lacking_bytes:
+            explanation.insert(0, f"does not fit: {size_text(self.lacking_bytes)} of memory are missing")
+        return "; ".join(explanation) or "equal cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,32 +190,6 @@ def _table(equal: Sequence[Explanation]) -> str:
     return "\n".join([*lines, *table, *(f"  {note}" for note in explanation.notes)])
 
 
-def difference_text(alternative: Alternative, chosen: Alternative, unit: str) -> str:
-    """Where the cost of an alternative differs from the chosen one, with its communication; for the chosen one that alone."""
-    if alternative.chosen:
-        sent = ", ".join(filter(None, (_sent(alternative.fetches, "of"), _sent(alternative.deliveries, "for"))))
-        return f"chosen{': ' if sent else ''}{sent}"
-    pairs = {
-        "computing": (alternative.operator_seconds - chosen.operator_seconds, _shared(alternative, chosen)),
-        "operands": (
-            alternative.fetch_seconds - chosen.fetch_seconds,
-            _transfers(alternative.fetches, chosen.fetches, "of"),
-        ),
-        "results": (
-            alternative.deliver_seconds - chosen.deliver_seconds,
-            _transfers(alternative.deliveries, chosen.deliveries, "for"),
-        ),
-    }
-    explanation = [
-        f"{name} {_change(change, unit)}{why[change < 0]}"
-        for name, (change, why) in pairs.items()
-        if abs(change) > _TOO_LITTLE
-    ]
-    if alternative.lacking_bytes:
-        explanation.insert(0, f"does not fit: {size_text(alternative.lacking_bytes)} of memory are missing")
-    return "; ".join(explanation) or "equal cost"
-
-
 def _change(cost: float, unit: str) -> str:
     return f"{'+' if cost > 0 else '-'}{cost_text(abs(cost), unit)}"
 
@@ -235,7 +229,7 @@ def rule_text(rule: Rule) -> str:
     if rule.opaque:
         return f"cannot be sharded: {rule.opaque}"
     numbers = [number for number, factor in enumerate(rule.factors) if factor.kind is not FactorKind.PARTIAL]
-    names = {number: _upper(place) for place, number in enumerate(numbers)}
+    names = {number: letter(place).upper() for place, number in enumerate(numbers)}
 
     def tensor(dims: Sequence[Sequence[int]]) -> str:
         words = (" ".join(names[number] for number in dim) for dim in dims)
@@ -248,8 +242,3 @@ def rule_text(rule: Rule) -> str:
         for number in numbers
     )
     return f"{' → '.join(sides)}; {', '.join(sizes)}".rstrip("; ")
-
-
-def _upper(number: int) -> str:
-    """A, B, …, Z, A1, …: capital, where axes of the mesh are small."""
-    return string.ascii_uppercase[number % 26] + (str(number // 26) if number >= 26 else "")

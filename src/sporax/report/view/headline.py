@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK, OperatorGraph, Role
@@ -22,8 +24,7 @@ _SIMULATED = (
 _NO_DEVICE = DeviceMatrix(())
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """What is known of a plan's costs, for its headline.
 
     Attributes:

@@ -38,8 +38,7 @@ from sporax.planner.loops.graph_writer import Part
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.space.operator_rules import is_identity, is_light
-from sporax.report.view.gradient_names import PREFIX, gradient_names
-from sporax.report.view.operator_names import joined, product_name, variable_names
+from sporax.report.view.operator_names import PREFIX, gradient_names, joined, product_name, variable_names
 
 
 class StepPhase(Enum):
@@ -110,7 +109,8 @@ class _GroupCollector:
         graph = part.graph
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
-        learnt = _last_gradients(graph)
+        # Where the last gradients are finished and the update starts; -1 where there are no gradients.
+        learnt = max((n for n, entry in enumerate(graph.operators) if isinstance(entry.mark, GradientMark)), default=-1)
         self._collect_moves(transfers.at_start, "weights for use", StepPhase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark, place = operator.mark, part.operators[number]
@@ -272,12 +272,6 @@ def _gradients(graph: OperatorGraph) -> frozenset[int]:
     return frozenset(
         tensor for operator in graph.operators if isinstance(operator.mark, GradientMark) for tensor in operator.results
     )
-
-
-def _last_gradients(graph: OperatorGraph) -> int:
-    """Where the last gradients are finished and the update starts; -1 where there are no gradients."""
-    positions = (number for number, operator in enumerate(graph.operators) if isinstance(operator.mark, GradientMark))
-    return max(positions, default=-1)
 
 
 def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:

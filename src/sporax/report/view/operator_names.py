@@ -3,12 +3,17 @@
 Problem: people ask about "layers.3.query" or "MatMul"; a plan knows numbers.
 
 Method: five ways to read a name are tried, from the most precise one to the loosest; the first that names an operator wins.
+
+JAX gives the products of a backward pass no names; dozens of rows would be called ``dot_general``. A gradient has the shape of
+its variable and reaches it through light operators alone: those of the optimizer, and edges of loops, which stack the gradients
+of layers or add them up. So such a product has the name of the variable whose gradient it computes.
 """
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -17,10 +22,14 @@ from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, OperatorMark, Side
 from sporax.planner.cost.combined_collectives import late_operators
-from sporax.planner.rules.loop_rules import RULES
+from sporax.planner.rules.loop_rules import RULES, STACK
 from sporax.planner.search.space.operator_rules import is_identity, is_light
 from sporax.report.view.folding import in_ranges
-from sporax.report.view.gradient_names import PREFIX, gradient_names
+
+_MOST_TENSORS = 64
+"""Tensors that are followed from one product: Adam with clipping and weight decay needs about 20."""
+
+PREFIX = "gradient of "
 
 
 class OperatorNames:
@@ -261,3 +270,45 @@ def common_prefix(paths: Sequence[str]) -> str:
     if shared and any(path[shared].isdecimal() for path in words):
         shared -= 1
     return ".".join(words[0][:shared])
+
+
+def gradient_names(graph: OperatorGraph) -> dict[int, str]:
+    """Names of variables by the numbers of the heavy operators that compute their gradients."""
+    variables = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
+    if not variables:
+        return {}
+    readers = graph.consumers()
+    names = {}
+    for number, operator in enumerate(graph.operators):
+        if operator.backward and not is_light(operator) and not is_identity(operator):
+            name = _updated(graph, readers, variables, operator.results)
+            if name:
+                names[number] = name
+    return names
+
+
+def _updated(
+    graph: OperatorGraph, readers: dict[int, list[int]], variables: dict[int, str], results: tuple[int, ...]
+) -> str:
+    """The variable that light operators change by a tensor; "" for none."""
+    # The list grows while it is walked.
+    waiting = list(results)
+    for tensor in waiting:
+        shape = graph.tensors[tensor].shape
+        for operator in filter(_passes, (graph.operators[number] for number in readers.get(tensor, ()))):
+            changed = (operand for operand in operator.operands if operand in variables)
+            if (found := next((entry for entry in changed if graph.tensors[entry].shape == shape), None)) is not None:
+                return variables[found]
+            if len(waiting) < _MOST_TENSORS:
+                waiting += [
+                    other
+                    for other in operator.results
+                    if other not in waiting
+                    and (operator.name == STACK or math.prod(graph.tensors[other].shape) == math.prod(shape))
+                ]
+    return ""
+
+
+def _passes(operator: Operator) -> bool:
+    """Whether what it makes of a gradient is still one."""
+    return operator.name in RULES or (not operator.bodies and (is_light(operator) or is_identity(operator)))

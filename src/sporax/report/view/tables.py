@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from sporax.base.text_tables import Section, cost_text, size_text, time_text
 from sporax.report.view.folding import equal_rows, folded
-from sporax.report.view.gradient_names import PREFIX
-from sporax.report.view.operator_names import common_prefix
+from sporax.report.view.operator_names import PREFIX, common_prefix
 from sporax.report.view.plan_view import Headline, OperatorRow, PlanView, TimePart
 
 _LISTED_SHARE = 0.01

@@ -29,7 +29,7 @@ def connection() -> ServerConnection | None:
 
 
 def sample_ranges(total: int, size: int) -> Iterator[range]:
-    """Ranges of sample numbers, each for exactly one training step of this worker; see `ps.worker.step_leases`.
+    """Ranges of sample numbers, each for exactly one training step of this worker; see `ps.worker.server_connection.StepLeases`.
 
     Every sample below `total` counts exactly once in the parameters on the servers, whichever processes are killed.
 
