@@ -23,8 +23,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-KNOWN_BAD = ("0.10", "0.12")
-"""Versions of jaxlib, from and below, whose reduce-scatter between CPU processes is known to be wrong."""
+KNOWN_BAD = ("0.10", "0.13")
+"""Versions of jaxlib, from and below, whose reduce-scatter between CPU processes is known to be wrong, or not known to be mended.
+
+In 60,000 runs with 0.12.0.1 none differed, which proves little: the issue saw it in large programs of many devices."""
 CONTROL = "control: psum_scatter"
 COLLECTIVES = ("all_reduce", "pairs", "all_gather", "all_to_all", "permute", "broadcast", "reduce_scatter", CONTROL)
 SIZES = {"small": 64, "middle": 4096, "large": 131_072, "huge": 1_048_576}
