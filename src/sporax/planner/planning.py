@@ -47,8 +47,7 @@ from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for
 from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
-from sporax.planner.search.limit.limit import PlanTooLargeError
+from sporax.planner.search.limit.limit import PlanTooLargeError, reject_infeasible_limit
 from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3

@@ -21,8 +21,7 @@ from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.block_search import repeated
-from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.ilp import ilp
+from sporax.planner.search.exact import dynamic, ilp
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan

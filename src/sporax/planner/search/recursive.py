@@ -184,10 +184,7 @@ def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
 
 def _measured(final: Problem) -> MeasuredPlan:
     """The plan and its memory, remembered with the problem."""
-    if "final plan" not in final.cache:
-        final.cache["final plan"] = measured(final, [0] * len(final.costs))
-    cached: MeasuredPlan = final.cache["final plan"]
-    return cached
+    return final.cached("final plan", lambda: measured(final, [0] * len(final.costs)))
 
 
 def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:

@@ -50,9 +50,8 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
         plan: where to begin; fits.
         limit: bytes of one device.
     """
-    if "regions" not in problem.plans:
-        problem.plans["regions"] = _Regions(problem)
-    plan, left = _improved(problem, plan, limit, problem.plans["regions"], num_plans(problem, _OPERATORS))
+    regions = problem.cached("regions", lambda: _Regions(problem), of_costs=True)
+    plan, left = _improved(problem, plan, limit, regions, num_plans(problem, _OPERATORS))
     # With much room left, memory forbids nothing.
     if plan.peak_bytes > _FULL * limit:
         plan, _ = _improved(problem, plan, limit, _Regions(_penalized(problem, plan, limit)), left)

@@ -19,6 +19,11 @@ A problem of many decisions is solved with tied blocks first (`repeated_blocks`)
 
 References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
 27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
+
+A limit that cannot be kept needs none of it, which takes a minute for a transformer (`reject_infeasible_limit`). Where the memory of the unsharded step over the number of devices, about the best there is, is far below the limit,
+nothing is done. Otherwise a plan that fits is looked for, whatever its time: first by few large multipliers
+(`min_memory_plan`), then as the smallest plan there is (`smallest`). Where neither fits, no search is begun: it would end with
+that plan, too. In a large problem, a limit that is far off is not looked at for so long.
 """
 
 from __future__ import annotations
@@ -31,11 +36,16 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.text_tables import limit_text
-from sporax.planner.memory.peak import MemoryUse, Use
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph
+from sporax.planner.cost.model import CostModel
+from sporax.planner.loops.inline import inline_loops
+from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_of
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem
+from sporax.planner.search.space.plan_assembly import replicated_plan
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.search.space.tensor_memory import weighted_bytes
@@ -105,11 +115,7 @@ def fit(problem: Problem, limit: int) -> MeasuredPlan:
         problem: the problem; one that gives up looks no further than the Lagrangian loop.
         limit: bytes of one device.
     """
-    name = f"fitted within {limit}"
-    if name not in problem.plans:
-        problem.plans[name] = _fit(problem, limit)
-    cached: MeasuredPlan = problem.plans[name]
-    return cached
+    return problem.cached(f"fitted within {limit}", lambda: _fit(problem, limit), of_costs=True)
 
 
 def _fit(problem: Problem, limit: int) -> MeasuredPlan:
@@ -163,15 +169,15 @@ def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
         problem: the problem.
         target_bytes: of one device, at which the search ends; until then it is the same for all.
     """
-    name = f"smallest, {target_bytes} bytes are enough"
-    if name not in problem.plans:
+
+    def make() -> MeasuredPlan:
         plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
         plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
         # Two ways may have led to one plan.
         starts = {tuple(plan.chosen): plan for plan in plans}
-        problem.plans[name] = smallest_of(problem, starts.values(), target_bytes)
-    cached: MeasuredPlan = problem.plans[name]
-    return cached
+        return smallest_of(problem, starts.values(), target_bytes)
+
+    return problem.cached(f"smallest, {target_bytes} bytes are enough", make, of_costs=True)
 
 
 def _of_least_bytes(problem: Problem) -> Iterator[MeasuredPlan]:
@@ -211,11 +217,7 @@ def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: 
 
 def _lagrangian_plans(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
     """All x(p) of the loop; cached."""
-    name = f"relaxed, {limit} bytes, {turns or 'no'} turns"
-    if name not in problem.plans:
-        problem.plans[name] = _Relaxation(problem, limit, turns).run()
-    cached: list[MeasuredPlan] = problem.plans[name]
-    return cached
+    return problem.cached(f"relaxed, {limit}, {turns}", lambda: _Relaxation(problem, limit, turns).run(), of_costs=True)
 
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
@@ -339,3 +341,40 @@ def _advice(memory: MemoryUse) -> str:
     """Advice on the largest share of the memory."""
     largest = max(memory.by_use, key=lambda use: memory.by_use[use])
     return f"{_HELP[largest]}; more devices share all of it."
+
+
+_ROOM = 2.0
+"""Times of the unsharded step's memory over the devices from which a limit is not looked at: nearly always a plan keeps it."""
+_FAR = 12.0
+"""Times of the limit that a plan of large multipliers needs where no search would find one that fits: they save four fifths.
+Asked of large problems alone, of which the smallest plan takes longer."""
+_FEW_OPERATORS = 10_000
+"""Operators of all plans together that may be measured then: how far the limit is off is what the error is to tell."""
+
+
+def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
+    """Raise the error of a search under a memory limit where it is known soon.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: the cost of operators and links.
+        options: those of the search; without a limit nothing is done, nor for one that gives up soon anyway.
+
+    Raises:
+        SporaxRuntimeError: no plan fits; names the smallest one that was found.
+    """
+    limit = options.memory_bytes
+    if limit is None or options.is_quick:
+        return
+    inlined = inline_loops(graph).graph
+    shared = memory_of(inlined, replicated_plan(inlined, mesh), backend=backend_of(options.platform))
+    if limit >= _ROOM * shared.peak_bytes / mesh.num_devices:
+        return
+    problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
+    plan = min_memory_plan(problem, limit)
+    if plan.peak_bytes > limit:
+        far = is_large(problem) and plan.peak_bytes > _FAR * limit
+        plan = reduce_memory(problem, plan, limit, num_operators=_FEW_OPERATORS) if far else smallest(problem, limit)
+    if plan.peak_bytes > limit:
+        raise nothing_fits(limit, plan.memory)

@@ -215,7 +215,8 @@ _ByTensor = dict[int, list[tuple[int, Sequence[Placement], Floats]]]
 
 def _placements_by_tensor(problem: Problem) -> _ByTensor:
     """For every tensor the decisions that make it or ask for it, with its placement and its bytes per candidate; cached."""
-    if "placements by tensor" not in problem.cache:
+
+    def make() -> _ByTensor:
         found: _ByTensor = {}
         for number, choices in enumerate(problem.choices):
             # What a decision makes, and what it asks of others: the second part is the resharded copies.
@@ -223,9 +224,9 @@ def _placements_by_tensor(problem: Problem) -> _ByTensor:
                 spec = problem.graph.tensors[tensor]
                 sizes = np.array([local_bytes(spec, placement, problem.mesh) for placement in where], np.float64)
                 found.setdefault(tensor, []).append((number, where, sizes))
-        problem.cache["placements by tensor"] = found
-    cached: _ByTensor = problem.cache["placements by tensor"]
-    return cached
+        return found
+
+    return problem.cached("placements by tensor", make)
 
 
 def _sizes(problem: Problem) -> list[Floats]:
@@ -248,21 +249,24 @@ def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
 
 def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence[int]) -> Floats:
     """[candidates] what a choice costs in which all members have that candidate, but for what does not change."""
-    if "edges of decisions" not in problem.cache:
-        links: list[list[int]] = [[] for _ in problem.costs]
-        for number, (first, second, _) in enumerate(problem.edges):
-            links[first].append(number)
-            links[second].append(number)
-        problem.cache["edges of decisions"] = links
-    inside = {*members}
+    links, inside = problem.cached("edges of decisions", lambda: _links(problem)), {*members}
     total: Floats = np.sum([problem.costs[member] for member in members], axis=0)
-    for number in dict.fromkeys(edge for member in members for edge in problem.cache["edges of decisions"][member]):
+    for number in dict.fromkeys(edge for member in members for edge in links[member]):
         first, second, table = problem.edges[number]
         if first in inside:
             total = total + (table.diagonal() if second in inside else table[:, chosen[second]])
         else:
             total = total + table[chosen[first]]
     return total
+
+
+def _links(problem: Problem) -> list[list[int]]:
+    """The edges of each decision, by number."""
+    links: list[list[int]] = [[] for _ in problem.costs]
+    for number, (first, second, _) in enumerate(problem.edges):
+        links[first].append(number)
+        links[second].append(number)
+    return links
 
 
 def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:

@@ -61,7 +61,7 @@ def measured_within(problem: Problem, choices: Sequence[int], limit: float) -> M
     """As `measured`, and None where the plan needs more than `limit` bytes."""
     chosen = [int(choice) for choice in choices]
     key = tuple(chosen)
-    known: _Known = problem.cache.setdefault("measured", _Known())
+    known = problem.cached("measured", _Known)
     found = known.plans.get(key)
     if found is None and known.least_bytes.get(key, 0) <= limit:
         plan = plan_of(problem, chosen)

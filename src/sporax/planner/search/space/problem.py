@@ -10,9 +10,9 @@ graph with more or fewer mesh axes handed out, and remembers what they have in c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from sporax.planner.search.space.operator_rules import is_identity
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
 from sporax.planner.search.space.shardings import Units, check_units, natural_units, refined, restricted
 from sporax.planner.solver.graph.cost_graph import CostGraph
+
+Made = TypeVar("Made")
 
 NANOSECONDS = 1e9
 """Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
@@ -83,8 +85,7 @@ class Problem:
         edges: pairs of decisions with a table [candidates, candidates], in the same.
         catalogue: where the candidates come from.
         scale: what a second, or a weighted byte, counts in `costs` and `edges`.
-        cache: results of other modules that do not depend on the costs.
-        plans: results of other modules that depend on the costs.
+        cache, plans: results of other modules that do not depend on the costs, and that do.
     """
 
     graph: OperatorGraph
@@ -116,15 +117,20 @@ class Problem:
 
     def cost_graph(self) -> CostGraph:
         """The problem for the solver, without memory."""
-        usages = [[0] * len(costs_of) for costs_of in self.costs]
-        costs = [costs_of.tolist() for costs_of in self.costs]
-        # Empty intervals: no node is ever live, so memory plays no part.
-        return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
+        return CostGraph.unlimited(self.costs, self.edges, "plan")
 
     def with_costs(self, costs: Sequence[Floats]) -> Problem:
         """The same decisions at other costs; what does not depend on these is still known."""
         # `cache` is kept: it says nothing of costs.
         return replace(self, costs=tuple(costs), plans={})
+
+    def cached(self, name: str, make: Callable[[], Made], of_costs: bool = False) -> Made:
+        """What is made once of the decisions, or `of_costs` once of these costs."""
+        known = self.plans if of_costs else self.cache
+        if name not in known:
+            known[name] = make()
+        made: Made = known[name]
+        return made
 
     def rule(self, number: int) -> Rule:
         """The rule of an operator."""

@@ -23,10 +23,7 @@ Usage = Sequence[Mapping[TickSpan, Sequence[int]]]
 
 def resident_usage(problem: Problem) -> Usage:
     """For every decision, when its tensors are live and how many bytes they take, per candidate; cached."""
-    if "usage" not in problem.cache:
-        problem.cache["usage"] = _resident_usage(problem)
-    cached: Usage = problem.cache["usage"]
-    return cached
+    return problem.cached("usage", lambda: _resident_usage(problem))
 
 
 def _resident_usage(problem: Problem) -> Usage:
