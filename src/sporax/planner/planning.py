@@ -38,10 +38,9 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.known_plans import known_inputs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of
-from sporax.planner.propagation.auto_policy import AutoPolicy
 from sporax.planner.propagation.loop_bodies import Fixed
 from sporax.planner.propagation.propagate import plan_by_propagation
-from sporax.planner.propagation.semi_auto import SemiAuto
+from sporax.planner.propagation.semi_auto import AutoPolicy, SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for

@@ -28,9 +28,8 @@ from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations, local_task
-from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.redistribute import permute
+from sporax.lowering.execute.redistribute import apply_redistributions, permute
 from sporax.lowering.ingest.constraints import SHARD_MAP
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy

@@ -21,12 +21,11 @@ from dataclasses import replace
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.layout import Layout
+from sporax.ir.layout import Layout, Strategy, strategy_text
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.operator_dims import Dims, Names, NumSlices, Shapes, StrategyEntry, is_undivided, lookup_axis, numbered
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.strategy import Strategy, strategy_text
 
 
 def dims_of(mark: OperatorMark, shapes: Shapes) -> Dims:

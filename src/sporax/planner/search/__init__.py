@@ -4,10 +4,10 @@
 decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` costs resharding; `problem` puts them
 together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
-Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next best plans.
+Searches: `exact` (`ilp` and `dynamic`), `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next
+best plans.
 
-Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches;
-`exact`: one exact path).
+Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches).
 """
 
 from collections.abc import Mapping

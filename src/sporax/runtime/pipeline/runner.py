@@ -32,8 +32,15 @@ from sporax.runtime.devices.global_view import jax_mesh, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.stage_program import MemoryWatch, compile_program
-from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
-from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, InLine, Mover
+from sporax.runtime.pipeline.stage_transfer import (
+    ByDevices,
+    CachedTransfer,
+    DeviceTransfer,
+    InLine,
+    Line,
+    Mover,
+    is_here,
+)
 from sporax.runtime.process.recorded_operators import task_annotation
 from sporax.runtime.process.step_verification import Steps
 from sporax.runtime.ranks import joint_arrays

@@ -9,78 +9,40 @@ analysis is read. The last compiled program is stored, so that the step that run
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import jax
 
-from sporax.base.progress import activity
 from sporax.ir.plan import Plan
 from sporax.planner import PlanRequest, PlanResult
 from sporax.runtime.process import dry_run
 from sporax.runtime.session import SESSION
 
-
-class Compilable(Protocol):
-    """A step under a plan."""
-
-    def compile(self, name: str) -> Any:
-        """The program, compiled; `name` is what messages call it."""
+Compiled = tuple[Any, Any]
+"""A step, or the jitted function, under a plan; and its compiled program."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionForArguments:
-    """A function that `jax.jit` has made, for arguments of certain shapes.
-
-    Attributes:
-        jitted: the function. What is compiled here is stored by JAX, and calls of it find it there.
-        args: its arguments, or their shapes and dtypes.
-        shardings: of the arguments, in their structure.
-    """
-
-    jitted: Any
-    args: tuple[Any, ...]
-    shardings: Any
-
-    def compile(self, name: str) -> Any:
-        """The program, compiled; `name` is what messages call it."""
-        shapes = jax.eval_shape(lambda *args: args, *self.args)
-        structs = jax.tree.map(lambda struct, sharding: struct.update(sharding=sharding), shapes, self.shardings)
-        with activity(f"compiling '{name}' for its memory"):
-            return self.jitted.lower(*structs).compile()
-
-
-Step = TypeVar("Step", bound=Compilable)
-
-
-class CompiledPlans(Generic[Step]):
+class CompiledPlans:
     """Compiles plans, and stores the program of the last one.
 
     Args:
-        lowered: the step under a plan; None where what XLA says of it is not the memory of the device.
-        name: of the step, for messages.
+        compiled: under a plan; None where what XLA says of it is not the memory of the device.
     """
 
-    def __init__(self, lowered: Callable[[PlanResult], Step | None], name: str) -> None:
-        self._lowered = lowered
-        self._name = name
-        self._last: tuple[Plan, Step, Any] | None = None
+    def __init__(self, compiled: Callable[[PlanResult], Compiled | None]) -> None:
+        self._compiled = compiled
+        self._last: tuple[Plan, Compiled] | None = None
 
     def measure(self, result: PlanResult) -> int | None:
         """Bytes that a compiled plan needs on one device; None where they are not known."""
-        step = self._lowered(result)
-        if step is None:
+        compiled = self._compiled(result)
+        if compiled is None:
             return None
-        executable = step.compile(self._name)
-        self._last = result.plan, step, executable
-        return device_bytes(executable)
+        self._last = result.plan, compiled
+        return device_bytes(compiled[1])
 
-    def executable_of(self, plan: Plan) -> Any:
-        """The compiled program of a plan, if that was the last one."""
-        return self._last[2] if self._last is not None and self._last[0] is plan else None
-
-    def step_of(self, plan: Plan) -> Step | None:
-        """The step that was compiled under a plan, if that was the last one."""
+    def of(self, plan: Plan) -> Compiled | None:
+        """What was compiled under a plan, if that was the last one."""
         return self._last[1] if self._last is not None and self._last[0] is plan else None
 
 

@@ -24,8 +24,7 @@ from sporax.ir.marks import LayoutMark, next_number
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.runtime.planned.named_mesh import NamedAxes
-from sporax.runtime.planned.user_mesh import is_explicit
+from sporax.runtime.planned.user_mesh import NamedAxes, is_explicit
 
 
 def fixed_placements(

@@ -17,10 +17,9 @@ from sporax.planner.search.limit.improvement import _improved, _Regions, improve
 from sporax.planner.search.limit.limit import lagrangian_plan, smallest
 from sporax.planner.search.limit.reduction import _gains, _groups, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
-from sporax.planner.search.space.measured_plan import measured, measured_within
+from sporax.planner.search.space.measured_plan import measured, measured_within, resident_usage
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.tensor_memory import resident_usage
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESH = DeviceMatrix((2, 4))

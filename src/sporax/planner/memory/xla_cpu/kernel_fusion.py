@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     Instruction,
     Kernel,
     KernelSchedule,
     Kind,
     carried_by,
+    combined_all_reduces,
     in_order,
     replaced_by,
     results_of,

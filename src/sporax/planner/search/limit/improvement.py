@@ -22,9 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within, num_plans
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured_within, num_plans, weighted_bytes
 from sporax.planner.search.space.problem import Problem
-from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Ints, Moments
 from sporax.planner.solver.graph.network import Network

@@ -3,7 +3,7 @@
 Problem: min_x c(x) subject to m_t(x) <= L at all operators t, where x has one candidate per decision, c(x) is the
 predicted time of the plan and m_t(x) its memory.
 
-Method: the tensors alone take b_t(x) = sum_i b_ti(x_i) bytes (`tensor_memory`). For a multiplier p >= 0 and weights w_t
+Method: the tensors alone take b_t(x) = sum_i b_ti(x_i) bytes (`measured_plan`). For a multiplier p >= 0 and weights w_t
 with sum_t w_t = 1 of the operators at which a plan was too large,
 
     x(p) = argmin_x c(x) + p sum_t w_t b_t(x)
@@ -20,10 +20,11 @@ A problem of many decisions is solved with tied blocks first (`repeated_blocks`)
 References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
 27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
 
-A limit that cannot be kept needs none of it, which takes a minute for a transformer (`reject_infeasible_limit`). Where the memory of the unsharded step over the number of devices, about the best there is, is far below the limit,
-nothing is done. Otherwise a plan that fits is looked for, whatever its time: first by few large multipliers
-(`min_memory_plan`), then as the smallest plan there is (`smallest`). Where neither fits, no search is begun: it would end with
-that plan, too. In a large problem, a limit that is far off is not looked at for so long.
+A limit that no plan keeps needs none of it, which takes a minute for a transformer (`reject_infeasible_limit`). Where the memory
+of the unsharded step over the number of devices, about the best there is, is far below the limit, nothing is done. Otherwise a
+plan that fits is looked for, whatever its time: first by few large multipliers, then as the smallest plan there is (`smallest`).
+Where neither fits, no search is begun: it would end with that plan, too. In a large problem, a limit that is far off is looked at
+for less long.
 """
 
 from __future__ import annotations
@@ -43,12 +44,11 @@ from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_of
 from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured, weighted_bytes
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
 from sporax.planner.search.space.resharding_cost import Floats
-from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 _FIRST_SHARE = 0.05
@@ -229,12 +229,6 @@ def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
     return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]
 
 
-def min_memory_plan(problem: Problem, limit: int) -> MeasuredPlan:
-    """As `lagrangian_plan` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
-    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
-    return min(plans, key=lambda plan: _rank(problem, plan, limit))
-
-
 def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, float]:
     """Plans that fit by their cost, and behind them those that do not by their memory; forbidden ones last."""
     cost = problem.seconds(plan.chosen)
@@ -314,18 +308,13 @@ def nothing_fits(limit: int, least: MemoryUse) -> PlanTooLargeError:
         limit: bytes of one device.
         least: memory of the smallest plan that was found.
     """
+    uses = sorted(least.by_use.items(), key=lambda entry: -entry[1])
     return PlanTooLargeError(
         f"For 'memory', the plan must fit into {limit_text(limit)} per device, but {limit_text(least.peak_bytes)} is the "
-        f"smallest plan that was found ({_usage_text(least)}). "
-        f"{_advice(least)}",
+        f"smallest plan that was found ({', '.join(f'{use.value} {limit_text(size)}' for use, size in uses if size)}). "
+        f"{_HELP[uses[0][0]]}; more devices share all of it.",
         least.peak_bytes,
     )
-
-
-def _usage_text(memory: MemoryUse) -> str:
-    """What the memory at the peak is for, the most first."""
-    uses = sorted(memory.by_use.items(), key=lambda entry: -entry[1])
-    return ", ".join(f"{use.value} {limit_text(size)}" for use, size in uses if size)
 
 
 _HELP = {
@@ -335,12 +324,6 @@ _HELP = {
     Use.ACTIVATIONS: "Recomputation keeps fewer activations, and so does a smaller batch",
     Use.TRANSIENTS: "A smaller batch, or gradient accumulation, needs less at a time",
 }
-
-
-def _advice(memory: MemoryUse) -> str:
-    """Advice on the largest share of the memory."""
-    largest = max(memory.by_use, key=lambda use: memory.by_use[use])
-    return f"{_HELP[largest]}; more devices share all of it."
 
 
 _ROOM = 2.0
@@ -372,7 +355,8 @@ def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: Cos
     if limit >= _ROOM * shared.peak_bytes / mesh.num_devices:
         return
     problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
-    plan = min_memory_plan(problem, limit)
+    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+    plan = min(plans, key=lambda plan: _rank(problem, plan, limit))
     if plan.peak_bytes > limit:
         far = is_large(problem) and plan.peak_bytes > _FAR * limit
         plan = reduce_memory(problem, plan, limit, num_operators=_FEW_OPERATORS) if far else smallest(problem, limit)
