@@ -50,8 +50,6 @@ class Strategy:
         """Check what holds for every operator; the operator's own rule comes on top.
 
         Args:
-            operator: what messages call it.
-            shapes: of the tensors, in order.
             num_devices: devices of one pipeline stage.
 
         Raises:
@@ -72,10 +70,7 @@ def check_slice_counts(
     """Check the numbers of slices of one tensor.
 
     Args:
-        operator: what messages call it.
-        tensor: its number.
         counts: one number per dimension.
-        shape: its shape.
         num_devices: devices of one pipeline stage.
 
     Raises:

@@ -174,7 +174,6 @@ class PipelineSchedule:
 
         Args:
             text: the lines; what stands before a colon, and empty lines, are left out.
-            name: what it is called.
             route: order of the chunks; None: stage 0 to the last for chunk 0, then again for chunk 1, and so on.
 
         Raises:

@@ -128,9 +128,7 @@ class JaxprRewriter:
 
         Args:
             primitive: a mark, or a barrier.
-            operands: what passes.
             like: the equation whose place in the user's program it takes.
-            params: of the primitive.
         """
         results = [Var(operand.aval) for operand in operands]
         self.eqns.append(

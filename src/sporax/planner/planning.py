@@ -63,7 +63,6 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     """The plan of a step.
 
     Args:
-        request: what is asked for.
         measure: compiles a plan and reads what it needs, where a compiler is at hand. A limit of a search then holds for the
             compiled program; without it, for the predicted memory.
 
@@ -192,7 +191,6 @@ def received(request: PlanRequest, text: str) -> PlanResult:
     """The result that another process has found for the same request.
 
     Args:
-        request: what is asked for.
         text: `PlanResult.to_json` of that process.
     """
     return PlanResult.from_json(request, text, search_options(request) if request.is_searched else SearchOptions())
@@ -205,13 +203,7 @@ def remembered(request: PlanRequest, text: str) -> PlanResult:
 
 
 def finish(request: PlanRequest, found: SearchResult, model: CostModel) -> PlanResult:
-    """The plan that executes what a search has decided, with its cost.
-
-    Args:
-        request: what was asked for.
-        found: what the search found, with its own plan.
-        model: the cost of operators and links.
-    """
+    """The plan that executes what a search has decided, with its cost."""
     graph, policy, fixed = request.graph, auto_policy(request), request.placements
     pins = _pins(graph, found.plan, policy)
     plan = _propagated(

@@ -59,14 +59,7 @@ class IslandAxes:
     def run(
         self, primitive: Primitive, params: Mapping[str, Any], operands: Sequence[Array], shapes: Any
     ) -> list[Array]:
-        """An equation that names axes.
-
-        Args:
-            primitive: what is bound.
-            params: its parameters.
-            operands: what it reads.
-            shapes: of its results.
-        """
+        """An equation that names axes."""
         name, axes = str(primitive.name), self._axes(params)
         along = tuple(self.names[axis] for axis in axes)
         dims = _dims(params)
@@ -124,8 +117,6 @@ def rank_program(
     """One rank's program.
 
     Args:
-        step: the program, as ingested.
-        plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
         norms: what is reported of gradients before they are combined, if anything.
         island: the axes of the island that it is the body of.

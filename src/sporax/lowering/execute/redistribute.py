@@ -187,8 +187,6 @@ def _from_rows(rows: Array, shape: tuple[int, ...], move: Move, members: int) ->
     Args:
         rows: one row, or after an all-gather one from every member.
         shape: of the slice before the move.
-        move: what happened.
-        members: ranks that took part.
     """
     if move.kind is MoveKind.ALL_REDUCE:
         return rows.reshape(shape)

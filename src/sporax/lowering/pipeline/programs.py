@@ -122,8 +122,6 @@ def programs_of(
     """Slice a planned chunk into programs.
 
     Args:
-        chunk, plan: the chunk.
-        assigned: the whole step.
         levels: of tensors of the update phase.
         num_levels: how many there are, in all chunks.
         gather_each_time: weights in shards are gathered by every task instead of once per step.

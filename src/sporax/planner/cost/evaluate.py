@@ -183,13 +183,7 @@ def _part(operator: Operator, late: bool) -> str:
 
 
 def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
-    """Predicted time of one step of the compiled plan.
-
-    Args:
-        graph: the step.
-        plan: how it is sharded.
-        model: costs of memory, arithmetic and links.
-    """
+    """Predicted time of one step of the compiled plan."""
     # Communication is the same with and without fusion, so it is taken over.
     cost = cost_of(graph, plan, model)
     out = inline_loops(graph)

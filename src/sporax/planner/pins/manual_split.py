@@ -32,7 +32,6 @@ def check_splits(graph: OperatorGraph, num_devices: int, fixed: Collection[int])
 
     Args:
         graph: the step, with the shapes its user sees.
-        num_devices: of the mesh.
         fixed: numbers of the inputs that were made of values, not by an initializer.
 
     Returns:

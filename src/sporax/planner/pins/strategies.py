@@ -39,8 +39,6 @@ def check_limits(mark: OperatorMark, shapes: Shapes, slices: NumSlices, num_devi
     """Check one call of an operator.
 
     Args:
-        mark: the operator with its attributes.
-        shapes, slices: of its inputs.
         num_devices: of one stage.
 
     Raises:
@@ -105,14 +103,7 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 def result_placement(
     mark: OperatorMark, shapes: Sequence[Shape], result: TensorSpec, mesh: DeviceMatrix
 ) -> Placement | None:
-    """Where the first result is, for operators whose strategy shards what only their results have; None for all others.
-
-    Args:
-        mark: with the strategy.
-        shapes: of the inputs.
-        result: the result.
-        mesh: the devices.
-    """
+    """Where the first result is, for operators whose strategy shards what only their results have; None for all others."""
     dims = dims_of(mark, shapes)
     # A result with other dimensions than the names, as after a squeeze, stays as it comes.
     if dims.result is None or len(dims.result) != len(result.shape):

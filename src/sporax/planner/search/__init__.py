@@ -1,6 +1,6 @@
 """Searches for plans: one candidate per decision, least predicted time, within the memory of a device.
 
-`space` is the problem: `operator_rules` and `shardings` say how one operator may be sharded; `decisions` finds what there is to
+`space` is the problem: `operator_rules` says how one operator may be sharded; `decisions` finds what there is to
 decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` costs resharding; `problem` puts them
 together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
@@ -64,11 +64,7 @@ def search(
     """Search for a plan.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
         mode: one of `SEARCH_NAMES`, in letters of any case.
-        options: what the search may do.
         budget: time for it; each search has a limit of its own, too.
 
     Raises:

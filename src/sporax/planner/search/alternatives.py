@@ -90,7 +90,6 @@ def alternatives(
 
     Args:
         task: its time is for all of it, the problem itself aside; half a minute by default.
-        count: how many plans.
         decisions: how many of the heaviest operators must not all be sharded equally.
         incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
@@ -342,7 +341,6 @@ def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) 
     Args:
         task: the fastest keeps its memory limit; its time is for trying something new, the fastest plan aside, half a minute by
             default. The statistics' ``"cut_short"`` is how many tries were left out.
-        count: how many at most.
         incumbent: a plan that a search found, to begin with.
 
     Raises:

@@ -135,7 +135,6 @@ def solve_within(problem: Problem, limit: int, budget: Budget, gap: float = 0.0)
     The solution's bound holds for all plans that fit; one that costs no more is the best.
 
     Args:
-        problem: the problem.
         limit: bytes of one device.
         budget: time for the solver and for plans.
         gap: relative gap of the solver that is good enough.
@@ -175,7 +174,6 @@ def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) ->
 
     Args:
         cost: of the plan, in seconds.
-        bound: of the solver.
         scale: what a second counts there.
     """
     # A bound above a plan that exists is no bound; it is dropped instead of being shown.

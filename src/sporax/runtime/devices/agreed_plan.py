@@ -63,7 +63,6 @@ def stored_or_made(request: PlanRequest, measure: Measure | None = None) -> Plan
     """The plan of a step, of an earlier run where one is stored.
 
     Args:
-        request: what is asked for.
         measure: compiles a plan for `make_plan`.
 
     Raises:
@@ -153,7 +152,6 @@ def agreed_plan(request: PlanRequest, measure: Measure | None = None) -> PlanRes
     """The plan of a step, the same in all processes. All of them must ask.
 
     Args:
-        request: what is asked for.
         measure: compiles a plan for `make_plan`, in a job of one process: compiling a program of several may need all of them.
 
     Raises:

@@ -35,8 +35,6 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
     """The costs that `simulate` takes.
 
     Args:
-        pipeline: the step.
-        model: costs of operators and of the collectives inside a stage.
         profile: has the link between stages.
     """
     chunks = {
@@ -85,7 +83,6 @@ def summarize_pipeline(
         pipeline, model, profile: see `pipeline_costs`.
         compare: ``"all"``, or the name of a schedule to compare with.
         reason: why the stages are as they are.
-        notes: further lines.
 
     Raises:
         SporaxValueError: no schedule of that name.

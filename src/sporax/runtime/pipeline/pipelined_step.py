@@ -196,7 +196,6 @@ class PipelinedStep:
         """Run one step.
 
         Args:
-            executable: the compiled step.
             variables: values of the variables, the updated ones first.
             data: the other arguments.
         """

@@ -82,7 +82,6 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
         rows: what this process feeds of it.
         shape: of the whole.
         sharding: the one that it gets.
-        config: the user's.
     """
     # The process has fed all rows, and each device takes its own.
     if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":

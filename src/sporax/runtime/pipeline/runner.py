@@ -224,12 +224,7 @@ class CompiledPipeline:
 
 
 def compile_pipeline(planned: PlannedPipeline, config: ParallelConfig) -> CompiledPipeline:
-    """Compile the programs of this process's stages and write down the instructions of a step.
-
-    Args:
-        planned: the step.
-        config: the user's settings.
-    """
+    """Compile the programs of this process's stages and write down the instructions of a step."""
     return _Compiler(planned, config).compile()
 
 

@@ -208,11 +208,8 @@ def _planned(
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
     asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
-    # A saved plan settles all three, so a second word on them would be ignored without notice.
-    settled = {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
-    for name, value in settled.items():
-        if value is not None:
-            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
+    if saved is not None:
+        _check_left_out(devices=devices, fixed=fixed or None, memory=asked and memory)
     # A function without marks has nothing that settings of training scripts could decide.
     parallel = ParallelConfig(
         parallel_mode=ParallelMode.AUTO_PARALLEL,
@@ -252,6 +249,13 @@ def _planned(
         planned = run_passes(FUNCTION_PASSES, state).planned
     assert isinstance(planned, PlannedFunction)
     return planned
+
+
+def _check_left_out(**settled: Any) -> None:
+    """Raise where one of these is set: a saved plan settles them, and a second word on them would be ignored without notice."""
+    for name, value in settled.items():
+        if value is not None:
+            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

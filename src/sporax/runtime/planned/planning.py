@@ -37,11 +37,7 @@ def plan_program(
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
     Args:
-        program: the function.
-        written, read: the variables.
         data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
-        settings: the user's.
-        tags: passes by which it is rewritten.
         traced: the function as a program of all these arrays one after another, where a trace has been made already.
     """
     first_read, first_data = len(written), len(written) + len(read)
@@ -88,8 +84,6 @@ def plan_step(
         function: takes the arguments one after another, gives a list of arrays, the new values of the updated ones first.
         arguments: what they are, with whole shapes.
         num_updated: how many of them are updated in place.
-        settings: the user's.
-        tags: passes by which it is rewritten.
         traced: the function as a program of the arguments, where a trace has been made already.
     """
     name = getattr(function, "__name__", "step")

@@ -37,8 +37,6 @@ def traced(
     """The program of a function and its graph, and the structures of its arguments and of its result.
 
     Args:
-        fn: the function.
-        args: its arguments.
         carry: positions of arguments by that of the result which takes their place.
         donated: positions of arguments whose memory results may use.
         marked: the results with marks for the planner.
@@ -173,9 +171,6 @@ def _carried_by_donation(
     """For donated arguments the first result of equal structure, shapes and dtypes, and types on explicit axes.
 
     Args:
-        donated: positions of arguments.
-        carry: what the user has said.
-        arguments: leaves and structure.
         results: leaves, and the structure of each with where its leaves are.
     """
     children, ranges = arguments[1].children(), positions(arguments[1])

@@ -74,9 +74,6 @@ class NamedAxes:
 
         Args:
             spec: by dimension an axis, several or None.
-            num_dims: of the array.
-            whose: what messages call the array.
-            option: the argument of `sporax.plan` that says it.
 
         Raises:
             SporaxValueError: more dimensions than the array has, an axis that is none of the mesh, or an open dimension.

@@ -150,9 +150,7 @@ def verified_step(
     """Run one step on one device and as planned, and compare.
 
     Args:
-        step, plan: the program, as ingested, and how it is sharded.
         arguments: of the program, one after another.
-        names: of its results.
         alone: the program as the user wrote it; by default, the ingested one.
 
     Returns:

@@ -192,9 +192,6 @@ def new_variant(
     """Trace a function and make its program; it is compiled at the first call.
 
     Args:
-        function: the user's.
-        name: of the program.
-        signature: its arguments.
         arrays: those among them that are arrays.
         settings: of the global view, if a plan should shard the program.
     """
@@ -237,9 +234,6 @@ def discovered(
     """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
     Args:
-        function: what is traced.
-        name: of the program.
-        signature: its arguments.
         arrays: those among them that are arrays, or their shapes and dtypes.
         planned: whether a plan shards the program; if not, ranks may run different programs.
     """

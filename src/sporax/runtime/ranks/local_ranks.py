@@ -127,7 +127,6 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
     """Which inputs of a step are divided into parts, one for each rank: those with a row for each sample.
 
     Args:
-        name: of the step, for messages.
         arrays: all inputs. Scalars, and arrays of one element next to larger batches, are for all ranks.
 
     Raises:
@@ -329,7 +328,6 @@ def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Seq
     """How a step takes its inputs and gives its results.
 
     Args:
-        name: of the step, for messages.
         discovery: its trace, of one rank's part.
         inputs: which inputs are divided.
         arrays: the inputs, whole.

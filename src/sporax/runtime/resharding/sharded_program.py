@@ -203,7 +203,6 @@ def sharded_program(
     """Trace a function, jitted or not, under a mesh.
 
     Args:
-        fn: the function.
         args, kwargs: its arguments: arrays, or shapes and dtypes with shardings in their place. All others are constants.
         mesh: of the context, where one must be set.
 

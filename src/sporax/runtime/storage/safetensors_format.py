@@ -65,7 +65,6 @@ def combined_crc(first: int, second: int, second_bytes: int) -> int:
     """CRC-32 of two pieces one after the other, from the CRC-32 of each.
 
     Args:
-        first, second: the checksums.
         second_bytes: length of the second piece.
     """
     return _product(_power(second_bytes), first) ^ second
@@ -158,7 +157,6 @@ def write(file: BinaryIO, entries: list[CheckpointEntry], *, metadata: dict[str,
     Args:
         file: open for writing.
         entries: arrays; the format has no strings.
-        metadata: further entries of the header's ``__metadata__``.
 
     Raises:
         SporaxTypeError: a string, or a dtype the format does not have.
@@ -180,7 +178,6 @@ def write_stream(
 
     Args:
         file: open for writing, at its beginning.
-        specs: what it will hold.
         values: gives the values of each; called in the file's order.
         metadata: further entries of ``__metadata__``, from the CRC-32 of each array's bytes.
     """

@@ -276,8 +276,6 @@ class SliceSource:
         """Take up the slices of one rank's file.
 
         Args:
-            rank: whose it is.
-            file: the file.
             entries: of its slices, by key.
 
         Raises:

@@ -53,7 +53,6 @@ def choose_recomputation(
         program: flat, as `rewrite` starts from it.
         facts: of a first plan, for `recompute`.
         rewrite: the program after all passes with such a choice.
-        plan_it: plans that.
         model_of: the cost model of a plan; of None, operators on one device.
         limit_bytes: memory of one device.
         layout_is_free: `plan_it` searches for shardings.

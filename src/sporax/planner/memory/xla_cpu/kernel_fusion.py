@@ -73,12 +73,7 @@ XLA_CPU = of_jaxlib(metadata.version("jaxlib"))
 
 
 def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
-    """The kernels of a program, in the order in which they run.
-
-    Args:
-        instructions: the program.
-        results: arrays that are handed out.
-    """
+    """The kernels of a program, in the order in which they run."""
     fusion = _Fusion(instructions, frozenset(results))
     kernels = fusion.run()
     rank = fusion.depth_first(results)

@@ -45,7 +45,6 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """A plan that fits and costs no more, in which no region is better decided otherwise.
 
     Args:
-        problem: the problem.
         plan: where to begin; fits.
         limit: bytes of one device.
     """

@@ -166,7 +166,6 @@ def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
     """The smallest plan that was found; cached.
 
     Args:
-        problem: the problem.
         target_bytes: of one device, at which the search ends; until then it is the same for all.
     """
 
@@ -207,7 +206,6 @@ def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: 
     """The x(p) of least cost that fits, or the smallest where none does; cached.
 
     Args:
-        problem: the problem.
         limit: bytes of one device.
         tied: blocks that repeat are decided equally, with the mean of their bytes.
         turns: after how many tied blocks the plan repeats.
@@ -339,9 +337,6 @@ def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: Cos
     """Raise the error of a search under a memory limit where it is known soon.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
         options: those of the search; without a limit nothing is done, nor for one that gives up soon anyway.
 
     Raises:

@@ -53,8 +53,6 @@ def reduce_memory(
     """A plan that needs less memory than one that is known.
 
     Args:
-        problem: the problem.
-        plan: where to begin.
         target_bytes: bytes that are little enough.
         num_operators: of all plans together that may be measured.
         led: let the peak lead; without it, sizes do so to the end, on a longer way that ends at other plans.
@@ -68,7 +66,6 @@ def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], target_bytes: 
     A start is left when half of them were measured without success: other starts lead elsewhere.
 
     Args:
-        problem: the problem.
         starts: where to begin; one at least.
         target_bytes: bytes that are little enough.
     """
@@ -162,7 +159,6 @@ def _by_size(problem: Problem, plan: MeasuredPlan, few: int | None = None) -> _N
     """Decisions, those first that could save most whenever their tensors are there, and their candidates by size and cost.
 
     Args:
-        problem: the problem.
         plan: whose neighbours.
         few: only so many of the candidates that are smaller than the chosen one.
     """

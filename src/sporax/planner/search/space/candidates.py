@@ -26,9 +26,17 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
 from sporax.planner.rules.loop_rules import CARRY, SUMMED
 from sporax.planner.search.space.decisions import Decisions
-from sporax.planner.search.space.operator_rules import Kinds, is_light, rule_of
+from sporax.planner.search.space.operator_rules import (
+    Kinds,
+    Units,
+    assignments_of,
+    is_light,
+    placements_of,
+    restricted,
+    rule_of,
+    with_partial_sums,
+)
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, assignments_of, placements_of, restricted, with_partial_sums
 
 
 class Step(NamedTuple):
@@ -283,11 +291,8 @@ class Catalogue:
         """Choices of a bundle.
 
         Args:
-            decisions: all decisions.
-            number: which of them.
             root_placements: where its root may be when it is made; partial sums and relays may stay there.
             fixed: the placement that its root must have.
-            base: what was decided before.
             free: dimensions of the root that `fixed` leaves open.
         """
         node = decisions.nodes[number]

@@ -103,7 +103,6 @@ def find_decisions(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Decisions
     """The decisions of a graph.
 
     Args:
-        graph: the graph.
         fixed: tensors that should have a decision of their own because their placement is given.
     """
     return _DecisionFinder(graph, frozenset(fixed)).run()

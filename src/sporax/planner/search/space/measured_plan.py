@@ -131,7 +131,6 @@ def weighted_bytes(problem: Problem, weights: Mapping[int, float]) -> list[Float
     """For every decision [candidates] the sum of its bytes at some operators, times the weights of these.
 
     Args:
-        problem: the problem.
         weights: by operator; -1 is the start.
     """
     usage = resident_usage(problem)

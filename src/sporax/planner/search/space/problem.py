@@ -27,9 +27,15 @@ from sporax.planner.request import PlanRequest
 from sporax.planner.rules import Assignment, Rule
 from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
-from sporax.planner.search.space.operator_rules import is_identity
+from sporax.planner.search.space.operator_rules import (
+    Units,
+    check_units,
+    is_identity,
+    natural_units,
+    refined,
+    restricted,
+)
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, check_units, natural_units, refined, restricted
 from sporax.planner.solver.graph.cost_graph import CostGraph
 
 Made = TypeVar("Made")

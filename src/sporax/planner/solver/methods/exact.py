@@ -180,7 +180,6 @@ def solve_program(program: IntegerProgram, budget: Budget, *, gap: float = 0.0) 
     """Solves the program to optimality, or until the budget is over.
 
     Args:
-        program: what to solve.
         budget: time limit; HiGHS may overrun it by a little.
         gap: relative gap at which to stop.
     """
@@ -244,7 +243,6 @@ def solve_exactly(
     """Solves a core to optimality, or until the budget is over.
 
     Args:
-        core: what to solve.
         budget: when to give up; rounds may overrun it by a little.
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
