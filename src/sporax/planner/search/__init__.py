@@ -7,7 +7,7 @@ together; `plan_assembly` makes the plan, and `result` is what a search returns.
 Searches: `exact` (`ilp` and `dynamic`), `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next
 best plans.
 
-Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches).
+Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `local_search`: from plan to plan).
 """
 
 from collections.abc import Mapping

@@ -29,9 +29,8 @@ from sporax.base.progress import activity
 from sporax.base.text_tables import size_text
 from sporax.ir.plan import Plan
 from sporax.planner.budget import QUESTION_SECONDS, Budget
-from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
-from sporax.planner.search.limit.reduction import reduce_memory
+from sporax.planner.search.limit.local_search import improved, reduce_memory
 from sporax.planner.search.sharding_propagation import CoordinateDescent, heaviest_first
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of

@@ -35,8 +35,8 @@ from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
+from sporax.runtime.devices.agreed_plan import Compiled, devices_are_local
 from sporax.runtime.planned import user_mesh
-from sporax.runtime.planned.compiled_plans import Compiled, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction

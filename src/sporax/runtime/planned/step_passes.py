@@ -53,7 +53,7 @@ from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pins.data_placement import arranged_for, data_placement
 from sporax.planner.pins.manual_split import check_splits
 from sporax.report.questions import Planned
-from sporax.runtime.devices.agreed_plan import agreed_plan
+from sporax.runtime.devices.agreed_plan import Compiled, CompiledPlans, agreed_plan, can_compile_for_limit
 from sporax.runtime.devices.global_view import (
     Argument,
     device_program,
@@ -65,7 +65,6 @@ from sporax.runtime.devices.global_view import (
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
-from sporax.runtime.planned.compiled_plans import Compiled, CompiledPlans, can_compile_for_limit
 from sporax.runtime.planned.planned_function import PlannedFunction
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts

@@ -11,7 +11,7 @@ with sum_t w_t = 1 of the operators at which a plan was too large,
 has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
 geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
 plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cost less than all that
-fit are made smaller (`reduction`), where none fits the smallest one, too; what fits then is improved (`improvement`). The best of
+fit are made smaller (`local_search`), where none fits the smallest one, too; what fits then is improved. The best of
 them is made smaller than it needs to be and improved again, which leads out of some local optima. Counts and no clocks end all
 this: every process finds the same plan.
 
@@ -42,8 +42,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_of
-from sporax.planner.search.limit.improvement import improved
-from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
+from sporax.planner.search.limit.local_search import improved, reduce_memory, smallest_of
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured, weighted_bytes
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
