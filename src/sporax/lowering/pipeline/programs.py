@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import WeightMark
+from sporax.ir.pipeline_schedule import TaskKind
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -90,6 +91,12 @@ class ChunkPrograms:
     inputs: ChunkProgram
     weights: ChunkProgram
     updates: tuple[ChunkProgram, ...]
+
+    @property
+    def by_kind(self) -> dict[TaskKind, ChunkProgram]:
+        """Those of tasks of a micro batch."""
+        kinds = (TaskKind.FORWARD, TaskKind.BACKWARD, TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT)
+        return dict(zip(kinds, (self.forward, self.backward, self.inputs, self.weights), strict=True))
 
 
 def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int, int]:

@@ -3,7 +3,7 @@
 Problem: bytes of resharding show only in the complete plan, so a plan that the Lagrangian loop suggests may be too large, or
 smaller than it needs to be and then too expensive. It has thousands of neighbours, and to measure one takes milliseconds.
 
-Method: `reduce_memory` looks at choices N(x) that differ from x in one decision, or in all decisions that are equal in x. First the
+Method: `reduce_memory` looks at choices that differ from x in one decision, or in all decisions that are equal in x. First the
 decisions whose tensors could save most get their smallest candidates, as long as the peak does not grow. Then the peak leads. Let
 the plan have tensor t at placement q there, with s_tq bytes, and let s_t(k) be its bytes where candidate k of decision i has it.
 The gain of a candidate,
@@ -24,7 +24,7 @@ Large regions come first: they change decisions that no single one can change.
 
 How many plans are measured is a count and no time, so all processes of a job find the same plan.
 
-References: F. Glover and M. Laguna, "Tabu Search", 1997, section 3.2: candidate lists, of which the first that is better is taken;
+References: F. Glover and M. Laguna, "Tabu Search", 1997, section 3.2: candidate lists, of which the first better one is taken;
 P. Shaw, "Using constraint programming and local search methods to solve vehicle routing problems", CP 1998.
 """
 

@@ -25,16 +25,9 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules import Assignment, Rule
+from sporax.planner.search.space import operator_rules
 from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
-from sporax.planner.search.space.operator_rules import (
-    Units,
-    check_units,
-    is_identity,
-    natural_units,
-    refined,
-    restricted,
-)
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
 from sporax.planner.solver.graph.cost_graph import CostGraph
 
@@ -65,7 +58,7 @@ class SearchOptions:
         epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
     """
 
-    units: Units = ()
+    units: operator_rules.Units = ()
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
@@ -170,14 +163,16 @@ class ProblemBuilder:
         options: SearchOptions,
         approximate: bool | None = None,
     ) -> None:
-        check_units(options.units, mesh)
+        operator_rules.check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.decisions = find_decisions(graph, options.fixed)
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         strategies = itertools.chain(*options.assignments.values(), *(where.dims for where in options.fixed.values()))
-        self.units = options.units or refined(natural_units(mesh, model.links), strategies)
+        self.units = options.units or operator_rules.refined(
+            operator_rules.natural_units(mesh, model.links), strategies
+        )
         approximate = len(mesh.device_axes) > _MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
@@ -203,11 +198,13 @@ class ProblemBuilder:
         """The problem in which everything is decided, every move costed by its route of least cost."""
         return self._build((), self._careful, bases)
 
-    def build(self, units: Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
+    def build(self, units: operator_rules.Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
         """The problem that hands out `units` (all, unless said) on top of what was decided before."""
         return self._build(self.units if units is None else units, self._mover, bases)
 
-    def _build(self, units: Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None) -> Problem:
+    def _build(
+        self, units: operator_rules.Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None
+    ) -> Problem:
         self.catalogue.use_units(units, resharding_costs)
         # The tables of a former build have other candidates.
         self._tables.clear()
@@ -238,7 +235,7 @@ class ProblemBuilder:
             self.scale,
         )
 
-    def _fixed(self, tensor: int, units: Units, base: Base) -> Placement | None:
+    def _fixed(self, tensor: int, units: operator_rules.Units, base: Base) -> Placement | None:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
         if where is None:
@@ -246,7 +243,7 @@ class ProblemBuilder:
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
         # A given placement is met axis by axis: those of later rounds must not be handed out now.
         later = {*itertools.chain(*self.units)} - handed_out
-        return restricted(where, frozenset(self.mesh.device_axes) - later)
+        return operator_rules.restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root is when it is made, and the tensor by its number there."""
@@ -258,7 +255,7 @@ class ProblemBuilder:
         if node.producer < 0:
             return None
         operator = self.graph.operators[node.producer]
-        if is_identity(operator):
+        if operator_rules.is_identity(operator):
             # A barrier's result comes from its operand, which may be a constant without any placement.
             operand = operator.operands[operator.results.index(node.root)]
             origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]
