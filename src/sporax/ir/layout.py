@@ -149,8 +149,6 @@ class Layout:
         dims = ["·".join(self.device_matrix.axis_name(axis) for axis in axes) or "None" for axes in self.shardings]
         return f"({', '.join(dims)}{',' if len(dims) == 1 else ''}) on {self.device_matrix}"
 
-    # ------------------------------------------------------------------------------------------------ ways to make one
-
     @classmethod
     def from_tensor_map(cls, device_matrix: DeviceMatrix, tensor_map: TensorMap) -> Layout:
         """A layout from MindSpore's tensor map: axes counted from the right, -1 for a whole dimension."""
@@ -182,8 +180,6 @@ class Layout:
         shape = (*repeats, *split) if repeat_left else (*split, *repeats)
         shardings = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
         return cls(DeviceMatrix(shape, (), ranks or range(num_devices)), shardings)
-
-    # -------------------------------------------------------------------------------------------------- reading it
 
     @property
     def tensor_map(self) -> TensorMap:
@@ -251,8 +247,6 @@ class Layout:
             index = self._index_at(unravel(position, self.device_matrix.device_shape))
             ranks_of.setdefault(index, []).append(rank)
         return {index: tuple(ranks) for index, ranks in ranks_of.items()}
-
-    # ---------------------------------------------------------------------------------------------- making another one
 
     def refined(self, axis: int, factors: tuple[int, ...]) -> Layout:
         """The same slices, with one axis of the matrix written as several."""

@@ -195,8 +195,6 @@ class _Runner:
                 array = jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(names) * size, size, axis=dim)
         return array
 
-    # ---------------------------------------------------------------------------------------------------- operators
-
     def _operator(
         self,
         number: int,
@@ -281,8 +279,6 @@ class _Runner:
         branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
         # A predicate is whole on every rank, so all ranks take the same branch and meet in its collectives.
         return jax.lax.switch(operands[0], branches, *operands[1:])
-
-    # ---------------------------------------------------------------------------------------------------- transfers
 
     def _transfer(self, transfers: Sequence[TransferGroup], values: Values) -> None:
         for group in transfers:

@@ -183,9 +183,6 @@ def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
     return tuple(axes)
 
 
-# ------------------------------------------------------------------------------------------------ from strategy to axes
-
-
 def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: DeviceMatrix) -> Named:
     """The axes of every named dimension, after all checks."""
     entries = _entries(mark, dims, shapes)
@@ -327,9 +324,6 @@ def _check_disjoint(where: str, entries: Sequence[StrategyEntry], named: Named, 
                     f"For '{where}', the Layouts must shard different dimensions along different axes, but the axis "
                     f"{mesh.axis_name(axis)} shards two of them in tensors {tensors}."
                 )
-
-
-# -------------------------------------------------------------------------------------------------- the device matrix
 
 
 def _repeats_left(mark: OperatorMark, dims: Dims, counts: Mapping[str, int]) -> bool:

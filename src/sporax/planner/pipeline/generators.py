@@ -188,8 +188,6 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
     return stages
 
 
-# ------------------------------------------------------------------------------------------------------------ by name
-
 _GENERATORS: Mapping[str, Callable[[int, int, int], PipelineSchedule]] = {
     "gpipe": gpipe,
     "1f1b": lambda stages, micro, chunks: interleaved(stages, micro, chunks),

@@ -159,8 +159,6 @@ class SemiAuto(Policy):
         # No tail of the axes has that size: then the parameter is not sharded further.
         return ()
 
-    # --------------------------------------------------------------------------------------------------- strategies
-
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
         strategy = mark.in_strategy or ()
         if mark.get("enable_nd_tp", False) and any(isinstance(entry, Layout) for entry in strategy):

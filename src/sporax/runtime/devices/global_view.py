@@ -85,9 +85,6 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
     return Placement(tuple(tuple(numbers[name] for name in dim) for dim in dims))
 
 
-# --------------------------------------------------------------------------------------------------------------- data
-
-
 def is_on_devices(array: Any) -> bool:
     """Whether an array is spread over several devices already, so that no one has to bring it there."""
     sharding = getattr(array, "sharding", None)

@@ -212,9 +212,6 @@ def _fed_position(micro: MicroStep, argument: int) -> int:
     return sum(1 for entry in inputs[:argument] if entry.role is Role.DATA)
 
 
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
 def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> PipelineSchedule:
     stages, name = config.pipeline_stages, config.pipeline_scheduler
     if not micro.trains:

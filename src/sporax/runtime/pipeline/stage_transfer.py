@@ -367,16 +367,3 @@ class CachedTransfer:
         if self.due:
             self.copy = self.mover(array)
         return self.copy
-
-
-class Mover:
-    """Brings an array to the devices of another stage, sharded as it is read there."""
-
-    __slots__ = ("sharding",)
-
-    def __init__(self, sharding: Any) -> None:
-        self.sharding = sharding
-
-    def __call__(self, array: jax.Array) -> tuple[jax.Array]:
-        """The array on the other devices."""
-        return (jax.device_put(array, self.sharding),)

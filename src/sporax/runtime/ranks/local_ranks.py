@@ -80,9 +80,6 @@ class Leaves(Enum):
     OWN = "own"
 
 
-# ------------------------------------------------------------------------------------------------------------- where we are
-
-
 def is_inside() -> bool:
     """Whether what runs now is one rank's part of a step."""
     return SESSION.tracing.one_rank
@@ -118,9 +115,6 @@ def refuse(what: str) -> None:
             f"For '{what}', each rank must be a process, but this process acts for {count} ranks, which run one program: "
             f"{_START} {count}`."
         )
-
-
-# ------------------------------------------------------------------------------------------------------------------ parts
 
 
 def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
@@ -273,9 +267,6 @@ def _settled(array: Any) -> Any:
         return array
     first = array.addressable_data(0)
     return joint_arrays.to_joint(first, devices) if devices else first
-
-
-# ---------------------------------------------------------------------------------------------------------------- programs
 
 
 @dataclass(frozen=True, slots=True)

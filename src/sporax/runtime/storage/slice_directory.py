@@ -105,9 +105,6 @@ def read_marker(folder: Path) -> MarkerDocument | None:
         return None
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
-
-
 @dataclass(slots=True)
 class SliceDirectory(SliceSource):
     """A complete directory, open for reading.

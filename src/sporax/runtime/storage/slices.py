@@ -150,9 +150,6 @@ class SliceEntry(Struct, frozen=True, array_like=True):
     crc: int | None = None
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
     """A block in a file.

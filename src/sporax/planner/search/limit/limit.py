@@ -283,9 +283,6 @@ class _Relaxation:
         return [costs + multiplier * size for costs, size in zip(self.problem.costs, weighted, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------------- the error
-
-
 class PlanTooLargeError(SporaxRuntimeError):
     """No plan was found that fits the memory of a device.
 

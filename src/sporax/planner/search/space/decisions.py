@@ -164,8 +164,6 @@ class _DecisionFinder:
             num_sharing(self.graph),
         )
 
-    # ------------------------------------------------------------------------------------------------- what is known
-
     def _origins(self) -> tuple[int, ...]:
         origin = list(range(len(self.graph.tensors)))
         for operator in self.graph.operators:
@@ -281,8 +279,6 @@ class _DecisionFinder:
             if self.identity[number] and any(self.origin[result] == result for result in operator.results)
             for tensor in self.reads[number]
         )
-
-    # ---------------------------------------------------------------------------------------------------- decisions
 
     def _new_bundle(self, tensor: int, producer: int) -> None:
         self.node_of[tensor] = len(self.nodes)

@@ -319,9 +319,6 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
             first = place
 
 
-# ------------------------------------------------------------------------------------------------------------- tying
-
-
 def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
     """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
 
