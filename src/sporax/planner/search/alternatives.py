@@ -126,7 +126,6 @@ class _Subspaces:
     """The plans of a problem, part by part.
 
     Args:
-        problem: the problem.
         heavy: decisions on which plans must differ.
         budget: when it is over, parts are not looked through any more.
         incumbent: a plan of the problem.
@@ -371,7 +370,6 @@ class _ParetoFront:
     """Plans, by time and memory.
 
     Args:
-        problem: the problem.
         fastest: where to begin.
         budget: when it is over, nothing new is tried.
     """

@@ -96,7 +96,6 @@ class ProcessBroadcast:
 
     Args:
         makers: for every key the sharding of the array that has it, and its shape and dtype.
-        line: keeps exchanges in order.
     """
 
     def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
@@ -143,9 +142,6 @@ class ManyProcesses:
     """What a step does for the other processes.
 
     Args:
-        planned: the step.
-        config: the user's settings.
-        line: keeps exchanges in order.
         updated: positions of the variables that it updates.
         results: shardings of its results, by position, and their shapes and dtypes.
     """

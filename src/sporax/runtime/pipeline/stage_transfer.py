@@ -117,7 +117,6 @@ class DeviceTransfer:
     Args:
         array: shape and dtype.
         source, target: its sharding, and the one that it gets.
-        line: keeps exchanges in order.
     """
 
     def __init__(self, array: Any, source: NamedSharding, target: NamedSharding, line: Line) -> None:
@@ -227,7 +226,6 @@ class _Exchange:
     """A round as this process takes part in it.
 
     Args:
-        round_: its messages.
         dtype: of their blocks.
     """
 

@@ -100,7 +100,6 @@ class VerifiedFirst:
     """A program of all devices whose first run is verified, and told of.
 
     Args:
-        program: the program.
         verify: verifies it under the arguments of the first call.
     """
 

@@ -128,8 +128,6 @@ class VerifiedProgram:
     """A compiled program that runs twice at every N-th step.
 
     Args:
-        executable: the compiled program.
-        name: what it is called in messages.
         jaxpr: what it was compiled from.
         steps: counts the steps that the program is part of; None: each call is a step.
     """

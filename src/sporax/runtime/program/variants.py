@@ -32,8 +32,7 @@ from sporax.runtime.state import frames
 from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
 from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
-from sporax.runtime.storage.stacked_variables import may_be_row, stacks_of
-from sporax.runtime.storage.variables import InMemory, VariableStorage
+from sporax.runtime.storage.variables import InMemory, VariableStorage, may_be_row, stacks_of
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr

@@ -90,7 +90,6 @@ class Changes:
 
     Args:
         program: what is changed.
-        mesh: the devices.
         in_shardings, out_shardings: of its arguments and results, as compiled.
     """
 

@@ -129,9 +129,6 @@ class Catalogue:
 
     Args:
         kinds: of the operators that may be requested.
-        mesh: the devices.
-        model: costs of operators.
-        resharding_costs: costs of moves.
         units: the axes to hand out.
         busy: heavy operators must use all units where they can, unless they do no arithmetic.
         align: a sharding of one of the last two dimensions of a product's tensors must leave a multiple of this.

@@ -92,7 +92,6 @@ class Kinds:
     Marks are of one kind, whatever passes through them, and so are barriers.
 
     Args:
-        graph: the graph.
         late: for every operator whether it belongs to the backward pass or depends on it.
 
     Attributes:

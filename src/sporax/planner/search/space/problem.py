@@ -144,10 +144,6 @@ class ProblemBuilder:
     """Builds problems of one graph; intermediate results of one are used for the next.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
         approximate: cost moves by direct routes, an upper bound on the least cost; the default on meshes of many axes,
             where the search for the least cost takes too long.
 
