@@ -476,30 +476,30 @@ class Instructions:
 
     def _product(self, event: Event, operator: Operator) -> None:
         """A matrix product reads [batch, rows, inner] and [batch, inner, columns]; of plain matrices any order will do."""
-        contracted, batch = operator.operation.params["dimension_numbers"]
         halves = _HALF - self.native if self._is_native(event, operator) else _HALF
-        reads = []
-        for side, value in enumerate(event.reads):
-            # Each operand by itself: a transposed one may be written out while the other is read as it is.
-            shape = self._shape(value)
-            array = self._array_of(value)
-            order = order_of(operator, side, shape)
-            # What is made before a loop in float32 is made in the order in which its rounds read it.
-            is_before = self.arrays[array].dtype in halves and self._changes.get(array, ()) != self._around
-            if not order and not is_before and _are_matrices(shape):
-                # The product reads the matrix itself, transposed, so no transposed copy is made.
-                array = self._turned.get((array, self._around), array)
-            array = self._wide(array, halves)
-            if order:
-                array = self._rearranged(array, order)
-            elif len(shape) > 2:
-                free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
-                sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
-                array = self._in_shape(array, tuple(sizes))
-            reads.append(array)
+        # Each operand by itself: a transposed one may be written out while the other is read as it is.
+        reads = [self._factor(operator, side, value, halves) for side, value in enumerate(event.reads)]
         results = self._compute(Kind.KERNEL, reads, self._written(event), halves)
         if all(len(self._shape(value)) == 2 for value in event.reads):
             self._plain.update(results)
+
+    def _factor(self, operator: Operator, side: int, value: Value, halves: Set[str]) -> int:
+        """What a product reads of an operand, in float32 where its dtype is one of `halves`."""
+        shape, array = self._shape(value), self._array_of(value)
+        order = order_of(operator, side, shape)
+        # What is made before a loop in float32 is made in the order in which its rounds read it.
+        is_before = self.arrays[array].dtype in halves and self._changes.get(array, ()) != self._around
+        if not order and not is_before and _are_matrices(shape):
+            # The product reads the matrix itself, transposed, so no transposed copy is made.
+            array = self._turned.get((array, self._around), array)
+        array = self._wide(array, halves)
+        if order:
+            return self._rearranged(array, order)
+        if len(shape) <= 2:
+            return array
+        contracted, batch = (dims[side] for dims in operator.operation.params["dimension_numbers"])
+        free = [dim for dim in range(len(shape)) if dim not in contracted and dim not in batch]
+        return self._in_shape(array, tuple(math.prod(shape[dim] for dim in dims) for dims in (batch, free, contracted)))
 
     def _is_native(self, event: Event, operator: Operator) -> bool:
         """Whether a library reads both as they are: matrices, none of them transposed, the left one's inner dimension last."""
