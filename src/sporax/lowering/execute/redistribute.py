@@ -2,13 +2,9 @@
 
 So the compiled program has the collectives of the plan. Everything between them is local reshaping and slicing.
 
-Collective-permute over several axes.
-
-Planned redistributions inside `shard_map`, of one tensor or fused: of several with the same moves, every collective moves one
-flat buffer.
-
-A buffer has one row for every rank that keeps, or provides, a part of the tensors; the tensors are in it one after
-another. Moves without communication are applied to each tensor.
+Several tensors with the same moves are fused (`apply_redistributions`): every collective moves one flat buffer. It has one row
+for every rank that keeps, or provides, a part of the tensors; the tensors are in it one after another. Moves
+without communication are applied to each tensor.
 """
 
 from __future__ import annotations
