@@ -20,7 +20,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import HardwareProfile
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost import link_costs
-from sporax.planner.cost.overlap import exposed
+from sporax.planner.cost.evaluate import exposed
 
 _LOGIT_BYTES = 20
 """Per logit: written by the product, read for the loss, its gradient written and read twice, in parts in 32 bits."""

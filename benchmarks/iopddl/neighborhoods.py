@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sporax.planner.budget import Budget
-from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.core import Core, subproblem
 from sporax.planner.solver.graph.cost_graph import Booleans, Floats, Ints
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import ExactOutcome, peaks, solve_exactly
-from sporax.planner.solver.methods.subproblem import subproblem
 
 _FANOUT = 12
 """Neighbours that a ball follows from one node, so that a hub does not fill it."""

@@ -1,7 +1,7 @@
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.strategy import Strategy
+from sporax.ir.layout import Strategy
 
 SHAPES = ((64, 32), (32, 16))
 

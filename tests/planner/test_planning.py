@@ -19,7 +19,7 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.planning import search_options
-from sporax.planner.propagation.auto_policy import AutoPolicy
+from sporax.planner.propagation.semi_auto import AutoPolicy
 from sporax.planner.search import SearchResult
 from sporax.planner.search.limit.limit import PlanTooLargeError
 

@@ -163,8 +163,6 @@ class PipelineSchedule:
             for kind in (TaskKind.BACKWARD, TaskKind.BACKWARD_INPUT):
                 yield Task(*self.route[place + 1], task.micro, kind)
 
-    # ------------------------------------------------------------------------------------------------------ as text
-
     def __str__(self) -> str:
         return "\n".join(" ".join(task.text for task in tasks) for tasks in self.stages)
 
@@ -174,7 +172,6 @@ class PipelineSchedule:
 
         Args:
             text: the lines; what stands before a colon, and empty lines, are left out.
-            name: what it is called.
             route: order of the chunks; None: stage 0 to the last for chunk 0, then again for chunk 1, and so on.
 
         Raises:
@@ -190,8 +187,6 @@ class PipelineSchedule:
         num_chunks = 1 + max(task.chunk for task in tasks)
         route = route or tuple((stage, chunk) for chunk in range(num_chunks) for stage in range(len(stages)))
         return with_transfers(cls(name, 1 + max(task.micro for task in tasks), route, stages))
-
-    # ------------------------------------------------------------------------------------------------------ as JSON
 
     def to_json(self) -> str:
         """The schedule as JSON."""
@@ -255,9 +250,6 @@ def _task(word: Any, stage: int) -> Task:
             f"U, but stage {stage} has '{word}'."
         )
     return Task(stage, int(match[3] or 0), int(match[2]) if match[2] else -1, TaskKind(match[1]))
-
-
-# ----------------------------------------------------------------------------------------------------------- transfers
 
 
 def with_transfers(schedule: PipelineSchedule, order: Callable[[Task], float] | None = None) -> PipelineSchedule:

@@ -77,8 +77,6 @@ class Placement:
         parts = f" + {self.reduction} over {'·'.join(names[axis] for axis in self.partial)}" if self.partial else ""
         return f"[{dims}]{parts}"
 
-    # ------------------------------------------------------------------------------------------------ ways to make one
-
     @classmethod
     def replicated(cls, num_dims: int) -> Placement:
         """Every rank holds the whole tensor of `num_dims` dimensions."""
@@ -108,8 +106,6 @@ class Placement:
         if self.partial:
             raise SporaxValueError(f"For 'Placement', a Layout must be of a complete tensor, but got {self.on(mesh)}.")
         return Layout(mesh, self.dims)
-
-    # ------------------------------------------------------------------------------------------------------ reading it
 
     @property
     def used(self) -> frozenset[int]:

@@ -58,8 +58,6 @@ class UnevenRows:
         return len(set(self.rows)) == 1
 
 
-# ---------------------------------------------------------------------------------------- what users write of parts
-
 PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
 """MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
 ATTRIBUTES = (PLAIN, WITH_OFFSET)

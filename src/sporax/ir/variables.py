@@ -143,7 +143,6 @@ def _between(value: int, low: int, high: int | None) -> int:
 
 
 _TABLE = (
-    # ------------------------------------------------------------------------------- a process's place in its job
     EnvironmentVariable("MS_ROLE", JOB, one_of("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED"), by_launcher=True),
     EnvironmentVariable("MS_WORKER_NUM", JOB, integer(0), 1, by_launcher=True),
     EnvironmentVariable("MS_SERVER_NUM", JOB, integer(0), 0, by_launcher=True),
@@ -197,7 +196,6 @@ _TABLE = (
     EnvironmentVariable("SPORAX_PROGRESS_HOST", JOB, TEXT, "127.0.0.1", by_launcher=True),
     EnvironmentVariable("SPORAX_PROGRESS_PORT", JOB, integer(0, MAX_PORT), 0, by_launcher=True),
     EnvironmentVariable("SPORAX_DRY_RUN_DIR", JOB, TEXT, ""),
-    # ------------------------------------------------------------------------------------------- parameter servers
     EnvironmentVariable("MS_PS_STALENESS", SERVERS, integer(-1), 0),
     EnvironmentVariable("MS_PS_DURABILITY", SERVERS, one_of(*DURABILITIES), ""),
     EnvironmentVariable("MS_PS_SLOTS", SERVERS, integer(1), 16),
@@ -212,7 +210,6 @@ _TABLE = (
     EnvironmentVariable("MS_PS_KEYS", SERVERS, TEXT, "", by_launcher=True),
     EnvironmentVariable("MS_PS_INSECURE", SERVERS, SWITCH, "0", by_launcher=True),
     EnvironmentVariable("MS_PS_RECOVERY", SERVERS, SWITCH, by_launcher=True),
-    # -------------------------------------------------------------------------------------------------------- plans
     EnvironmentVariable("SPORAX_HARDWARE", PLAN, TEXT, ""),
     EnvironmentVariable("GROUP_INFO_FILE", PLAN, TEXT, ""),
     EnvironmentVariable("SPORAX_PLAN_MODE", PLAN, one_of("semi_auto", *SEARCH_NAMES, any_case=True), ""),
@@ -225,7 +222,6 @@ _TABLE = (
     EnvironmentVariable(
         "MS_COMM_COMPILER_OPT", PLAN, ValueKind("-1 or a positive number of operators", int, ("many", "1.5"))
     ),
-    # ------------------------------------------------------------------------------------------------ the process
     EnvironmentVariable("MS_INDEPENDENT_DATASET", RUNTIME, TEXT, ""),
     EnvironmentVariable("SPORAX_NO_CACHE", RUNTIME, SWITCH, "0"),
     EnvironmentVariable("SPORAX_VERBOSE", RUNTIME, SWITCH, "0"),

@@ -100,8 +100,6 @@ class JaxprRewriter:
         arguments = jaxpr.invars if invars is None else invars
         return closed_jaxpr(list(self.constants), list(self.constants.values()), arguments, results, self.eqns)
 
-    # ------------------------------------------------------------------------------------------------------- names
-
     def read(self, atom: Atom) -> Atom:
         """What an atom of the old program is called in the new one."""
         return renamed(self.names, atom)
@@ -109,8 +107,6 @@ class JaxprRewriter:
     def rename(self, values: Sequence[Var], atoms: Iterable[Atom]) -> None:
         """From here on, `atoms` stand for these values of the old program."""
         self.names.update(zip(values, atoms, strict=True))
-
-    # ----------------------------------------------------------------------------------------------------- writing
 
     def keep(self, eqn: JaxprEqn, **changes: Any) -> None:
         """Write an equation of the old program, with `changes`; its results keep their names."""
@@ -128,9 +124,7 @@ class JaxprRewriter:
 
         Args:
             primitive: a mark, or a barrier.
-            operands: what passes.
             like: the equation whose place in the user's program it takes.
-            params: of the primitive.
         """
         results = [Var(operand.aval) for operand in operands]
         self.eqns.append(
@@ -244,9 +238,6 @@ def run_equation(eqn: JaxprEqn, operands: Sequence[jax.Array]) -> list[jax.Array
     # As a program of one equation: JAX knows how to run every kind of it, custom derivatives and loops included.
     single = closed_jaxpr([], [], list(values), eqn.outvars, [eqn])
     return jaxpr_as_fun(single)(*values.values())
-
-
-# ------------------------------------------------------------------------------------------- what passes ask of programs
 
 
 def renamed(names: Mapping[Var, Atom], atom: Atom) -> Atom:

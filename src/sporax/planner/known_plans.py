@@ -24,8 +24,7 @@ from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost.model import is_product
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import Assignment, Rule, is_legal, placements, propagate, rule_for, unsharded
-from sporax.planner.search.space.operator_rules import is_identity
-from sporax.planner.search.space.shardings import natural_units
+from sporax.planner.search.space.operator_rules import is_identity, natural_units
 
 Inputs = dict[int, Placement]
 """Where inputs are, by number of the tensor."""
@@ -35,8 +34,6 @@ def known_inputs(graph: OperatorGraph, mesh: DeviceMatrix, links: LinkCosts) -> 
     """Names of known plans, and where these have the inputs of a step; none of a step without parameters.
 
     Args:
-        graph: the step.
-        mesh: the devices.
         links: of the devices; tensor parallelism is tried within nodes and over all devices.
     """
     shapes = {entry.tensor: graph.tensors[entry.tensor].shape for entry in graph.inputs}

@@ -38,17 +38,15 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.known_plans import known_inputs
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_of
-from sporax.planner.propagation.auto_policy import AutoPolicy
 from sporax.planner.propagation.loop_bodies import Fixed
 from sporax.planner.propagation.propagate import plan_by_propagation
-from sporax.planner.propagation.semi_auto import SemiAuto
+from sporax.planner.propagation.semi_auto import AutoPolicy, SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.result import PlanResult, auto_policy, semi_auto_policy
 from sporax.planner.rules import Assignment, rule_for
 from sporax.planner.rules.derive import only_assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
-from sporax.planner.search.limit.limit import PlanTooLargeError
+from sporax.planner.search.limit.limit import PlanTooLargeError, reject_infeasible_limit
 from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE
 
 _FEW_AXES = 3
@@ -65,7 +63,6 @@ def make_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResul
     """The plan of a step.
 
     Args:
-        request: what is asked for.
         measure: compiles a plan and reads what it needs, where a compiler is at hand. A limit of a search then holds for the
             compiled program; without it, for the predicted memory.
 
@@ -194,7 +191,6 @@ def received(request: PlanRequest, text: str) -> PlanResult:
     """The result that another process has found for the same request.
 
     Args:
-        request: what is asked for.
         text: `PlanResult.to_json` of that process.
     """
     return PlanResult.from_json(request, text, search_options(request) if request.is_searched else SearchOptions())
@@ -207,13 +203,7 @@ def remembered(request: PlanRequest, text: str) -> PlanResult:
 
 
 def finish(request: PlanRequest, found: SearchResult, model: CostModel) -> PlanResult:
-    """The plan that executes what a search has decided, with its cost.
-
-    Args:
-        request: what was asked for.
-        found: what the search found, with its own plan.
-        model: the cost of operators and links.
-    """
+    """The plan that executes what a search has decided, with its cost."""
     graph, policy, fixed = request.graph, auto_policy(request), request.placements
     pins = _pins(graph, found.plan, policy)
     plan = _propagated(

@@ -13,8 +13,7 @@ from sporax.planner.communication.gradient_fusion import fusion_ids
 from sporax.planner.cost.chosen_model import cost_model
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
-from sporax.planner.propagation.auto_policy import AutoPolicy
-from sporax.planner.propagation.semi_auto import SemiAuto
+from sporax.planner.propagation.semi_auto import AutoPolicy, SemiAuto
 from sporax.planner.request import PlanRequest
 from sporax.planner.search.space.problem import SearchOptions, SearchResult
 

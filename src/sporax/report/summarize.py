@@ -17,9 +17,8 @@ from sporax.ir.marks import GradientMark
 from sporax.ir.placement import num_parts
 from sporax.ir.plan import Plan
 from sporax.planner import SearchResult
-from sporax.planner.cost.evaluate import PlanCost, cost_of
+from sporax.planner.cost.evaluate import PlanCost, cost_of, exposed_shares
 from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
-from sporax.planner.cost.overlap import exposed_shares
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import Use, backend_of, memory_over_time

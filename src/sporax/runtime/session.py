@@ -248,7 +248,6 @@ class Session:
         """Check settings against the data of a step, with all checks. Their exceptions reach the caller of the step.
 
         Args:
-            config: the settings.
             shapes: of the data, over all ranks.
             num_devices: of one stage.
         """
@@ -259,7 +258,6 @@ class Session:
         """Call all listeners with a planned step. An exception of theirs reaches the caller of the step.
 
         Args:
-            step: the step.
             keeps: whether its plan had to keep the user's strategy of an operator.
         """
         for listener in self.step_listeners:

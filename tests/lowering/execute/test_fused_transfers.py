@@ -8,7 +8,7 @@ import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
-from sporax.lowering.execute.fused_transfers import apply_redistributions
+from sporax.lowering.execute.redistribute import apply_redistributions
 from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute
 

@@ -13,7 +13,7 @@ import pytest
 from every_placement import every_placement
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index, num_parts
-from sporax.lowering.execute.fused_transfers import apply_redistributions
+from sporax.lowering.execute.redistribute import apply_redistributions
 from sporax.lowering.execute.reductions import sum_in_order
 from sporax.planner.communication.moves import DEFAULT_COSTS, default_costs
 from sporax.planner.communication.resharding import redistribute

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.marks.variable_marks import mark_read, with_arguments
+from sporax.lowering.marks.mark_primitive import mark_read, with_arguments
 
 A, B = jnp.asarray([1.0, 2.0]), jnp.asarray([[3.0], [4.0]])
 X = jnp.asarray([10.0, 20.0])

@@ -8,8 +8,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from sporax.ir.marks import GradientMark, RowsMark
-from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.lowering.marks.variable_marks import mark_read
+from sporax.lowering.marks.mark_primitive import apply_mark, mark_read
 from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, NUMBER, labels_of_results
 
 

@@ -17,7 +17,7 @@ from sporax.planner.cost import Roofline, Symbolic, cost_of
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.limit import improvement, reduction
+from sporax.planner.search.limit import local_search
 
 RNG = np.random.default_rng(0)
 SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
@@ -53,8 +53,7 @@ def graph_mode():
 @pytest.fixture
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans: how little there can be is not asked."""
-    for module in (improvement, reduction):
-        monkeypatch.setattr(module, "_OPERATORS", 10_000)
+    monkeypatch.setattr(local_search, "_OPERATORS", 10_000)
 
 
 def train(strategy=None, steps=4, asked=None, **settings):

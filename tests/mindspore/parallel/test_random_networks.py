@@ -13,7 +13,7 @@ import fuzz_plans
 from random_networks import PARAMETER, Case, Value, is_valid, smaller, text
 
 from sporax.planner.propagation import propagate
-from sporax.planner.search.limit import improvement, limit, reduction
+from sporax.planner.search.limit import limit, local_search
 
 PLANNED, RUN, PARTS = 284, 16, 4
 SOAKED = (1, 2, 3)  # parts that `make soak` runs
@@ -23,8 +23,7 @@ LONGEST = 3
 @pytest.fixture
 def few_plans(monkeypatch):
     """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
-    for module in (improvement, reduction):
-        monkeypatch.setattr(module, "_OPERATORS", 600)
+    monkeypatch.setattr(local_search, "_OPERATORS", 600)
     monkeypatch.setattr(limit, "_OPERATORS_AGAIN", 600)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sporax.planner.cost.overlap import exposed
+from sporax.planner.cost.evaluate import exposed
 
 
 def test_transfers_hide_behind_a_share_of_computing():

@@ -1,7 +1,7 @@
 """Which reductions become one all-reduce."""
 
-from sporax.planner.memory import all_reduce_combiner
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory import backend
+from sporax.planner.memory.backend import combined_all_reduces
 from sporax.planner.memory.xla_cpu.instructions import Instruction, Kind
 
 
@@ -40,5 +40,5 @@ def test_what_waits_for_one_of_a_group_waits_for_all_of_it():
 
 
 def test_a_group_has_a_greatest_size(monkeypatch):
-    monkeypatch.setattr(all_reduce_combiner, "_MOST_COMBINED", 2)
+    monkeypatch.setattr(backend, "_MOST_COMBINED", 2)
     assert combined_all_reduces([reduction(n, 10 + n) for n in range(5)]) == [[0, 1], [2, 3], [4]]

@@ -15,7 +15,7 @@ from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
-from sporax.planner.search.ilp import ilp
+from sporax.planner.search.exact import ilp
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, smallest
 from sporax.planner.search.space.candidates import Catalogue
 from sporax.planner.search.space.measured_plan import measured
@@ -45,7 +45,7 @@ def work(monkeypatch):
     reference = Catalogue._enumerate_bundle
     monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
     monkeypatch.setattr("sporax.planner.search.space.repeated_blocks.choose", noted(choose))
-    monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
+    monkeypatch.setattr("sporax.planner.search.block_search.lower_bound", noted(lower_bound))
     return seen
 
 

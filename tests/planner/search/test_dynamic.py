@@ -8,8 +8,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.ilp import ilp
+from sporax.planner.search.exact import dynamic, ilp
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))

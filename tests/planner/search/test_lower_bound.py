@@ -8,7 +8,7 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.lower_bound import bound_of
+from sporax.planner.search.block_search import bound_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.space.repeated_blocks import find_repeats, labels
 from sporax.planner.solver import CostGraph, solve

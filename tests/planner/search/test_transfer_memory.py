@@ -9,12 +9,12 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.backend import combined_all_reduces
 from sporax.planner.memory.peak import memory_of, memory_over_time
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, copied_arguments, kernels_of
-from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.exact import dynamic
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 

@@ -8,12 +8,11 @@ from synthetic_graphs import training_step
 
 from sporax.planner.budget import Budget
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.core import Core, subproblem
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.coordinate_descent import first_positions
-from sporax.planner.solver.methods.subproblem import subproblem
 
 SEEDS = st.integers(0, 10**9)
 

@@ -4,7 +4,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sporax.lowering.marks.host_transfer import KIND, is_on_host, on_host_of
-from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, in_memory
+from sporax.runtime.pipeline.stage_transfer import ByDevices, CachedTransfer, in_memory
 
 
 def test_an_array_that_no_step_changes_is_brought_once():

@@ -39,7 +39,7 @@ def test_without_a_limit_a_plan_beyond_the_chip_is_warned_of_at_its_head():
 
 
 def test_small_plans_have_no_such_warning_and_are_compiled_under_no_limit(monkeypatch):
-    monkeypatch.setattr("sporax.runtime.planned.function._within_memory", None)  # only limits of users lead there
+    monkeypatch.setattr("sporax.runtime.planned.function._compiled", None)  # only limits of users lead there
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert sporax.plan(product, jnp.ones((8, 8)), jnp.ones((8, 8)), devices=8).remarks == ()

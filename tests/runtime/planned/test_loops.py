@@ -16,7 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 import sporax
 from sporax.ir.hardware import load_profile
 from sporax.planner import peak_bytes
-from sporax.runtime.planned.compiled_plans import device_bytes
+from sporax.runtime.devices.agreed_plan import device_bytes
 
 PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910", "own")
 MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")

@@ -15,9 +15,10 @@ from sporax.ir.placement import Placement
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.report.summarize import summarize
+from sporax.runtime.devices import agreed_plan
+from sporax.runtime.devices.agreed_plan import CompiledPlans, device_bytes
 from sporax.runtime.devices.global_view import Argument
-from sporax.runtime.planned import compiled_plans, step_passes
-from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
+from sporax.runtime.planned import step_passes
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, run_passes
 from sporax.runtime.session import SESSION
@@ -103,7 +104,7 @@ def test_a_limit_holds_for_the_compiled_step_which_is_not_compiled_again(monkeyp
     assert "compiled of" in str(summarize(planned.graph, planned.plan, planned.search, planned.model))
 
     # A compiler that needs more than was predicted: another plan is taken.
-    monkeypatch.setattr(compiled_plans, "device_bytes", lambda executable: limit + 1)
+    monkeypatch.setattr(agreed_plan, "device_bytes", lambda executable: limit + 1)
     less = run_passes(STEP_PASSES, replace(searched(), settings=near))
     assert less.plan_result.search.statistics["peak_bytes"] < limit
     assert less.plan_result.plan != within.plan_result.plan

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sporax.runtime.storage.checksums import CheckedWriter, combined_crc
+from sporax.runtime.storage.safetensors_format import CheckedWriter, combined_crc
 
 
 @settings(max_examples=50, deadline=None)

@@ -14,8 +14,7 @@ from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 from sporax.runtime.storage.block_files import DiskSettings, Filed, above_tag, bring_to_files, files_tag
 from sporax.runtime.storage.placed_variables import PlacedVariables
-from sporax.runtime.storage.stacked_variables import stacks_of
-from sporax.runtime.storage.variables import InMemory
+from sporax.runtime.storage.variables import InMemory, stacks_of
 
 
 class Variable:

@@ -22,8 +22,6 @@ from sporax.lowering.execute.local_task import LocalTask, Position
 from sporax.lowering.execute.part_lookup import local_fill, local_lookup, local_update
 from sporax.planner.rules import Border, FactorKind, Operation, local_operation
 
-# ----------------------------------------------------------------------------------------------------------- recipes
-
 Recipe = Callable[[LocalTask, Operation, Position, list[Array]], list[Array]]
 """From the task, the local operation, the position and the slices to the results."""
 
@@ -110,9 +108,6 @@ def _reverse(task: LocalTask, local: Operation, position: Position, slices: list
     return [x]
 
 
-# ------------------------------------------------------------------------------------------- reading at computed places
-
-
 def _gather(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Look up what this rank owns; zeros elsewhere, and what an outside index gives once."""
     operand, indices = slices[0], _signed(slices[1])
@@ -194,9 +189,6 @@ def _fill_value(fill: float | None, dtype: np.dtype) -> Array:
     return jnp.asarray(limits.min if jnp.issubdtype(dtype, jnp.signedinteger) else limits.max, dtype)
 
 
-# ------------------------------------------------------------------------------------------- writing at computed places
-
-
 def _scatter(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Write what falls into this rank's slice. Where ranks hold different updates, the first of them holds the operand."""
     operand, indices, updates = slices
@@ -258,9 +250,6 @@ def _window_extents(scatter: Operation) -> tuple[int, ...]:
     single = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     written = iter(scatter.operands[2].shape[dim] for dim in numbers.update_window_dims)
     return tuple(1 if dim in single else next(written) for dim in range(scatter.operands[0].num_dims))
-
-
-# ------------------------------------------------------------------------------------------------------------ windows
 
 
 def _convolution(task: LocalTask, local: Operation, position: Position, slices: list[Array]) -> list[Array]:

@@ -89,7 +89,6 @@ def local_norms(config: ParallelConfig, ranks: Sequence[int], saved: Counter[Pat
     """What `config` asks to be told; None for nothing.
 
     Args:
-        config: the user's settings.
         ranks: the rank at every place of the mesh, row-major.
         saved: how many steps this process has saved in each folder; changed by programs that save.
     """

@@ -106,7 +106,6 @@ def call_once(task: LocalTask, names: tuple[str, ...], operands: Sequence[Array]
     """The results of a callback on the first device of each process; zeros on the others.
 
     Args:
-        task: the callback.
         names: of the axes of the surrounding `shard_map`, all of them.
         operands: whole.
     """

@@ -46,9 +46,6 @@ def part_lookup(table: Array, indices: Array, rows: Rows, offsets: Rows) -> Arra
     return part_lookup_p.bind(table, indices, rows=rows, offsets=offsets)
 
 
-# ----------------------------------------------------------------------------------------------------------- the places
-
-
 def _positions(
     indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], first: int | Array, count: int
 ) -> Array:
@@ -102,9 +99,6 @@ def _update(values: Array, indices: Array, *, rows: Rows, offsets: Rows, num_row
     return _sum_up(values, _positions(indices, rows, offsets, starts, 0, len(rows)), num_rows)
 
 
-# --------------------------------------------------------------------------------------------------- between the two forms
-
-
 def blocks_of_rows(table: Array, *, rows: Rows, dim: int) -> Array:
     """Every part filled up with zeros to a block."""
     parts, table = UnevenRows(rows), jnp.moveaxis(table, dim, 0)
@@ -135,9 +129,6 @@ def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: int | Array = 
 
 def _resized(x: ShapedArray, dim: int, size: int) -> ShapedArray:
     return x.update(shape=(*x.shape[:dim], size, *x.shape[dim + 1 :]))
-
-
-# -------------------------------------------------------------------------------------------------- primitives as JAX sees them
 
 
 def _lookup_type(table: ShapedArray, indices: ShapedArray, *, rows: Rows, offsets: Rows) -> ShapedArray:
@@ -196,9 +187,6 @@ ad.primitive_jvps[part_lookup_p] = _linear(part_lookup_p)
 ad.primitive_jvps[part_update_p] = _linear(part_update_p)
 ad.primitive_transposes[part_lookup_p] = _lookup_transpose
 ad.primitive_transposes[part_update_p] = _update_transpose
-
-
-# ------------------------------------------------------------------------------------------------------ on one rank's slices
 
 
 def _local_positions(

@@ -28,9 +28,8 @@ from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations, local_task
-from sporax.lowering.execute.fused_transfers import apply_redistributions
 from sporax.lowering.execute.local_norms import LocalNorms
-from sporax.lowering.execute.redistribute import permute
+from sporax.lowering.execute.redistribute import apply_redistributions, permute
 from sporax.lowering.ingest.constraints import SHARD_MAP
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
@@ -60,14 +59,7 @@ class IslandAxes:
     def run(
         self, primitive: Primitive, params: Mapping[str, Any], operands: Sequence[Array], shapes: Any
     ) -> list[Array]:
-        """An equation that names axes.
-
-        Args:
-            primitive: what is bound.
-            params: its parameters.
-            operands: what it reads.
-            shapes: of its results.
-        """
+        """An equation that names axes."""
         name, axes = str(primitive.name), self._axes(params)
         along = tuple(self.names[axis] for axis in axes)
         dims = _dims(params)
@@ -125,8 +117,6 @@ def rank_program(
     """One rank's program.
 
     Args:
-        step: the program, as ingested.
-        plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
         norms: what is reported of gradients before they are combined, if anything.
         island: the axes of the island that it is the body of.
@@ -204,8 +194,6 @@ class _Runner:
                 size = array.shape[dim] // num_parts(self.plan.mesh, axes)
                 array = jax.lax.dynamic_slice_in_dim(array, jax.lax.axis_index(names) * size, size, axis=dim)
         return array
-
-    # ---------------------------------------------------------------------------------------------------- operators
 
     def _operator(
         self,
@@ -291,8 +279,6 @@ class _Runner:
         branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
         # A predicate is whole on every rank, so all ranks take the same branch and meet in its collectives.
         return jax.lax.switch(operands[0], branches, *operands[1:])
-
-    # ---------------------------------------------------------------------------------------------------- transfers
 
     def _transfer(self, transfers: Sequence[TransferGroup], values: Values) -> None:
         for group in transfers:

@@ -50,11 +50,6 @@ class Constraints:
     def mark(self, sharding: NamedSharding, num_dims: int, requester: str) -> LayoutMark:
         """The mark of a tensor.
 
-        Args:
-            sharding: what the user says.
-            num_dims: of the tensor.
-            requester: what messages call the constraint.
-
         Raises:
             SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
@@ -77,7 +72,6 @@ class Constraints:
 
         Args:
             mesh: what the user says.
-            requester: what messages call who says it.
             any_names: whether it may have other axes than the plan.
 
         Raises:

@@ -97,7 +97,6 @@ def ingest(
     """The operator graph of a traced program.
 
     Args:
-        jaxpr: the program.
         inputs: role and name of each argument; data with a number where nothing is said.
         aliases: pairs of a result and the argument whose place it takes at the next step.
         constraints: makes marks of the shardings that the program says.
@@ -169,7 +168,6 @@ class _Reader:
         """Add the equations of `jaxpr`.
 
         Args:
-            jaxpr: what is read.
             env: its variables; results are added.
             stack: name stack of the calls around it.
         """

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
         to_device,
         to_host,
     )
-    from sporax.lowering.marks.mark_primitive import apply_mark
-    from sporax.lowering.marks.variable_marks import mark_read, mark_shape
+    from sporax.lowering.marks.mark_primitive import apply_mark, mark_read, mark_shape
 
 __all__ = [
     "KIND",

@@ -99,7 +99,6 @@ def offload_scope(number: int, prefetch: int) -> str:
     """The component of a name stack that says that values of a call wait for the backward pass in host memory.
 
     Args:
-        number: of the call.
         prefetch: how many calls earlier they are brought back.
     """
     return f"{_OFFLOAD}{number}-{prefetch}"

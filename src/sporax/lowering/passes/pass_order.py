@@ -135,8 +135,6 @@ def rewritten(
     """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
 
     Args:
-        function: what is rewritten.
-        tags: the passes.
         choose: says for a flat program what is computed again next to what is marked; None for nothing.
         filed: the variables that are in files, by position; the program takes and returns tokens in their place.
         new_file: makes files for activations.
@@ -172,7 +170,6 @@ def with_hosts(
     """One device's program of a plan, some of whose arguments and results are in host memory.
 
     Args:
-        function: of all slices in device memory.
         away: positions of the arguments that are on the host.
         returned: positions of the results that go there.
     """
@@ -206,7 +203,6 @@ def rewritten_with_stacks(
         tags, choose: as for `rewritten`.
         num_updated, num_read: how many variables it updates and only reads.
         rows: the positions of the variables that may be in stacks.
-        name: of the program.
     """
     before, _ = run_rewrites(flattened, set(tags) - {BLOCKS}, chosen=None if choose is None else choose(flattened))
     stackable = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
@@ -245,7 +241,6 @@ def run_rewrites(
 
     Args:
         program: as `flat` or `flat_for_plan` gives it.
-        tags: the passes.
         facts: what a first plan says (`plan_facts`); None without plans.
         chosen: what is computed again next to what is marked.
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.

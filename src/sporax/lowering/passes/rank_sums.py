@@ -35,7 +35,6 @@ def with_rank_sums(program: ClosedJaxpr, stage_size: int, num_stages: int) -> Cl
     """The program with the marks of its sums over ranks at what is added up.
 
     Args:
-        program: of a step.
         stage_size: devices of a pipeline stage.
         num_stages: pipeline stages; each has gradients of its own.
 

@@ -80,7 +80,6 @@ def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reus
     """The same program, run inside of `shard_map`, whose equal collectives are calls of one function.
 
     Args:
-        program: of one device's arrays.
         limit: how many operators may be replaced.
         tell: is told what was reused, whenever the program is traced.
     """

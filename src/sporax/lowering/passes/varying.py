@@ -17,8 +17,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from sporax.ir.marks import GradientMark, RowsMark
 from sporax.lowering.jax_versions import scan_numbers
-from sporax.lowering.marks.mark_primitive import mark_p
-from sporax.lowering.marks.variable_marks import number_of_read
+from sporax.lowering.marks.mark_primitive import mark_p, number_of_read
 from sporax.lowering.rewriter import aval_of, bodies_of
 
 EQUAL, NUMBER, DIFFERENT, GRADIENT = 0, 1, 2, 3

@@ -76,7 +76,6 @@ def assign(micro: MicroStep, route: Route, stage_of: StageOf = stage_of_cell) ->
     """Give every operator its chunk.
 
     Args:
-        micro: the step.
         route: the chunks in the order of the network.
         stage_of: what is said of an operator.
 

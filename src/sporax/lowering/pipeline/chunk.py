@@ -120,8 +120,6 @@ class _Cutter:
         ]
         return min(readers, default=0)
 
-    # ------------------------------------------------------------------------------------------------------ one chunk
-
     def chunk(self, number: int) -> ChunkGraph:
         own = {position for position, chunk in enumerate(self.assigned.chunks) if chunk == number}
         updates, results = self.updates.get(number, {}), self.results.get(number, {})

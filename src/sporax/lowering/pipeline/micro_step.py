@@ -119,28 +119,10 @@ class _Opener:
         entries: list[tuple[Operator, Equation]] = []
         outputs: list[list[int]] = []
         for body in equation.bodies:
-            offset = len(self.tensors)
-            self.tensors.extend(body.graph.tensors)
-            arguments = {
-                entry.tensor + offset: self._operand(operator, equation, position + 1)
-                for position, entry in enumerate(body.graph.inputs[len(body.constants) :])
-            }
-            self.same.update(arguments)
-            for entry, value in zip(body.graph.inputs, body.constants, strict=False):
-                self.constants.append((entry.tensor + offset, value))
-
-            def inner(tensor: int, offset: int = offset) -> int:
-                return tensor if tensor == LITERAL else tensor + offset
-
-            for member, inside in zip(body.graph.operators, body.equations, strict=True):
-                operands, results = tuple(map(inner, member.operands)), tuple(map(inner, member.results))
-                entries.append((replace(member, operands=operands, results=results), inside))
-            outputs.append(
-                [
-                    self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
-                    for position, tensor in enumerate(body.graph.outputs)
-                ]
-            )
+            arguments, members, results = self._written_out(body)
+            self.same.update((entry, self._operand(operator, equation, n)) for n, entry in enumerate(arguments, 1))
+            entries += members
+            outputs.append(results)
         index = self._operand(operator, equation, 0)
         primitive = jax.lax.select_n_p
         for result, *cases in zip(operator.results, *outputs, strict=True):
@@ -243,34 +225,9 @@ class _Opener:
 
     def _body(self, number: int, phase: Phase) -> None:
         operator, equation = self.step.graph.operators[number], self.step.equations[number]
-        (body,) = equation.bodies
-        offset = len(self.tensors)
-        self.tensors.extend(body.graph.tensors)
-
-        def inner(tensor: int) -> int:
-            return tensor if tensor == LITERAL else tensor + offset
-
         num_consts, num_carry = scan_numbers(equation.params)
-        first = len(body.constants)
-        arguments = [inner(entry.tensor) for entry in body.graph.inputs[first:]]
-        for entry, value in zip(body.graph.inputs, body.constants, strict=False):
-            self.constants.append((inner(entry.tensor), value))
-        outputs = [
-            self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
-            for position, tensor in enumerate(body.graph.outputs)
-        ]
-        entries = [
-            (
-                replace(
-                    operator,
-                    operands=tuple(map(inner, operator.operands)),
-                    results=tuple(map(inner, operator.results)),
-                    backward=phase is Phase.BACKWARD,
-                ),
-                inside,
-            )
-            for operator, inside in zip(body.graph.operators, body.equations, strict=True)
-        ]
+        arguments, members, outputs = self._written_out(equation.bodies[0])
+        entries = [(replace(member, backward=phase is Phase.BACKWARD), how) for member, how in members]
         for position in range(num_consts):
             self.same[arguments[position]] = self._operand(operator, equation, position)
         dropped, terms = self._hand_over(operator, equation, phase, entries, arguments, outputs)
@@ -281,6 +238,26 @@ class _Opener:
             (operator, how, phase) for number, (operator, how) in enumerate(entries) if number not in dropped
         ]
         self.inside += [(*term, phase) for term in terms]
+
+    def _written_out(self, body: Ingested) -> tuple[list[int], list[tuple[Operator, Equation]], list[int]]:
+        """Arguments, operators and results of a body, by the numbers that its tensors get here."""
+        offset = len(self.tensors)
+        self.tensors.extend(body.graph.tensors)
+
+        def inner(tensor: int) -> int:
+            return tensor if tensor == LITERAL else tensor + offset
+
+        inputs = [inner(entry.tensor) for entry in body.graph.inputs]
+        self.constants += zip(inputs, body.constants, strict=False)
+        entries = []
+        for member, how in zip(body.graph.operators, body.equations, strict=True):
+            operands, results = tuple(map(inner, member.operands)), tuple(map(inner, member.results))
+            entries.append((replace(member, operands=operands, results=results), how))
+        outputs = [
+            self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
+            for position, tensor in enumerate(body.graph.outputs)
+        ]
+        return inputs[len(body.constants) :], entries, outputs
 
     def _hand_over(
         self,
@@ -373,9 +350,12 @@ class _Opener:
     def _barrier(self, tensor: int) -> tuple[Operator, Equation]:
         """A copy of a tensor."""
         spec = self.tensors[tensor]
-        self.tensors.append(spec)
         operation = Operation(str(BARRIER.name), (spec,), (spec,))
-        return Operator(operation, (tensor,), (len(self.tensors) - 1,)), Equation(BARRIER, {})
+        return Operator(operation, (tensor,), (self._new(spec),)), Equation(BARRIER, {})
+
+    def _new(self, spec: TensorSpec) -> int:
+        self.tensors.append(spec)
+        return len(self.tensors) - 1
 
     def _stacked_results(self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: Phase) -> None:
         """Stacked results of the forward loop are what the backward loop reads; nothing else may read any."""
@@ -408,9 +388,9 @@ class _Opener:
 
     def _constant(self, value: Any, spec: TensorSpec | None = None) -> int:
         array = np.asarray(value, None if spec is None else np.dtype(spec.dtype))
-        self.tensors.append(TensorSpec(array.shape, str(array.dtype), array.dtype.itemsize))
-        self.constants.append((len(self.tensors) - 1, array))
-        return len(self.tensors) - 1
+        tensor = self._new(TensorSpec(array.shape, str(array.dtype), array.dtype.itemsize))
+        self.constants.append((tensor, array))
+        return tensor
 
     def _one_micro_batch(self, operator: Operator, position: int) -> int:
         """What a round has of a stacked operand: a value of the forward pass, or a part of an argument of the step."""
@@ -458,9 +438,8 @@ class _Opener:
 
     def _raw_part(self, position: int, argument: int, shape: tuple[int, ...]) -> int:
         if position not in self.raw_micro:
-            self.tensors.append(replace(self.step.graph.tensors[argument], shape=shape))
-            self.raw_micro[position] = len(self.tensors) - 1
-            self.micro_inputs[len(self.tensors) - 1] = position
+            self.raw_micro[position] = part = self._new(replace(self.step.graph.tensors[argument], shape=shape))
+            self.micro_inputs[part] = position
         return self.raw_micro[position]
 
     def _on_part(self, number: int, here: int, shape: tuple[int, ...]) -> int:
@@ -470,20 +449,9 @@ class _Opener:
             return here
         operation = operator.operation
         operand, result = (replace(spec, shape=shape) for spec in (operation.operands[0], operation.results[0]))
-        self.tensors.append(result)
-        result_number = len(self.tensors) - 1
-        self.before.append(
-            (
-                replace(
-                    operator,
-                    operation=replace(operation, operands=(operand,), results=(result,)),
-                    operands=(here,),
-                    results=(result_number,),
-                ),
-                equation,
-            )
-        )
-        return result_number
+        operation, there = replace(operation, operands=(operand,), results=(result,)), self._new(result)
+        self.before.append((replace(operator, operation=operation, operands=(here,), results=(there,)), equation))
+        return there
 
     def _is_zero(self, tensor: int) -> bool:
         """Whether a tensor is zeros, as far as its producer says it."""

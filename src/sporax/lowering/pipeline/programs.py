@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import WeightMark
+from sporax.ir.pipeline_schedule import TaskKind
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -91,6 +92,12 @@ class ChunkPrograms:
     weights: ChunkProgram
     updates: tuple[ChunkProgram, ...]
 
+    @property
+    def by_kind(self) -> dict[TaskKind, ChunkProgram]:
+        """Those of tasks of a micro batch."""
+        kinds = (TaskKind.FORWARD, TaskKind.BACKWARD, TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT)
+        return dict(zip(kinds, (self.forward, self.backward, self.inputs, self.weights), strict=True))
+
 
 def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int, int]:
     """For every tensor of the update phase after how many exchanges between chunks it can be made."""
@@ -122,8 +129,6 @@ def programs_of(
     """Slice a planned chunk into programs.
 
     Args:
-        chunk, plan: the chunk.
-        assigned: the whole step.
         levels: of tensors of the update phase.
         num_levels: how many there are, in all chunks.
         gather_each_time: weights in shards are gathered by every task instead of once per step.

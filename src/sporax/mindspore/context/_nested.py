@@ -20,9 +20,8 @@ from sporax.ir.config.parallel_config import (
     FusionRule,
     ParallelConfig,
 )
-from sporax.ir.layout import HasLayout, Layout
+from sporax.ir.layout import HasLayout, Layout, Strategy, strategy_text
 from sporax.ir.operation import Shape
-from sporax.ir.strategy import Strategy, strategy_text
 from sporax.mindspore.context._settings import Check, kind, number, one_of
 
 _SET = "set_auto_parallel_context"

@@ -85,7 +85,6 @@ def comparable(task: FactoredShape, kinds: Sequence[int], devices: int) -> Facto
     """The task with units and dimensions in an order of their own: equal ones take equally long for as many bytes.
 
     Args:
-        task: the task.
         kinds: for each axis of the mesh the first one that is as large and has links that are as fast.
         devices: how many devices there are. Only by factors of it can a dimension be sharded.
     """

@@ -123,7 +123,6 @@ def term_order(graph: OperatorGraph, plan: Plan) -> dict[int, Delay]:
     """By position the operators that compute a term of a gradient, and the term before it, for which they wait.
 
     Args:
-        graph: the step.
         plan: how it is sharded; only terms that it reduces by themselves count.
     """
     scattered = {tensor for tensor, how in plan.reshardings.items() if how.reason.startswith(TERM)}

@@ -237,8 +237,6 @@ class _Search:
         self.num_bytes = num_bytes
         self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
 
-    # ---------------------------------------------------------------------------------------------------- the search
-
     def found(self) -> list[_UnitMove]:
         """The steps of least cost; where there are too many placements to look at, the target draws the search."""
         attraction, limit = 0.0, MAX_STATES
@@ -301,8 +299,6 @@ class _Search:
             steps.append(step)
         return steps[::-1]
 
-    # --------------------------------------------------------------------------------------------------------- costs
-
     def local_bytes(self, state: State) -> int:
         """Bytes of one rank's slice."""
         # Integer: every state divides the tensor evenly.
@@ -321,8 +317,6 @@ class _Search:
 
     def _axes(self, units: tuple[int, ...]) -> Axes:
         return tuple(axis for unit in units for axis in self.task.units[unit])
-
-    # ------------------------------------------------------------------------------------------------- from steps to moves
 
     def merged(self, steps: list[_UnitMove]) -> Iterator[tuple[_UnitMove, State]]:
         """Steps, each with the placement before it; permutes in a row become one, and so do masks."""

@@ -1,8 +1,7 @@
 """The cost of a plan: time of operators and time of communication."""
 
 from sporax.planner.cost.chosen_model import link_costs
-from sporax.planner.cost.evaluate import PlanCost, cost_of
-from sporax.planner.cost.kernel_cost import kernel_seconds
+from sporax.planner.cost.evaluate import PlanCost, cost_of, kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 

@@ -19,7 +19,6 @@ def link_costs(
 
     Args:
         profile: the devices; consecutive ranks are close to each other.
-        mesh: how they are arranged.
         merging: whether the compiler may merge what it likes: nothing was said about fusion.
         has_reduce_scatter: whether the devices scatter sums by one collective.
     """
@@ -55,9 +54,6 @@ def cost_model(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProf
     """The cost of operators and links: seconds on the devices, or MindSpore's published model where the settings ask for it.
 
     Args:
-        settings: the user's.
-        mesh: the devices.
-        profile: their hardware.
         merging: whether the compiler may merge collectives: nothing was set about fusion.
     """
     if settings.symbolic:

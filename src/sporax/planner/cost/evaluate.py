@@ -4,6 +4,22 @@ Problem: a search adds up costs of decisions and of pairs of decisions; an error
 
 Method: none of a search's sums is used. Operators cost what the model says of their slices, and transfers are those of the
 schedule that the lowering executes (`planner.communication.transfers`).
+
+What of communication is not hidden behind computing.
+
+Problem: collectives run while kernels compute, as far as programs arrange it: weights are gathered ahead, gradients reduced
+behind, activations between two products seldom.
+
+Method: a kind of transfer hides behind at most a share of the computing that there is for it (`HardwareProfile.hidden`). With
+plenty of computing all of it is hidden; where transfers take longer, the rest shows.
+
+The cost of a complete plan after fusion: it costs kernels, while searches cost operators.
+
+Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
+
+Method: the compiler's backend (`sporax.planner.memory.backend`) says of a complete plan which operators are fused and which
+arrays are written, and so how many bytes are read and written. This ranks plans with similar communication better, and takes
+longer.
 """
 
 from __future__ import annotations
@@ -11,6 +27,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from sporax.base.text_tables import size_text
 from sporax.ir.graph import IDENTITIES, Operator, OperatorGraph
@@ -18,9 +37,47 @@ from sporax.ir.plan import Plan
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost.combined_collectives import late_operators, late_tensors, num_sharing, overlaps, rounds
-from sporax.planner.cost.model import CostModel, is_product
+from sporax.planner.cost.model import CostModel, Roofline, is_product
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.rules import rule_for
+from sporax.planner.memory.backend import Kernel, KernelSchedule, Kind
+from sporax.planner.memory.peak import backend_of
+from sporax.planner.memory.step_events import Timeline
+from sporax.planner.rules import local_flops, rule_for
+
+_BACKWARD = 2 / 3
+"""Share of computing that is the backward pass, behind which gradients hide: two products of three."""
+
+
+def exposed(transfers: Any, computing: Any, hidden: Any) -> Any:
+    """Seconds of transfers that show: a number, or an array of several steps.
+
+    Args:
+        transfers: their seconds.
+        computing: seconds of computing that they may hide behind.
+        hidden: the share of these that they can, from 0 to 1.
+
+    Example:
+        >>> exposed(3.0, 4.0, 0.5)
+        1.0
+    """
+    left = np.maximum(transfers - hidden * computing, 0.0)
+    return float(left) if np.ndim(left) == 0 else left
+
+
+def exposed_shares(transfers: Mapping[str, float], computing: float, hidden: Mapping[str, float]) -> dict[str, float]:
+    """By kind of transfer the share of its seconds that shows.
+
+    Args:
+        transfers: seconds by kind, as of `PlanCost.by_overlap`.
+        computing: seconds of computing; weights are gathered ahead of all of it, gradients are reduced behind the backward pass.
+        hidden: as in `HardwareProfile.hidden`.
+    """
+    behind = {"weights": computing, "gradients": computing * _BACKWARD}
+    return {
+        kind: exposed(seconds, behind.get(kind, 0.0), hidden.get(kind, 0.0)) / seconds if seconds else 1.0
+        for kind, seconds in transfers.items()
+    }
+
 
 KINDS_OF_OVERLAP = ("weights", "gradients", "tensor")
 MEMORY_BOUND = "memory-bound work"
@@ -123,3 +180,50 @@ def _part(operator: Operator, late: bool) -> str:
     if operator.operation.fused:
         return "attention"
     return "products" if is_product(operator.operation) else MEMORY_BOUND
+
+
+def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Predicted time of one step of the compiled plan."""
+    # Communication is the same with and without fusion, so it is taken over.
+    cost = cost_of(graph, plan, model)
+    out = inline_loops(graph)
+    plan = out.unfolded(plan)
+    timeline = Timeline(out.graph, plan)
+    step = backend_of(model.platform).compiled(timeline)
+    # Collectives are in the communication already; several products, and one of several kernels of an operator, are costed by it.
+    roots = ((kernel, kernel.roots[0]) for kernel in step.kernels)
+    alone = ((kernel, root) for kernel, root in roots if not root.sends and root.kind is not Kind.FUSED)
+    working = [kernel for kernel, root in alone if timeline.events[root.event].island is None]
+    computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
+    computing += _seconds_of_parts(out.graph, plan, model)
+    shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden)
+    return float(computing + sum(shares[kind] * seconds for kind, seconds in cost.by_overlap.items()))
+
+
+def _seconds_of_parts(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Kernels of attention and of islands."""
+    return sum(
+        operator.times
+        * (model.late_computing if operator.backward else 1.0)
+        * model.seconds(operator.operation, rule_for(operator.operation), planned.assignment, plan.mesh)
+        for operator, planned in zip(graph.operators, plan.operators, strict=True)
+        if (operator.operation.fused and model.profile.attention) or "island" in operator.operation.params
+    )
+
+
+def _seconds(kernel: Kernel, step: KernelSchedule, timeline: Timeline, plan: Plan, model: Roofline) -> float:
+    """The longer of arithmetic and memory traffic, plus the launch."""
+    # Each array once: what a kernel computes inside stays in registers.
+    moved = sum(step.sizes[array] for array in (*kernel.reads, *kernel.writes))
+    arithmetic = 0.0
+    (root,) = kernel.roots
+    event = timeline.events[root.event]
+    operator = event.operator
+    # Only products do enough arithmetic to be slower than their memory traffic.
+    if operator is not None and is_product(operator.operation) and not kernel.rearranges:
+        assignment = plan.operators[event.position].assignment
+        rate = model.flops_per_second(operator.operation)
+        arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
+    late = operator is not None and operator.backward
+    seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

@@ -135,8 +135,6 @@ class Writer:
         operation = Operation(name, specs, (self.tensors[result],), params)
         return self._add(Operator(operation, numbers, (result,), around.path, around.backward, (), times))
 
-    # --------------------------------------------------------------------------------------------------- loops, branches
-
     def scan(self, operator: Operator) -> Control:
         """Constants and what is carried come in whole, stacked operands in slices."""
         # JAX's order of operands: constants, carried values, stacked values.

@@ -104,9 +104,6 @@ def loops_around(graph: OperatorGraph) -> list[tuple[int, ...]]:
     return around
 
 
-# --------------------------------------------------------------------------------------------------------------- plans
-
-
 def _folded(
     part: Part, plan: Plan, inputs: Sequence[Placement], outputs: Sequence[Placement], notes: tuple[str, ...] = ()
 ) -> Plan:

@@ -133,8 +133,6 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
     """Memory of one device that runs `plan`, in the bodies of loops as well.
 
     Args:
-        graph: the step.
-        plan: how it is sharded.
         backend: the compiler of the devices, as `backend_of` says.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
@@ -164,8 +162,6 @@ def memory_profile(graph: OperatorGraph, plan: Plan, backend: Backend, limit: fl
 
     Args:
         graph: the step; its loops are written out.
-        plan: how it is sharded.
-        backend: the compiler of the devices.
         limit: where the plan has more live bytes at a time, buffers are not assigned, and these bytes are the answer.
     """
     out = inline_loops(graph)

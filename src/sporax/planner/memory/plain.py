@@ -18,7 +18,6 @@ from math import prod
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     BARRIER,
     COSTLY,
@@ -28,6 +27,7 @@ from sporax.planner.memory.backend import (
     KernelSchedule,
     Kind,
     carried_by,
+    combined_all_reduces,
     in_order,
     results_of,
 )

@@ -53,7 +53,6 @@ class Timeline:
     """The events of one step in order, and what follows from them.
 
     Args:
-        graph: the step.
         plan: how it is sharded; without one nothing is moved, and every tensor is there once.
 
     Attributes:

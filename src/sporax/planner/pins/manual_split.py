@@ -24,15 +24,11 @@ def is_split(mark: OperatorMark) -> bool:
     return mark.dims.table == 0 and any(mark.get(name) is not None for name in ATTRIBUTES)
 
 
-# ------------------------------------------------------------------------------------------------------------------ checks
-
-
 def check_splits(graph: OperatorGraph, num_devices: int, fixed: Collection[int]) -> dict[int, UnevenRows]:
     """Check all lookups with parts in a step.
 
     Args:
         graph: the step, with the shapes its user sees.
-        num_devices: of the mesh.
         fixed: numbers of the inputs that were made of values, not by an initializer.
 
     Returns:

@@ -21,12 +21,11 @@ from dataclasses import replace
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.layout import Layout
+from sporax.ir.layout import Layout, Strategy, strategy_text
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.operator_dims import Dims, Names, NumSlices, Shapes, StrategyEntry, is_undivided, lookup_axis, numbered
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.strategy import Strategy, strategy_text
 
 
 def dims_of(mark: OperatorMark, shapes: Shapes) -> Dims:
@@ -40,8 +39,6 @@ def check_limits(mark: OperatorMark, shapes: Shapes, slices: NumSlices, num_devi
     """Check one call of an operator.
 
     Args:
-        mark: the operator with its attributes.
-        shapes, slices: of its inputs.
         num_devices: of one stage.
 
     Raises:
@@ -106,14 +103,7 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 def result_placement(
     mark: OperatorMark, shapes: Sequence[Shape], result: TensorSpec, mesh: DeviceMatrix
 ) -> Placement | None:
-    """Where the first result is, for operators whose strategy shards what only their results have; None for all others.
-
-    Args:
-        mark: with the strategy.
-        shapes: of the inputs.
-        result: the result.
-        mesh: the devices.
-    """
+    """Where the first result is, for operators whose strategy shards what only their results have; None for all others."""
     dims = dims_of(mark, shapes)
     # A result with other dimensions than the names, as after a squeeze, stays as it comes.
     if dims.result is None or len(dims.result) != len(result.shape):
@@ -191,9 +181,6 @@ def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
             break
         axes.append(axis)
     return tuple(axes)
-
-
-# ------------------------------------------------------------------------------------------------ from strategy to axes
 
 
 def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: DeviceMatrix) -> Named:
@@ -337,9 +324,6 @@ def _check_disjoint(where: str, entries: Sequence[StrategyEntry], named: Named, 
                     f"For '{where}', the Layouts must shard different dimensions along different axes, but the axis "
                     f"{mesh.axis_name(axis)} shards two of them in tensors {tensors}."
                 )
-
-
-# -------------------------------------------------------------------------------------------------- the device matrix
 
 
 def _repeats_left(mark: OperatorMark, dims: Dims, counts: Mapping[str, int]) -> bool:

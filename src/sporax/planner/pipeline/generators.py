@@ -140,7 +140,6 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
     """Every stage does the most urgent of its tasks that are ready, one per unit of time.
 
     Args:
-        num_stages, num_micro, route: of the schedule.
         limit: how many micro batches of a chunk a stage may keep.
     """
     position = {place: number for number, place in enumerate(route)}
@@ -189,8 +188,6 @@ def _greedy(num_stages: int, num_micro: int, route: Route, limit: int) -> list[l
     return stages
 
 
-# ------------------------------------------------------------------------------------------------------------ by name
-
 _GENERATORS: Mapping[str, Callable[[int, int, int], PipelineSchedule]] = {
     "gpipe": gpipe,
     "1f1b": lambda stages, micro, chunks: interleaved(stages, micro, chunks),
@@ -208,7 +205,6 @@ def generate(name: str, num_stages: int, num_micro: int, num_chunks: int = 1) ->
 
     Args:
         name: one of `SCHEDULES`, or MindSpore's name.
-        num_stages, num_micro: how many.
         num_chunks: chunks per stage; ``1f1b`` is interleaved where there are several.
 
     Raises:

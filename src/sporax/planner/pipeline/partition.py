@@ -64,8 +64,6 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
     """The best partition of a chain into stages of at least one block each.
 
     Args:
-        blocks: the chain.
-        num_stages: how many stages there shall be.
         num_micro: micro batches; no stage keeps more of them.
         memory_bytes: of one device; None for any.
 

@@ -23,7 +23,6 @@ def check_schedule(schedule: PipelineSchedule, buffers: int | None = None) -> No
     """Check that a schedule is complete, that everything a task needs comes before it, and that it cannot deadlock.
 
     Args:
-        schedule: what is checked.
         buffers: how many values that arrived over one link may wait to be read; None for any number.
 
     Raises:

@@ -63,9 +63,7 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
     """How a loop or branch is sharded.
 
     Args:
-        operator: it.
         current: where its operands are, as far as it is decided, all of them complete.
-        plan_body: plans one of its bodies.
     """
     return _KINDS[operator.name](operator, current, plan_body)
 
@@ -73,14 +71,7 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 def plan_as_decided(
     operator: Operator, decided: OperatorPlan, fixed: Sequence[Fixed], plan_body: PlanBody
 ) -> OperatorPlan:
-    """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there.
-
-    Args:
-        operator: it.
-        decided: the search's plan of it.
-        fixed: what the search has decided of its bodies.
-        plan_body: plans one of them.
-    """
+    """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there."""
     counts = _num_arguments(operator)
     arguments = [
         before.inputs[len(before.inputs) - count :] for before, count in zip(decided.bodies, counts, strict=True)

@@ -41,7 +41,7 @@ from sporax.planner.communication.gradient_fusion import gradient_terms
 from sporax.planner.communication.moves import default_costs
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.propagation.loop_bodies import SCALAR, Fixed, plan_as_decided, plan_control_flow
-from sporax.planner.propagation.policy import MaybePlacements, NoPolicy, Policy
+from sporax.planner.propagation.policy import MaybePlacements, Policy
 from sporax.planner.rules import Assignment, Rule, placements, propagate, rule_for, unsharded
 from sporax.planner.rules.derive import only_assignment
 
@@ -58,14 +58,12 @@ def plan_by_propagation(
     """A plan for `graph` that follows from where its inputs are and from its marks.
 
     Args:
-        graph: the step.
         mesh: the devices, with axes of prime sizes.
         inputs: where arguments are, by number of the tensor; the others are decided by their readers.
-        policy: what marks mean.
         alltoall, has_reduce_scatter: whether tensors may be moved by all-to-all and permute, and sums by reduce-scatter.
         fixed: how some operators are sharded; the others follow.
     """
-    policy, facts = policy or NoPolicy(), (alltoall, has_reduce_scatter)
+    policy, facts = policy or Policy(), (alltoall, has_reduce_scatter)
     return _Propagation(graph, mesh, dict(inputs or {}), policy, *facts, fixed or Fixed()).run()
 
 

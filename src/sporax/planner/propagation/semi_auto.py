@@ -12,6 +12,8 @@ Method: one rule per question.
 * The gradient of a parameter is reduced once, when it is complete, over the ranks that hold the same slice.
 * With optimizer parallelism the storage sharding of a parameter is finer, over those ranks: the parameter is gathered
   for use, its gradient reduce-scattered, and its optimizer state is as small as its slice.
+
+What marks mean in automatic parallelism, where a search has decided before propagation.
 """
 
 from __future__ import annotations
@@ -23,23 +25,24 @@ from dataclasses import dataclass, field, replace
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.layout import Layout
-from sporax.ir.marks import LayoutMark, OperatorMark, Shardings, Side
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.layout import Layout, check_slice_counts, strategy_text
+from sporax.ir.marks import FIXED, LayoutMark, OperatorMark, Shardings, Side
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Resharding
-from sporax.ir.strategy import check_slice_counts, strategy_text
 from sporax.planner.communication.gradient_fusion import TERM, FusionIds
+from sporax.planner.pins.manual_split import is_split
 from sporax.planner.pins.strategies import batch_parallel, layout_placement, placements_for, result_placement
-from sporax.planner.propagation.policy import MaybePlacements
+from sporax.planner.propagation.policy import MaybePlacements, Policy
 
 KILOBYTE = 1024
 """Bytes: MindSpore's unit of `parallel_optimizer_threshold`."""
 
 
 @dataclass(frozen=True, slots=True)
-class SemiAuto:
-    """Decides what marks mean (`policy.Policy`).
+class SemiAuto(Policy):
+    """Strategies of the user, and MindSpore's defaults.
 
     Attributes:
         mesh: the devices.
@@ -59,11 +62,6 @@ class SemiAuto:
     def scatters_gradient_terms(self) -> bool:
         """As ``gradient_accumulation_shard`` says: sums over micro batches are kept in shards."""
         return self.config.gradient_accumulation_shard
-
-    @property
-    def returns_cotangents(self) -> bool:
-        """A derivative is placed as the tensor of its operator."""
-        return True
 
     def at_operator(
         self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
@@ -160,8 +158,6 @@ class SemiAuto:
                 return repeated[start:]
         # No tail of the axes has that size: then the parameter is not sharded further.
         return ()
-
-    # --------------------------------------------------------------------------------------------------- strategies
 
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
         strategy = mark.in_strategy or ()
@@ -311,3 +307,52 @@ def _rows_arrive_sharded(mark: OperatorMark) -> bool:
 
 def _without(axes: Axes, others: Axes) -> Axes:
     return tuple(axis for axis in axes if axis not in others)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPolicy(SemiAuto):
+    """Marks of operators have no meaning, but for strategies that the search must keep.
+
+    Attributes:
+        always: recursive programming keeps the user's strategies, too.
+    """
+
+    always: bool = False
+
+    @property
+    def returns_cotangents(self) -> bool:
+        """The search has decided where they are."""
+        return False
+
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
+        """As the user's strategy says, or as it comes; results as they come, unless the user gave a strategy for them."""
+        if self.keeps(mark) and (mark.side is Side.IN or asks_for_results(mark)):
+            return super(AutoPolicy, self).at_operator(mark, specs, current)
+        return [None] * len(specs)
+
+    def keeps(self, mark: OperatorMark) -> bool:
+        """Whether the operator has a strategy that counts: recursive programming decides for itself by default, as in MindSpore.
+
+        Tables in uneven parts have one way to be sharded; `set_data_parallel`, strategy files, and strategies inside of Cells
+        with a `bprop` hold in every search.
+        """
+        if mark.get("strategy_gen_mode") == "data_parallel":
+            return True
+        free = self.config.search_mode == "recursive_programming" and not (self.always or mark.get(FIXED))
+        counts = not free or is_split(mark)
+        return mark.in_strategy is not None and counts
+
+    def fixes_any(self, graph: OperatorGraph) -> bool:
+        """Whether a mark of the graph decides something that a search must keep."""
+        marks = (operator.mark for operator in graph.operators)
+        return any(
+            isinstance(mark, LayoutMark) or (isinstance(mark, OperatorMark) and self.keeps(mark)) for mark in marks
+        )
+
+    def overwritten(self, graph: OperatorGraph) -> tuple[int, ...]:
+        """Numbers of the operators whose strategies the search replaces by its own."""
+        marks = (operator.mark for operator in graph.walk())
+        marked = [mark for mark in marks if isinstance(mark, OperatorMark) and mark.in_strategy is not None]
+        return tuple(sorted({mark.number for mark in marked if not self.keeps(mark)}))

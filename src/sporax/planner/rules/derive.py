@@ -69,7 +69,6 @@ def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("su
     """All legal assignments in which the axes of one factor are in ascending order.
 
     Args:
-        rule: what the primitive does.
         mesh: its axes, one after another, go to one factor or to none.
         reductions: which kinds of parts to consider for linear primitives; () for complete tensors only.
     """

@@ -82,9 +82,6 @@ def _cudnn_flops(operation: Operation) -> float:
     return share * (_BACKWARD if "bwd" in operation.name else _FORWARD) * math.prod(query) * key[sequence]
 
 
-# ------------------------------------------------------------------------------------------------------------- Pallas
-
-
 def pallas_call(operation: Operation) -> Rule:
     """A kernel of Pallas: axes of its grid that go with one dimension of each result are mapped."""
     operation = replace(

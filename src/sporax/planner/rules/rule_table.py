@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
@@ -36,7 +36,6 @@ from sporax.planner.rules import (
     kernels,
     loop_rules,
     reduction,
-    uneven_rules,
 )
 from sporax.planner.rules.language import Adapt, Rule, replicate
 from sporax.planner.rules.notation import Statement
@@ -139,6 +138,11 @@ def _rules(family: str, rules: Mapping[str, RuleFunction]) -> dict[str, Entry]:
     return {name: Entry(family, Behaviour.RULE, rule) for name, rule in rules.items()}
 
 
+def _named(module: ModuleType, names: str) -> dict[str, RuleFunction]:
+    """Rules of a module that have the names of their primitives."""
+    return {name: getattr(module, name) for name in names.split()}
+
+
 def _others(family: str, behaviour: Behaviour, reason: str, names: str) -> dict[str, Entry]:
     return {name: Entry(family, behaviour, None, reason) for name in names.split()}
 
@@ -154,30 +158,18 @@ _ELEMENTWISE: dict[str, RuleFunction] = {
 }
 
 _DIMENSION: dict[str, RuleFunction] = {
-    "bitcast_convert_type": dimension.bitcast_convert_type,
-    "broadcast_in_dim": dimension.broadcast_in_dim,
-    "broadcast_to": dimension.broadcast_to,
-    "concatenate": dimension.concatenate,
-    "pad": dimension.pad,
-    "reshape": dimension.reshape,
-    "rev": dimension.rev,
+    **_named(
+        dimension,
+        """bitcast_convert_type broadcast_in_dim broadcast_to concatenate pad reshape rev split squeeze stack tile transpose
+        unstack""",
+    ),
     "slice": dimension.slice_,
-    "split": dimension.split,
-    "squeeze": dimension.squeeze,
-    "stack": dimension.stack,
-    "tile": dimension.tile,
-    "transpose": dimension.transpose,
-    "unstack": dimension.unstack,
 }
 
 _OTHER_RULES: dict[str, Entry] = {
     **_rules(
         "3 contraction",
-        {
-            "dot_general": contraction.dot_general,
-            "ragged_dot_general": contraction.ragged_dot_general,
-            "conv_general_dilated": contraction.conv_general_dilated,
-        },
+        _named(contraction, "dot_general ragged_dot_general conv_general_dilated"),
     ),
     **_rules(
         "4 reduction",
@@ -195,31 +187,22 @@ _OTHER_RULES: dict[str, Entry] = {
             **dict.fromkeys(
                 ("reduce_window_sum", "reduce_window_max", "reduce_window_min"), contraction.reduce_window_named
             ),
-            "reduce_window": contraction.reduce_window,
-            "select_and_gather_add": contraction.select_and_gather_add,
-            "select_and_scatter_add": contraction.select_and_scatter_add,
-            "select_and_scatter": contraction.select_and_scatter,
+            **_named(contraction, "reduce_window select_and_gather_add select_and_scatter_add select_and_scatter"),
         },
     ),
     **_rules(
         "6 indexing",
         {
             **dict.fromkeys(("scatter", *indexing.SCATTER_REDUCTION), indexing.scatter),
-            "gather": indexing.gather,
-            "dynamic_slice": indexing.dynamic_slice,
-            "dynamic_update_slice": indexing.dynamic_update_slice,
-            "part_lookup": uneven_rules.part_lookup,
-            "part_update": uneven_rules.part_update,
-            "fill_spare_rows": uneven_rules.fill_spare_rows,
+            **_named(indexing, "gather dynamic_slice dynamic_update_slice part_lookup part_update fill_spare_rows"),
         },
     ),
-    **_rules("7 order", {"sort": derive.sort, "top_k": derive.top_k, "approx_top_k": derive.approx_top_k}),
+    **_rules("7 order", _named(derive, "sort top_k approx_top_k")),
     **_rules(
         "8 linear algebra",
         {
             **dict.fromkeys((*reduction.CORE_DIMS, "fft"), reduction.batched),
-            "triangular_solve": reduction.triangular_solve,
-            "tridiagonal_solve": reduction.tridiagonal_solve,
+            **_named(reduction, "triangular_solve tridiagonal_solve"),
         },
     ),
     **_rules("11 collectives", {"shard_map": derive.shard_map}),
@@ -239,11 +222,8 @@ _OTHER_RULES: dict[str, Entry] = {
     **_rules(
         "9 creation",
         {
-            "empty": indexing.empty,
+            **_named(indexing, "empty iota iota_2x32_shape random_bits"),
             "empty2": indexing.empty,
-            "iota": indexing.iota,
-            "iota_2x32_shape": indexing.iota_2x32_shape,
-            "random_bits": indexing.random_bits,
         },
     ),
 }

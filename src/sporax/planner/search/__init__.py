@@ -1,13 +1,13 @@
 """Searches for plans: one candidate per decision, least predicted time, within the memory of a device.
 
-`space` is the problem: `operator_rules` and `shardings` say how one operator may be sharded; `decisions` finds what there is to
+`space` is the problem: `operator_rules` says how one operator may be sharded; `decisions` finds what there is to
 decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` costs resharding; `problem` puts them
 together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
-Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next best plans.
+Searches: `exact` (`ilp` and `dynamic`), `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next
+best plans.
 
-Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `reduction` and `improvement`: local searches;
-`exact`: one exact path).
+Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `local_search`: from plan to plan).
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,7 @@ from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.block_search import repeated
-from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.ilp import ilp
+from sporax.planner.search.exact import dynamic, ilp
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan
@@ -65,11 +64,7 @@ def search(
     """Search for a plan.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
         mode: one of `SEARCH_NAMES`, in letters of any case.
-        options: what the search may do.
         budget: time for it; each search has a limit of its own, too.
 
     Raises:

@@ -29,9 +29,8 @@ from sporax.base.progress import activity
 from sporax.base.text_tables import size_text
 from sporax.ir.plan import Plan
 from sporax.planner.budget import QUESTION_SECONDS, Budget
-from sporax.planner.search.limit.improvement import improved
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
-from sporax.planner.search.limit.reduction import reduce_memory
+from sporax.planner.search.limit.local_search import improved, reduce_memory
 from sporax.planner.search.sharding_propagation import CoordinateDescent, heaviest_first
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
 from sporax.planner.search.space.plan_assembly import plan_of
@@ -90,7 +89,6 @@ def alternatives(
 
     Args:
         task: its time is for all of it, the problem itself aside; half a minute by default.
-        count: how many plans.
         decisions: how many of the heaviest operators must not all be sharded equally.
         incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
@@ -128,7 +126,6 @@ class _Subspaces:
     """The plans of a problem, part by part.
 
     Args:
-        problem: the problem.
         heavy: decisions on which plans must differ.
         budget: when it is over, parts are not looked through any more.
         incumbent: a plan of the problem.
@@ -342,7 +339,6 @@ def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) 
     Args:
         task: the fastest keeps its memory limit; its time is for trying something new, the fastest plan aside, half a minute by
             default. The statistics' ``"cut_short"`` is how many tries were left out.
-        count: how many at most.
         incumbent: a plan that a search found, to begin with.
 
     Raises:
@@ -374,7 +370,6 @@ class _ParetoFront:
     """Plans, by time and memory.
 
     Args:
-        problem: the problem.
         fastest: where to begin.
         budget: when it is over, nothing new is tried.
     """

@@ -34,10 +34,10 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.search.limit.limit import is_large, lagrangian_plan, least_cost
 from sporax.planner.search.space.candidates import Base
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.operator_rules import Units, natural_units
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchResult
 from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
-from sporax.planner.search.space.shardings import Units, natural_units
 from sporax.planner.search.task import SearchTask, searches
 
 Order = tuple[Units, ...]
@@ -74,7 +74,6 @@ def one_axis_after_another(task: SearchTask, full: Problem | None = None) -> Sea
     """As `recursive`, without a note.
 
     Args:
-        task: what is asked for.
         full: the problem of all axes, where the caller has built it; what was found for it is used again.
     """
     options = task.options
@@ -184,10 +183,7 @@ def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
 
 def _measured(final: Problem) -> MeasuredPlan:
     """The plan and its memory, remembered with the problem."""
-    if "final plan" not in final.cache:
-        final.cache["final plan"] = measured(final, [0] * len(final.costs))
-    cached: MeasuredPlan = final.cache["final plan"]
-    return cached
+    return final.cached("final plan", lambda: measured(final, [0] * len(final.costs)))
 
 
 def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:

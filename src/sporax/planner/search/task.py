@@ -43,10 +43,6 @@ class SearchMethod(Protocol[P, Result]):
         """Search for plans.
 
         Args:
-            graph: the step.
-            mesh: the devices.
-            model: the cost of operators and links.
-            options: what the search may do.
             budget: its time; what it is for, and what it is at most, each search says.
             settings, named: of the search itself.
 

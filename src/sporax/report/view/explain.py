@@ -20,8 +20,7 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import backend_of, memory_over_time
 from sporax.planner.rules import Assignment, FactorKind, Rule, placements, propagate
-from sporax.planner.search.space.operator_rules import is_identity, rule_of
-from sporax.planner.search.space.shardings import Units, assignments_of, natural_units
+from sporax.planner.search.space.operator_rules import Units, assignments_of, is_identity, natural_units, rule_of
 from sporax.report.view.axis_names import names_of
 from sporax.report.view.explanation import Alternative, Explanation, Explanations, OperandTransfer, rule_text
 from sporax.report.view.operator_names import OperatorNames

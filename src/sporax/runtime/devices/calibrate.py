@@ -44,7 +44,6 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
     """Measure all devices that JAX sees; in a job all processes must call it.
 
     Args:
-        name: of the profile.
         report: is called with each measurement when it is done.
 
     Returns:

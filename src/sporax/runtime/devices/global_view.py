@@ -85,9 +85,6 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
     return Placement(tuple(tuple(numbers[name] for name in dim) for dim in dims))
 
 
-# --------------------------------------------------------------------------------------------------------------- data
-
-
 def is_on_devices(array: Any) -> bool:
     """Whether an array is spread over several devices already, so that no one has to bring it there."""
     sharding = getattr(array, "sharding", None)
@@ -100,7 +97,6 @@ def global_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) 
     Args:
         shape: what this process feeds.
         position: number of the input among those that are fed.
-        config: the user's settings.
 
     Raises:
         SporaxRuntimeError: a strategy that does not fit the input.
@@ -150,8 +146,6 @@ def device_program(
     """The step by its plan: from its arguments, one after another, to the list of its results.
 
     Args:
-        step: the program, as ingested.
-        plan: how it is sharded.
         name: what it is called in the compiled module.
         norms: what is reported of gradients before they are combined, if anything.
         away: the arguments that are in host memory, by position.

@@ -35,8 +35,6 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
     """The costs that `simulate` takes.
 
     Args:
-        pipeline: the step.
-        model: costs of operators and of the collectives inside a stage.
         profile: has the link between stages.
     """
     chunks = {
@@ -85,7 +83,6 @@ def summarize_pipeline(
         pipeline, model, profile: see `pipeline_costs`.
         compare: ``"all"``, or the name of a schedule to compare with.
         reason: why the stages are as they are.
-        notes: further lines.
 
     Raises:
         SporaxValueError: no schedule of that name.
@@ -157,20 +154,14 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     # What the backward pass reads stays in memory from the forward pass on.
     saved = size(programs.backward, programs.backward.inputs, "kept", "received", "micro")
     update = sum(map(seconds, programs.updates))
-    by_kind = {
-        TaskKind.FORWARD: programs.forward,
-        TaskKind.BACKWARD: programs.backward,
-        TaskKind.BACKWARD_INPUT: programs.inputs,
-        TaskKind.BACKWARD_WEIGHT: programs.weights,
-    }
     # Updates run one after another, so the largest counts.
     working = {TaskKind.UPDATE: max(_working_bytes(update, backend) for update in programs.updates)}
     return ChunkCosts(
-        {kind: seconds(program) for kind, program in by_kind.items()} | {TaskKind.UPDATE: update},
+        {kind: seconds(program) for kind, program in programs.by_kind.items()} | {TaskKind.UPDATE: update},
         saved_bytes=saved,
         weight_bytes=size(programs.weights, programs.weights.inputs, "kept", "received", "micro"),
         sent_bytes=size(programs.forward, programs.forward.outputs, "sent"),
-        working_bytes={kind: _working_bytes(program, backend) for kind, program in by_kind.items()} | working,
+        working_bytes={kind: _working_bytes(program, backend) for kind, program in programs.by_kind.items()} | working,
     )
 
 

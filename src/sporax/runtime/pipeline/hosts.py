@@ -37,8 +37,6 @@ def on_hosts(
 
     Args:
         pipeline: with everything on the devices.
-        arguments: of the step.
-        tags: what the settings ask for.
         peaks: what stages need then.
 
     Raises:

@@ -138,8 +138,6 @@ class PipelinedStep:
     def _profile(self) -> HardwareProfile:
         return devices_here().profile(self.settings)
 
-    # ----------------------------------------------------------------------------------------------------- as PlannedStep
-
     def lower(self) -> PipelinedStep:
         """Itself: programs of stages are lowered when they are compiled."""
         return self
@@ -196,7 +194,6 @@ class PipelinedStep:
         """Run one step.
 
         Args:
-            executable: the compiled step.
             variables: values of the variables, the updated ones first.
             data: the other arguments.
         """

@@ -54,11 +54,7 @@ def plan_pipeline(
     """Divide a step into chunks and plan it.
 
     Args:
-        step: the whole step.
         unsharded_parameters: names of those that optimizer parallelism shall not shard.
-        settings: the user's.
-        profile: the devices' hardware.
-        plan_of: plans a chunk.
         hosts: says of a pipeline with everything on the devices which arguments are in host memory between steps.
         checkpoints_wait: whether what is kept for recomputed Cells waits for the backward pass in host memory.
 
@@ -214,9 +210,6 @@ def _fed_position(micro: MicroStep, argument: int) -> int:
     """The number of an argument among those that hold data."""
     inputs = micro.step.graph.inputs[len(micro.step.constants) :]
     return sum(1 for entry in inputs[:argument] if entry.role is Role.DATA)
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
 
 
 def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> PipelineSchedule:

@@ -82,7 +82,6 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
         rows: what this process feeds of it.
         shape: of the whole.
         sharding: the one that it gets.
-        config: the user's.
     """
     # The process has fed all rows, and each device takes its own.
     if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":
@@ -97,7 +96,6 @@ class ProcessBroadcast:
 
     Args:
         makers: for every key the sharding of the array that has it, and its shape and dtype.
-        line: keeps exchanges in order.
     """
 
     def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
@@ -144,9 +142,6 @@ class ManyProcesses:
     """What a step does for the other processes.
 
     Args:
-        planned: the step.
-        config: the user's settings.
-        line: keeps exchanges in order.
         updated: positions of the variables that it updates.
         results: shardings of its results, by position, and their shapes and dtypes.
     """

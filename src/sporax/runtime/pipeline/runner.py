@@ -29,11 +29,9 @@ from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkProg
 from sporax.planner.pipeline.generators import linear_order
 from sporax.report.render.pipeline_timeline import Times
 from sporax.runtime.devices.global_view import jax_mesh, sharding_of
-from sporax.runtime.pipeline import processes
+from sporax.runtime.pipeline import processes, stage_transfer
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.stage_program import MemoryWatch, compile_program
-from sporax.runtime.pipeline.stage_transfer import DeviceTransfer, Line, is_here
-from sporax.runtime.pipeline.transfers import ByDevices, CachedTransfer, InLine, Mover
 from sporax.runtime.process.recorded_operators import task_annotation
 from sporax.runtime.process.step_verification import Steps
 from sporax.runtime.ranks import joint_arrays
@@ -106,7 +104,7 @@ class CompiledPipeline:
     executables: dict[str, Any] = field(default_factory=dict)
     many: ManyProcesses | None = None
     measuring: bool = False
-    once: tuple[CachedTransfer, ...] = ()
+    once: tuple[stage_transfer.CachedTransfer, ...] = ()
     steps: Steps = field(default_factory=Steps)
     times: Times = field(default_factory=dict)
     peaks: dict[int, int] = field(default_factory=dict)
@@ -217,12 +215,7 @@ class CompiledPipeline:
 
 
 def compile_pipeline(planned: PlannedPipeline, config: ParallelConfig) -> CompiledPipeline:
-    """Compile the programs of this process's stages and write down the instructions of a step.
-
-    Args:
-        planned: the step.
-        config: the user's settings.
-    """
+    """Compile the programs of this process's stages and write down the instructions of a step."""
     return _Compiler(planned, config).compile()
 
 
@@ -231,7 +224,7 @@ class _Compiler:
         self.planned = planned
         self.config = config
         # With one process JAX's own order of programs is enough.
-        self.line = Line() if processes.several() else None
+        self.line = stage_transfer.Line() if processes.several() else None
         self.meshes = [jax_mesh(chunk.plan.mesh) for chunk in planned.chunks]
         self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
         self.numbers: dict[Key, int] = {}
@@ -257,28 +250,19 @@ class _Compiler:
         """Whether this process drives devices of the chunk's stage."""
         return jax.process_index() in self.drivers[chunk]
 
-    def _programs(self, chunk: int) -> Any:
+    def _programs(self, chunk: int) -> ChunkPrograms:
         return self.planned.chunks[chunk].programs
 
     def _micro_batches(self) -> None:
         schedule = self.planned.schedule
         for task, starts in linear_order(schedule):
             chunk = schedule.position[task.stage, task.chunk]
-            program = self._program_of(task, chunk)
+            program = self._programs(chunk).by_kind[task.kind]
             if starts:
                 self._run(chunk, program, task.micro, task)
             else:
                 # Tasks and what they send are separate, so that a slow transfer does not hold the next task back.
                 self._send(chunk, program, task.micro)
-
-    def _program_of(self, task: Task, chunk: int) -> ChunkProgram:
-        programs: ChunkPrograms = self._programs(chunk)
-        return {
-            TaskKind.FORWARD: programs.forward,
-            TaskKind.BACKWARD: programs.backward,
-            TaskKind.BACKWARD_INPUT: programs.inputs,
-            TaskKind.BACKWARD_WEIGHT: programs.weights,
-        }[task.kind]
 
     # ------------------------------------------------------------------------------------------------- instructions
 
@@ -296,7 +280,7 @@ class _Compiler:
             executable = compile_program(program, self.planned.options, self.steps)
             # Programs of a stage that several processes drive contain collectives, so they keep the global order.
             if self.line is not None and len(self.drivers[chunk]) > 1:
-                executable = InLine(executable, self.line)
+                executable = stage_transfer.InLine(executable, self.line)
             self.executables[program.name] = executable
         self.instructions.append(
             StageInstruction(
@@ -314,18 +298,11 @@ class _Compiler:
                 continue
             for reader, target in enumerate(self.planned.chunks):
                 # Sent once to every chunk that reads it: a tied weight or a skip connection may have several.
-                phase = target.chunk.received.get(slot.number)
-                if phase is None:
+                if slot.number not in target.chunk.received:
                     continue
-                inputs = target.chunk.step.graph.inputs
-                where = next(
-                    placement
-                    for entry, placement in zip(inputs, target.plan.inputs, strict=True)
-                    if entry.tensor == slot.number
-                )
                 # Between micro batches' tasks a value arrives once per micro batch, in the update once per step.
                 arrives = Slot("received" if micro >= 0 else "arrived", slot.number)
-                sharding = sharding_of(where, target.plan.mesh)
+                sharding = self._shardings(reader)[slot.number]
                 spec = self.planned.chunks[chunk].chunk.step.graph.tensors[slot.number]
                 # What is sent is no partial sum any more.
                 origin = sharding_of(place.complete(), program.plan.mesh)
@@ -340,16 +317,16 @@ class _Compiler:
 
     def _mover(self, spec: Any, source: NamedSharding, target: NamedSharding) -> Any:
         if self.line is None:
-            return Mover(target)
+            return lambda array: (jax.device_put(array, target),)
         key = (tuple(spec.shape), str(spec.dtype), source, target)
         # Transfers of equal arrays between the same stages share one compiled program.
         if key not in self.transfers:
             first, last = (NamedSharding(sharding.mesh, sharding.spec) for sharding in (source, target))
-            transfer: Any = DeviceTransfer(spec, first, last, self.line)
+            transfer: Any = stage_transfer.DeviceTransfer(spec, first, last, self.line)
             if not transfer.involves_this_process:
                 transfer = _of_others
             elif KIND in (source.memory_kind, target.memory_kind):
-                transfer = ByDevices(transfer, source, target)
+                transfer = stage_transfer.ByDevices(transfer, source, target)
             self.transfers[key] = transfer
         return self.transfers[key]
 
@@ -369,8 +346,8 @@ class _Compiler:
         if many is not None:
             # Checked before instructions of other processes are dropped: the check needs the whole step.
             self.instructions = [instruction for instruction in self.instructions if instruction.run is not _of_others]
-            variables = [variable for variable in variables if is_here(variable[2])]
-            divided = [part for part in divided if is_here(part[3])]
+            variables = [variable for variable in variables if stage_transfer.is_here(variable[2])]
+            divided = [part for part in divided if stage_transfer.is_here(part[3])]
             updated, results = self._made("updated", here=True), self._made("result", here=True)
         _free(self.instructions, {*results.values(), *updated.values()})
         return CompiledPipeline(
@@ -385,7 +362,9 @@ class _Compiler:
             self.executables,
             many,
             once=tuple(
-                instruction.run for instruction in self.instructions if isinstance(instruction.run, CachedTransfer)
+                instruction.run
+                for instruction in self.instructions
+                if isinstance(instruction.run, stage_transfer.CachedTransfer)
             ),
             steps=self.steps,
         )
@@ -475,7 +454,7 @@ class _Compiler:
             mover = self._mover(self._argument(position), storage, sharding)
             # Frozen weights do not change between steps.
             if position not in updated and mover is not _of_others:
-                mover = CachedTransfer(mover, position)
+                mover = stage_transfer.CachedTransfer(mover, position)
             arriving.append(StageInstruction(mover, (self.numbers[key],), (value,), label=("storage", position)))
         return ready, arriving
 

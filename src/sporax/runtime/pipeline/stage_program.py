@@ -114,9 +114,6 @@ def _zeros(shape: tuple[int, ...], dtype: Any, on_host: bool) -> jax.Array:
 class MemoryWatch:
     """Notes before every task how much memory its stage will need.
 
-    Args:
-        planned: the step.
-
     Attributes:
         peaks: by stage the most bytes on the first of its devices that this process drives.
     """

@@ -24,8 +24,7 @@ from sporax.ir.marks import LayoutMark, next_number
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.runtime.planned.named_mesh import NamedAxes
-from sporax.runtime.planned.user_mesh import is_explicit
+from sporax.runtime.planned.user_mesh import NamedAxes, is_explicit
 
 
 def fixed_placements(
@@ -43,11 +42,8 @@ def fixed_placements(
     Args:
         fixed: as `sporax.plan` takes it.
         args: the arguments, those by keyword last.
-        names: the keywords.
-        graph: the step.
         num_constants: how many of its inputs come before the arguments.
         mesh: the devices, with axes of prime sizes.
-        axes: the user's axes, if they have names.
         by_position: what of it `in_shardings` says.
 
     Raises:
@@ -129,9 +125,6 @@ def by_leaf(requested: Any, tree: Any, option: str, whose: str) -> list[Any]:
     Args:
         requested: one sharding for all of them, or shardings in the structure or its upper part, as `jax.jit` takes them; None
             leaves arrays to the planner, and stands where the structure has None.
-        tree: the structure.
-        option: the argument of `sporax.plan` that says it.
-        whose: what messages call the structure.
 
     Raises:
         SporaxValueError: it does not have the structure, or holds something else than shardings.
@@ -161,11 +154,7 @@ def placement_of(
 
     Args:
         requested: a `PartitionSpec`, a `NamedSharding`, numbers of slices, or the placement itself.
-        shape: of the array.
-        name: what messages call the array.
         mesh: the devices, with axes of prime sizes.
-        axes: the user's axes, if they have names.
-        option: the argument of `sporax.plan` that says it.
 
     Raises:
         SporaxValueError: it does not fit.
@@ -231,7 +220,6 @@ def leaves_of(kinds: tuple[str, ...], tree: Any) -> Iterator[bool]:
     Args:
         kinds: names of packages, and of their classes without modules between, as ``("optax", "flax.OptState")``; none of them is
             imported.
-        tree: the structure.
     """
 
     def is_one(value: Any) -> bool:
@@ -276,7 +264,6 @@ class FixedResults:
         """The placements of inputs, with those of arguments whose place a result takes.
 
         Args:
-            graph: the step.
             placements: of inputs that are fixed, by number of the tensor.
 
         Raises:

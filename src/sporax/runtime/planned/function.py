@@ -10,9 +10,8 @@ from __future__ import annotations
 import inspect
 import os
 import reprlib
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never
 
@@ -31,21 +30,21 @@ from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.constraints import Constraints
 from sporax.lowering.ingest.ingest import Ingested
-from sporax.planner import Measure, PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
+from sporax.planner import PlanRequest, PlanResult, SearchOptions, SearchResult, fitting_hardware
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
-from sporax.runtime.devices.agreed_plan import agreed_plan
+from sporax.runtime.devices.agreed_plan import Compiled, devices_are_local
 from sporax.runtime.planned import user_mesh
-from sporax.runtime.planned.compiled_plans import CompiledPlans, FunctionForArguments, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
-from sporax.runtime.planned.named_mesh import NamedAxes
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
+from sporax.runtime.planned.step_passes import StepState, announce, run_passes
+from sporax.runtime.planned.step_passes import plan as plan_step
 from sporax.runtime.planned.traced_function import donated_positions, traced
+from sporax.runtime.planned.user_mesh import NamedAxes
 from sporax.runtime.process.defects import report_internal_errors
-from sporax.runtime.session import SESSION
 
 OF_HARDWARE = "hardware"
 """The memory limit where the user says nothing: the memory of the hardware."""
@@ -144,23 +143,15 @@ def plan(
             {*fixed} - {*by_argument},
         )  # fmt: skip
     alone = called.by_position(fn, len(args))
-    return _announced(replace(planned, objects=objects, plan_again=again, alone=alone))
+    planned = replace(planned, objects=objects, plan_again=again, alone=alone)
+    announce(planned, (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)), stacklevel=3)
+    return planned
 
 
 def _with_keywords(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """All arguments, those by keyword last, and the names of these."""
     check_mapping("kwargs", keywords, "{name: value}")
     return (*args, *keywords.values()), tuple(keywords)
-
-
-def _announced(planned: PlannedFunction) -> PlannedFunction:
-    """The plan itself, of which users are warned and listeners hear."""
-    # Where plans are only shown, their heads say it.
-    if not SESSION.plan_only and jax.process_index() == 0:
-        for text in (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)):
-            warnings.warn(text, stacklevel=3)
-    SESSION.announce(planned)
-    return planned
 
 
 def _plan_again(
@@ -217,82 +208,85 @@ def _planned(
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
     asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
-    limit = profile.memory_bytes if memory == OF_HARDWARE else asked
-    # A saved plan settles all three, so a second word on them would be ignored without notice.
-    settled = {"devices": devices, "fixed": fixed or None, "memory": asked and memory} if saved is not None else {}
-    for name, value in settled.items():
-        if value is not None:
-            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
-    mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
-    wanted = FixedResults(out_shardings, mesh, axes)
-    constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
-    types = user_mesh.types_of(args, constraints)
-    step, in_tree, out_tree = traced(
-        called.by_position(fn, len(args)), args, carry, called.donated, wanted.marked, axes, constraints
-    )
-    scatters = world.has_reduce_scatter()
+    if saved is not None:
+        _check_left_out(devices=devices, fixed=fixed or None, memory=asked and memory)
     # A function without marks has nothing that settings of training scripts could decide.
     parallel = ParallelConfig(
         parallel_mode=ParallelMode.AUTO_PARALLEL,
         search_mode=full_name(mode),
         enable_alltoall=True,
-        has_reduce_scatter=scatters,
+        has_reduce_scatter=world.has_reduce_scatter(),
     )
-    settings = PlanSettings(parallel, hardware=hardware)
-    if saved is not None:
-        # The devices at hand decide how sums are scattered, not those of the process that saved the plan.
-        plan = Plan.from_json(saved).on_devices(scatters)
-        # The file may be of an older version of the function.
-        check_plan(step.graph, plan)
-        result = _as_found(PlanRequest(step.graph, plan.mesh, settings, profile), plan)
-        return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated)
-    placements = fixed_placements(fixed, args, called.names, step.graph, len(step.constants), mesh, axes, by_position)
-    placements = user_mesh.with_types(placements, types, step.graph.inputs[len(step.constants) :], step.graph, mesh)
-    placements = wanted.fix_arguments(step.graph, placements)
-    request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
-
-    def under(result: PlanResult) -> PlannedFunction:
-        return PlannedFunction(_with_states(step, args), result, in_tree, out_tree, called.names, called.donated, axes)
-
+    mesh = prime_mesh(matrix) if saved is None else Plan.from_json(saved).mesh
+    wanted = FixedResults(out_shardings, mesh, axes)
+    constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
+    types = user_mesh.types_of(args, constraints)
+    pure = called.by_position(fn, len(args))
+    pure = called.by_position(fn, len(args))
+    jaxpr, step, in_tree, out_tree = traced(pure, args, carry, called.donated, wanted.marked, axes, constraints)
     # Results that are carried are predicted in the place of their arguments, which donation makes true.
     donated = tuple(sorted({*carry.values(), *called.donated}))
+    make = partial(
+        PlannedFunction, step=_with_states(step, args), in_tree=in_tree, out_tree=out_tree, names=called.names,
+        donated=called.donated, axes=axes,
+    )  # fmt: skip
+    settings = PlanSettings(parallel, hardware=hardware)
+    state = FunctionState("plan", jaxpr, (), 0, settings, read=step, mesh=mesh, make=make, donated=donated)
+    if saved is not None:
+        state = replace(state, result=_as_found(state, profile, Plan.from_json(saved)))
+    else:
+        inputs = step.graph.inputs[len(step.constants) :]
+        placements = fixed_placements(
+            fixed, args, called.names, step.graph, len(step.constants), mesh, axes, by_position
+        )
+        placements = user_mesh.with_types(placements, types, inputs, step.graph, mesh)
+        placements = wanted.fix_arguments(step.graph, placements)
+        limit = profile.memory_bytes if memory == OF_HARDWARE else asked
+        request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
+        compiles = asked and devices_are_local(request)
+        state = replace(state, request=request, compile=partial(_compiled, state, args) if compiles else None)
     with report_internal_errors("planning", "plan"):
-        return _within_memory(request, under, args, donated) if asked else under(_searched(request))
+        planned = run_passes(FUNCTION_PASSES, state).planned
+    assert isinstance(planned, PlannedFunction)
+    return planned
 
 
-def _within_memory(
-    request: PlanRequest,
-    under: Callable[[PlanResult], PlannedFunction],
-    args: tuple[Any, ...],
-    donated: tuple[int, ...],
-) -> PlannedFunction:
-    """The function under the plan of a search; the user's limit holds for its compiled program where the devices are here.
-
-    Args:
-        request: what is asked for.
-        under: the function under a plan.
-        args: its arguments, or their shapes and dtypes.
-        donated: positions of the arguments that the compiled program donates.
-    """
-    if not devices_are_local(request):
-        return under(_searched(request))
-
-    def lowered(result: PlanResult) -> FunctionForArguments:
-        planned = under(result)
-        return FunctionForArguments(planned.jitted(donated), args, planned.in_shardings)
-
-    trials = CompiledPlans(lowered, "plan")
-    result = _searched(request, trials.measure)
-    last = trials.step_of(result.plan)
-    return replace(under(result), programs={} if last is None else {donated: last.jitted})
+def _check_left_out(**settled: Any) -> None:
+    """Raise where one of these is set: a saved plan settles them, and a second word on them would be ignored without notice."""
+    for name, value in settled.items():
+        if value is not None:
+            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
 
 
-def _searched(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
-    """The plan that process 0 has found."""
-    result = agreed_plan(request, measure)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionState(StepState):
+    """What is known of a function of plain JAX between two passes: how it is `make`d of a plan, and what its program donates."""
+
+    make: Callable[..., PlannedFunction]
+    donated: tuple[int, ...]
+
+
+def lower_function(state: FunctionState) -> FunctionState:
+    """The function under its plan."""
+    result = state.plan_result
     if jax.process_index():  # process 0 may have called with another function
-        check_plan(request.graph, result.plan)
-    return result
+        check_plan(state.ingested.graph, result.plan)
+    programs = {} if state.compiled is None else {state.donated: state.compiled[0]}
+    return replace(state, planned=state.make(result=result, programs=programs))
+
+
+FUNCTION_PASSES = (plan_step, lower_function)
+"""From the graph of a function, and what is asked of the planner, to the planned function."""
+
+
+def _compiled(state: FunctionState, args: tuple[Any, ...], result: PlanResult) -> Compiled:
+    """The function for its arguments, compiled; JAX stores what is compiled here, and calls find it."""
+    planned = state.make(result=result)
+    jitted = planned.jitted(state.donated)
+    shapes = jax.eval_shape(lambda *args: args, *args)
+    structs = jax.tree.map(lambda struct, sharding: struct.update(sharding=sharding), shapes, planned.in_shardings)
+    with activity("compiling 'plan' for its memory"):
+        return jitted, jitted.lower(*structs).compile()
 
 
 def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count: int) -> Mapping[int | str, Any]:
@@ -334,9 +328,15 @@ def _profile(hardware: str, overlap: float | None) -> HardwareProfile:
     return replace(profile, overlap=overlap)
 
 
-def _as_found(request: PlanRequest, plan: Plan) -> PlanResult:
+def _as_found(state: FunctionState, profile: HardwareProfile, saved: Plan) -> PlanResult:
     """A plan that was not searched for here, with its cost."""
-    cost = cost_of(request.graph, plan, PlanResult(request, plan).model).seconds
-    options = SearchOptions(platform=request.profile.platform)
+    graph = state.ingested.graph
+    # The devices at hand decide how sums are scattered, not those of the process that saved the plan.
+    plan = saved.on_devices(state.settings.parallel.has_reduce_scatter)
+    # The file may be of an older version of the function.
+    check_plan(graph, plan)
+    request = PlanRequest(graph, plan.mesh, state.settings, profile)
+    cost = cost_of(graph, plan, PlanResult(request, plan).model).seconds
+    options = SearchOptions(platform=profile.platform)
     found = SearchResult(plan, "saved", cost, None, False, 0.0, options=options, request=request)
     return PlanResult(request, plan, found)

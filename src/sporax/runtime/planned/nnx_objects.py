@@ -37,7 +37,6 @@ class NnxObjects:
 
         Args:
             args: the arguments, those by keyword last.
-            keywords: the names of these.
 
         Raises:
             SporaxValueError: two arguments share a variable: each would get an update of its own.

@@ -21,17 +21,16 @@ from sporax.lowering.execute.local_task import HOST_CALLS
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.lowering.passes.pass_tags import compiler_options
 from sporax.planner import PlanResult, SearchResult, peak_bytes
-from sporax.planner.cost.kernel_cost import kernel_seconds
+from sporax.planner.cost.evaluate import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.report.pipeline_summary import show_plan
 from sporax.report.plan_warnings import beyond_the_chip
 from sporax.report.questions import Answers
 from sporax.runtime.devices.global_view import axis_names, device_program, jax_mesh
-from sporax.runtime.planned.named_mesh import NamedAxes, NamedMesh
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape, typed
 from sporax.runtime.planned.traced_function import donated_positions
-from sporax.runtime.planned.user_mesh import is_typed, on_typed_arrays
+from sporax.runtime.planned.user_mesh import NamedAxes, NamedMesh, is_typed, on_typed_arrays
 from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
 from sporax.runtime.session import SESSION, StepRecorder
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from sporax.report.questions import PlannedGraph
 from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.step import PlannedStep
-from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, run_passes
+from sporax.runtime.planned.step_passes import STEP_PASSES, StepState, announce, run_passes
 from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.session import SESSION
 
@@ -38,11 +37,7 @@ def plan_program(
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
     Args:
-        program: the function.
-        written, read: the variables.
         data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
-        settings: the user's.
-        tags: passes by which it is rewritten.
         traced: the function as a program of all these arrays one after another, where a trace has been made already.
     """
     first_read, first_data = len(written), len(written) + len(read)
@@ -89,8 +84,6 @@ def plan_step(
         function: takes the arguments one after another, gives a list of arrays, the new values of the updated ones first.
         arguments: what they are, with whole shapes.
         num_updated: how many of them are updated in place.
-        settings: the user's.
-        tags: passes by which it is rewritten.
         traced: the function as a program of the arguments, where a trace has been made already.
     """
     name = getattr(function, "__name__", "step")
@@ -101,18 +94,10 @@ def plan_step(
         state = StepState(name, jaxpr, tuple(arguments), num_updated, settings, tags)
         with report_internal_errors("planning", name, settings):
             planned = run_passes(STEP_PASSES, state).planned
-    assert planned is not None
+    assert isinstance(planned, PlannedStep | PipelinedStep)
     if isinstance(planned, PipelinedStep):
-        _warn_of(planned.warnings())
-        SESSION.announce(replace(planned, remarks=SESSION.remarks))
+        announce(replace(planned, remarks=SESSION.remarks), planned.warnings())
     else:
-        _warn_of(plan_warnings(planned.graph, planned.plan, planned.model))
-        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model, SESSION.remarks))
+        graph, plan, model = planned.graph, planned.plan, planned.model
+        announce(PlannedGraph(graph, plan, planned.search, model, SESSION.remarks), plan_warnings(graph, plan, model))
     return planned
-
-
-def _warn_of(texts: Sequence[str]) -> None:
-    """Warn of what a plan has lost; where steps are only planned, the head of the plan says it."""
-    if not SESSION.plan_only and jax.process_index() == 0:
-        for text in texts:
-            warnings.warn(text, stacklevel=2)

@@ -44,10 +44,6 @@ def chosen_for_plan(
 
     Args:
         program: flat.
-        tags: its passes.
-        facts: of a first plan.
-        plan_it: plans a rewritten program.
-        settings: the user's.
 
     Raises:
         SporaxNotImplementedError: the step has several pipeline stages.
@@ -89,7 +85,6 @@ def peak_of_one_device(
 
     Args:
         program: the step, of values of updated variables, of other variables, and data.
-        written, read: the variables.
         shapes: of these, in two lists.
         data: shapes of the data.
         tags: passes of the step; of these, recomputation counts.
@@ -109,7 +104,6 @@ def memory_of_one_device(
     """Memory that a step of one device is predicted to need on it, after all passes.
 
     Args:
-        program: what is compiled.
         updated, read: names of the variables that it takes, in order.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
@@ -142,7 +136,6 @@ def chooser_for_one_device(
     """What chooses for a step of one device, whose arguments are its variables, the updated ones first, and data.
 
     Args:
-        written, read: the variables.
         tags: passes of the step; one says the limit.
     """
     limit = next(int(match.group(1)) for tag in tags if (match := _WITHIN.fullmatch(tag)) is not None)

@@ -27,11 +27,6 @@ Plans = Callable[[tuple[Any, ...], Mapping[str, Any], Sequence[Shape]], tuple[Ca
 def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGraph) -> list[Any]:
     """The arguments in the dtypes of the plan, which numbers take as they take those of arrays in an operator.
 
-    Args:
-        leaves: the arrays.
-        inputs: what the plan calls them.
-        graph: the step.
-
     Raises:
         SporaxValueError: one has another shape or dtype than the plan is for.
     """
@@ -168,11 +163,9 @@ def of_any_shape(
     """A planned function that plans again for arguments of other shapes.
 
     Args:
-        function: the planned function.
         shapes: of the arrays that it is for, those of arguments by keyword last.
         states: the arguments, with arrays in place of objects.
         names: keywords of the last arguments.
-        plans: makes another plan.
     """
     own = tuple(shapes)
     functions: dict[tuple[Shape, ...], tuple[Callable[..., Any], Sequence[Any]]] = {own: (function, ())}

@@ -152,7 +152,6 @@ class PlannedStep(Answers):
         """Run the compiled program; arguments with another sharding are resharded first.
 
         Args:
-            executable: the compiled program.
             variables: values of the variables, the updated ones first.
             data: the other arguments; with several processes, the part that this one feeds.
         """
@@ -206,11 +205,8 @@ def sent_to_hosts(
     """The arguments of a step, those marked that are in host memory between steps.
 
     Args:
-        arguments: of the step.
-        tags: what the settings ask for.
         graph, plan: of the step, with everything on the devices.
         placements: where each argument is.
-        backend: the compiler of the devices.
 
     Raises:
         SporaxRuntimeError: the hosts may not hold so much.

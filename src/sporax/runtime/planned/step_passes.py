@@ -5,17 +5,19 @@ plan, and for each choice of what is computed again.
 
 Method: `StepState` holds all that is known of a step. `STEP_PASSES` lists what happens in which order. A step of several pipeline
 stages goes through the same list; `_one_stage` and `_stages` mark the passes that concern one of both kinds alone. A plan that is
-made for its facts takes a shorter list (`FIRST_PASSES`, `TRIAL_PASSES`) from the same state.
+made for its facts takes a shorter list (`FIRST_PASSES`, `TRIAL_PASSES`) from the same state, a function of plain JAX the list
+`FUNCTION_PASSES` of `planned.function`.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce, wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.extend.core import ClosedJaxpr
@@ -50,7 +52,8 @@ from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pins.data_placement import arranged_for, data_placement
 from sporax.planner.pins.manual_split import check_splits
-from sporax.runtime.devices.agreed_plan import agreed_plan
+from sporax.report.questions import Planned
+from sporax.runtime.devices.agreed_plan import Compiled, CompiledPlans, agreed_plan, can_compile_for_limit
 from sporax.runtime.devices.global_view import (
     Argument,
     device_program,
@@ -62,7 +65,7 @@ from sporax.runtime.devices.global_view import (
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
-from sporax.runtime.planned.compiled_plans import CompiledPlans, can_compile_for_limit
+from sporax.runtime.planned.planned_function import PlannedFunction
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts
 from sporax.runtime.session import SESSION
@@ -86,11 +89,13 @@ class StepState:
         mesh: the devices, with their axes in order.
         tables: uneven rows of tables, by number of the tensor.
         blocked: the inputs that are kept in blocks, by position.
+        request: what is asked of the planner, for a step of one stage.
+        compile: compiles the step under a plan, where a limit of the user's is to hold for the compiled program.
         result: the plan, of a step of one stage.
         pipeline: the plans of all chunks, of a step of several stages.
         notes: what people should know of the plan.
         is_final: the plan is the one that runs, and is none of those that are made for facts or choices.
-        executable: the compiled program of the plan, where the memory limit needed it.
+        compiled: the step under the plan and its program, where the memory limit needed it.
         planned: the step as it runs.
     """
 
@@ -104,12 +109,14 @@ class StepState:
     mesh: DeviceMatrix = field(default_factory=lambda: DeviceMatrix((1,)))
     tables: Mapping[int, UnevenRows] = field(default_factory=dict)
     blocked: Mapping[int, Blocked] = field(default_factory=dict)
+    request: PlanRequest | None = None
+    compile: Callable[[PlanResult], Compiled | None] | None = None
     result: PlanResult | None = None
     pipeline: PlannedPipeline | None = None
     notes: tuple[str, ...] = ()
     is_final: bool = True
-    executable: Any = None
-    planned: PlannedStep | PipelinedStep | None = None
+    compiled: Compiled | None = None
+    planned: PlannedStep | PipelinedStep | PlannedFunction | None = None
 
     @property
     def roles(self) -> Roles:
@@ -128,11 +135,17 @@ class StepState:
         assert self.result is not None
         return self.result
 
+    @property
+    def executable(self) -> Any:
+        """The compiled program of the plan, where the memory limit needed it."""
+        return self.compiled and self.compiled[1]
 
+
+State = TypeVar("State", bound=StepState)
 Pass = Callable[[StepState], StepState]
 
 
-def run_passes(passes: Sequence[Pass], state: StepState) -> StepState:
+def run_passes(passes: Sequence[Callable[[State], State]], state: State) -> State:
     """The state after all of these passes, one after another."""
     return reduce(lambda before, one: one(before), passes, state)
 
@@ -268,20 +281,29 @@ def gather_again(state: StepState) -> StepState:
 
 
 @_one_stage
-def plan(state: StepState) -> StepState:
-    """The plan of a step of one stage, whose compiled program keeps a limit that the user has set."""
+def ask(state: StepState) -> StepState:
+    """What is asked of the planner."""
     request = _request(state)
-    if not (state.is_final and can_compile_for_limit(request)):
-        return replace(state, result=agreed_plan(request))
-    trials = CompiledPlans(partial(_lowered, state), state.name)
-    result = agreed_plan(request, trials.measure)
-    return replace(state, result=result, executable=trials.executable_of(result.plan))
+    compiles = state.is_final and can_compile_for_limit(request)
+    return replace(state, request=request, compile=partial(_compiled, state) if compiles else None)
 
 
-def _lowered(state: StepState, result: PlanResult) -> PlannedStep | None:
-    """The step under a plan; None where a part of it is in host memory, which compilers may count with the device's."""
+def plan(state: State) -> State:
+    """The plan, whose compiled program keeps a limit that the user has set; one that is known stays."""
+    if state.request is None or state.result is not None:
+        return state
+    if state.compile is None:
+        return replace(state, result=agreed_plan(state.request))
+    trials = CompiledPlans(state.compile)
+    result = agreed_plan(state.request, trials.measure)
+    return replace(state, result=result, compiled=trials.of(result.plan))
+
+
+def _compiled(state: StepState, result: PlanResult) -> Compiled | None:
+    """The compiled step; None where a part of it is in host memory, which compilers may count with the device's."""
     planned = run_passes((send_to_hosts, lower), replace(state, result=result)).planned
-    return planned if isinstance(planned, PlannedStep) and not planned.uses_hosts() else None
+    assert isinstance(planned, PlannedStep)
+    return None if planned.uses_hosts() else (planned, planned.compile(state.name))
 
 
 @_stages
@@ -340,11 +362,13 @@ def check_memory(state: StepState) -> StepState:
     if not limit or result.search is not None:
         return state
     needed = memory_of(state.ingested.graph, result.plan, backend=_backend(state)).peak_bytes
-    trials = CompiledPlans(partial(_lowered, state), state.name)
-    if state.is_final and is_close_to_limit(needed, limit) and can_compile_for_limit(result.request):
+    compiled = None
+    if state.compile is not None and is_close_to_limit(needed, limit):
+        trials = CompiledPlans(state.compile)
         needed = trials.measure(result) or needed
+        compiled = trials.of(result.plan)
     _check_memory(needed, state.settings, "with these strategies the plan")
-    return replace(state, executable=trials.executable_of(result.plan))
+    return replace(state, compiled=compiled)
 
 
 def _backend(state: StepState) -> Backend:
@@ -482,9 +506,17 @@ def save_strategies(state: StepState) -> StepState:
     return state
 
 
-FIRST_PASSES: tuple[Pass, ...] = (read, arrange_axes, take_blocks, plan)
+def announce(planned: Planned, texts: Sequence[str], stacklevel: int = 2) -> None:
+    """Warn of what a plan has lost, and call listeners with it; where plans are only shown, their heads say it."""
+    if not SESSION.plan_only and jax.process_index() == 0:
+        for text in texts:
+            warnings.warn(text, stacklevel=stacklevel)
+    SESSION.announce(planned)
+
+
+FIRST_PASSES: tuple[Pass, ...] = (read, arrange_axes, take_blocks, ask, plan)
 """A plan for its facts alone, of which each equation must have one operator."""
-TRIAL_PASSES: tuple[Pass, ...] = (read, arrange_axes, check_tables, take_blocks, gather_again, plan)
+TRIAL_PASSES: tuple[Pass, ...] = (read, arrange_axes, check_tables, take_blocks, gather_again, ask, plan)
 """The plan of a rewritten program."""
 STEP_PASSES: tuple[Pass, ...] = (
     sum_over_ranks,

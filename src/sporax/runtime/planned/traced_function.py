@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+from jax.extend.core import ClosedJaxpr
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
@@ -21,8 +22,7 @@ from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
 from sporax.lowering.marks.gpu_attention import attention_of_gpus
 from sporax.runtime.planned.fixed_arguments import check_mapping, positions
-from sporax.runtime.planned.named_mesh import NamedAxes
-from sporax.runtime.planned.user_mesh import is_explicit, traced_under, typed_sharding
+from sporax.runtime.planned.user_mesh import NamedAxes, is_explicit, traced_under, typed_sharding
 
 
 def traced(
@@ -33,12 +33,10 @@ def traced(
     marked: Callable[[Any], Any] = lambda results: results,
     axes: NamedAxes | None = None,
     constraints: Constraints = ANY_MESH,
-) -> tuple[Ingested, Any, Any]:
-    """The graph of a function, and the structures of its arguments and of its result.
+) -> tuple[ClosedJaxpr, Ingested, Any, Any]:
+    """The program of a function and its graph, and the structures of its arguments and of its result.
 
     Args:
-        fn: the function.
-        args: its arguments.
         carry: positions of arguments by that of the result which takes their place.
         donated: positions of arguments whose memory results may use.
         marked: the results with marks for the planner.
@@ -85,7 +83,7 @@ def traced(
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
     types = [struct.weak_type for struct in structs], weak
-    return replace(ingest(jaxpr, roles, aliases, constraints), weak=types), in_tree, out_tree[0]
+    return jaxpr, replace(ingest(jaxpr, roles, aliases, constraints), weak=types), in_tree, out_tree[0]
 
 
 def raise_if_known(error: Exception, where: str) -> None:
@@ -173,9 +171,6 @@ def _carried_by_donation(
     """For donated arguments the first result of equal structure, shapes and dtypes, and types on explicit axes.
 
     Args:
-        donated: positions of arguments.
-        carry: what the user has said.
-        arguments: leaves and structure.
         results: leaves, and the structure of each with where its leaves are.
     """
     children, ranges = arguments[1].children(), positions(arguments[1])

@@ -100,7 +100,6 @@ class VerifiedFirst:
     """A program of all devices whose first run is verified, and told of.
 
     Args:
-        program: the program.
         verify: verifies it under the arguments of the first call.
     """
 
@@ -150,9 +149,7 @@ def verified_step(
     """Run one step on one device and as planned, and compare.
 
     Args:
-        step, plan: the program, as ingested, and how it is sharded.
         arguments: of the program, one after another.
-        names: of its results.
         alone: the program as the user wrote it; by default, the ingested one.
 
     Returns:

@@ -35,7 +35,6 @@ def report_internal_errors(activity: str, name: str, settings: PlanSettings | No
 
     Args:
         activity: what is done inside, "planning".
-        name: of the step or function.
         settings: the user's; None for plain functions.
 
     Raises:

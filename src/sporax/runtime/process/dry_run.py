@@ -244,9 +244,7 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
     """Compile and report a step that takes ``(written, …)`` and gives ``(written, …)``, with whatever else.
 
     Args:
-        lowered: the step.
         program: what it was lowered from; a `DryRunProgram` where ranks exchange data.
-        name: of the step.
 
     Returns:
         What is called in its place; raises TypeError for arguments of other shapes.

@@ -257,7 +257,6 @@ def start_profiler(directory: Path, *, python_frames: bool = False) -> None:
     """Start JAX's profiler.
 
     Args:
-        directory: where its files go.
         python_frames: record calls of Python functions, too.
 
     Raises:
@@ -284,14 +283,7 @@ def wait_for(values: Any) -> None:
 
 
 def finish(directory: Path, first: int, num_steps: int, seconds: float) -> StepTimes:
-    """End the recording, and write its files; rank 0 prints where the time went.
-
-    Args:
-        directory: of all ranks.
-        first: number of the first step.
-        num_steps: how many.
-        seconds: they took.
-    """
+    """End the recording, and write its files; rank 0 prints where the time went."""
     folder = folder_of_rank(directory)
     times = stop_profiler(folder, first, num_steps, seconds)
     if jax.process_index() == 0:

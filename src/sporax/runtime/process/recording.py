@@ -73,8 +73,6 @@ class StepRecording:
         """Run a program that may be the end of a step.
 
         Args:
-            run: runs it.
-            variables: that it updates.
             ends_step: it ends a step, whatever it updates.
         """
         # A program that another one calls is a part of it.

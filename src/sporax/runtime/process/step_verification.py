@@ -70,8 +70,6 @@ def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | No
     """A jitted program, compiled for these arguments; verified where the user asks for it.
 
     Args:
-        jitted: the program.
-        name: what it is called in messages.
         arguments: arrays, or their shapes, dtypes and shardings.
         steps: counts the steps that the program is part of; None: each call is a step.
     """
@@ -130,8 +128,6 @@ class VerifiedProgram:
     """A compiled program that runs twice at every N-th step.
 
     Args:
-        executable: the compiled program.
-        name: what it is called in messages.
         jaxpr: what it was compiled from.
         steps: counts the steps that the program is part of; None: each call is a step.
     """

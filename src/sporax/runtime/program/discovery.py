@@ -1,7 +1,7 @@
 """The first trace of a program: which variables a function reads and writes, and what else it depends on.
 
 That trace reads variables where they are. Its jaxpr can often take their place as arguments afterwards
-(`lowering.marks.variable_marks`), so that a step which is rewritten as a jaxpr anyway is traced once.
+(`lowering.marks.mark_primitive`), so that a step which is rewritten as a jaxpr anyway is traced once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Var
 
-from sporax.lowering.marks.variable_marks import with_arguments
+from sporax.lowering.marks.mark_primitive import with_arguments
 from sporax.lowering.rewriter import Called, JaxprRewriter
 from sporax.runtime import world
 from sporax.runtime.ranks import joint_arrays
@@ -74,7 +74,6 @@ def discover(
     """Trace a function abstractly.
 
     Args:
-        function: of arrays.
         arrays: these, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
         planned: whether a plan shards the program.

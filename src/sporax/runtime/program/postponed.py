@@ -96,7 +96,6 @@ def with_update(
     Args:
         update: called with `values`, updates Parameters.
         values: the gradients first.
-        settings: as for `Program`.
     """
     leaves, tree = jax.tree.flatten(values, is_leaf=_is_holder)
     match = _match(leaves)

@@ -32,8 +32,7 @@ from sporax.runtime.state import frames
 from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
 from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
-from sporax.runtime.storage.stacked_variables import may_be_row, stacks_of
-from sporax.runtime.storage.variables import InMemory, VariableStorage
+from sporax.runtime.storage.variables import InMemory, VariableStorage, may_be_row, stacks_of
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr
@@ -192,9 +191,6 @@ def new_variant(
     """Trace a function and make its program; it is compiled at the first call.
 
     Args:
-        function: the user's.
-        name: of the program.
-        signature: its arguments.
         arrays: those among them that are arrays.
         settings: of the global view, if a plan should shard the program.
     """
@@ -237,9 +233,6 @@ def discovered(
     """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
     Args:
-        function: what is traced.
-        name: of the program.
-        signature: its arguments.
         arrays: those among them that are arrays, or their shapes and dtypes.
         planned: whether a plan shards the program; if not, ranks may run different programs.
     """

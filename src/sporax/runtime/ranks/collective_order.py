@@ -146,12 +146,7 @@ def _converted(element: jax.Array, dtype: Any) -> jax.Array:
 
 
 def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment asks for it.
-
-    Args:
-        program: of one device's arrays.
-        name: what reports call it.
-    """
+    """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment asks for it."""
     limit = reuse_limit(os.environ)
     return passes.with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
 

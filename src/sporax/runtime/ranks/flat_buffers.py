@@ -25,9 +25,6 @@ from sporax.runtime.ranks.groups import Group
 Bucket = tuple[int, ...]
 
 
-# ------------------------------------------------------------------------------------------------------ who goes together
-
-
 def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
     """Positions that are sent together; the bucket that a backward pass completes first comes first."""
     members: dict[Any, list[int]] = {}
@@ -36,9 +33,6 @@ def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
         key = (number, jnp.dtype(dtype)) if number else position
         members.setdefault(key, []).append(position)
     return tuple(sorted(map(tuple, members.values()), key=lambda bucket: -bucket[0]))
-
-
-# ----------------------------------------------------------------------------------------------------------- travelling
 
 
 @dataclass(frozen=True, slots=True)

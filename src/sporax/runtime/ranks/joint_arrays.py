@@ -228,10 +228,8 @@ def compile_jointly(
     Ranks may compile different functions, as long as they exchange data in the same order.
 
     Args:
-        function: of local arrays.
         devices: of all ranks that take part.
         donate: the arguments whose buffers results may take.
-        options: for XLA.
         is_step: whether it is a step of the user's, and no single exchange.
     """
     options = merged_options(_OPTIONS if devices[0].platform == "cpu" else {}, options)
@@ -261,10 +259,7 @@ def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any, 
     """Run a program of joint arrays.
 
     Args:
-        program: what `compile_jointly` gives.
         name: is in the report if other ranks never come.
-        devices: those of the program.
-        arrays: its inputs.
         members: devices of the ranks that exchange data in it, where those are not all.
 
     Raises:
@@ -287,7 +282,6 @@ def change_form(variable: Variable, name: str) -> jax.Array:
     """Body of a variable's ``__getattr__``: bring it into the form called `name`.
 
     Args:
-        variable: one that lacks the attribute `name`.
         name: ``"raw"`` or ``"joint"``.
 
     Raises:

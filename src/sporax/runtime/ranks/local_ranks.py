@@ -80,9 +80,6 @@ class Leaves(Enum):
     OWN = "own"
 
 
-# ------------------------------------------------------------------------------------------------------------- where we are
-
-
 def is_inside() -> bool:
     """Whether what runs now is one rank's part of a step."""
     return SESSION.tracing.one_rank
@@ -120,14 +117,10 @@ def refuse(what: str) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------------------------ parts
-
-
 def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
     """Which inputs of a step are divided into parts, one for each rank: those with a row for each sample.
 
     Args:
-        name: of the step, for messages.
         arrays: all inputs. Scalars, and arrays of one element next to larger batches, are for all ranks.
 
     Raises:
@@ -276,9 +269,6 @@ def _settled(array: Any) -> Any:
     return joint_arrays.to_joint(first, devices) if devices else first
 
 
-# ---------------------------------------------------------------------------------------------------------------- programs
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """How a step takes its inputs and gives its results.
@@ -329,7 +319,6 @@ def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Seq
     """How a step takes its inputs and gives its results.
 
     Args:
-        name: of the step, for messages.
         discovery: its trace, of one rank's part.
         inputs: which inputs are divided.
         arrays: the inputs, whole.

@@ -74,8 +74,6 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
     """Rows of a served table; the gradient goes to the rows' places in the cache.
 
     Args:
-        servers: this worker's connection.
-        cache: of the table.
         table: the cache's parameter, shape (capacity, width); it takes part so that lookups wait for the last update.
         ids: integers of any shape.
     """

@@ -27,7 +27,6 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     """Take this process's role. Schedulers and servers serve here until the job is over, then exit.
 
     Args:
-        config: the settings of `set_ps_context`.
         environ: MS_ROLE and its relatives.
         with_ranks: workers also exchange data with each other (parallel modes with collectives).
 

@@ -38,7 +38,7 @@ class Variable(Protocol):
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.ranks.joint_arrays`); the
     other slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` and ``row`` (see
-    `sporax.runtime.storage.placed_variables`, `sporax.runtime.storage.stacked_variables`).
+    `sporax.runtime.storage.placed_variables`, `sporax.runtime.storage.variables`).
     """
 
     raw: jax.Array

@@ -93,12 +93,7 @@ def known(array: Any) -> np.ndarray[Any, Any] | None:
 
 
 def note(array: Any, make: Callable[[], Any]) -> None:
-    """Say how the value of an array is computed, if it is traced.
-
-    Args:
-        array: what an operator gave.
-        make: gives its value.
-    """
+    """Say how the value of an array is computed, if it is traced."""
     frame = frames.current_frame()
     if frame is not None and isinstance(array, jax.core.Tracer):
         # By identity; the entry keeps its tracer alive, since the address of a dead one may be used again.
@@ -109,8 +104,6 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
     """Note that `array` is ``make(*inputs)``, if all inputs are constants of a step that is being compiled.
 
     Args:
-        array: the result.
-        inputs: arrays.
         make: gives its value from those of the inputs.
     """
     if frames.current_frame() is None or not isinstance(array, jax.core.Tracer):

@@ -21,8 +21,6 @@ def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: C
     """Store the variables of a step where it expects them.
 
     Args:
-        variables: of the step.
-        tags: what the settings ask for.
         peak_bytes: predicts what the step needs with everything on the device; None where that is not known.
     """
     if "host" not in tags:

@@ -22,7 +22,6 @@ from jax.sharding import Sharding
 from sporax.lowering.passes.uneven_tables import Blocked
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
-from sporax.runtime.storage import placed_variables
 from sporax.runtime.storage.variables import Fetched, names_of
 
 
@@ -55,7 +54,7 @@ class PlacedVariables:
             if number in self.on_host:
                 variable.on_host = True
             if number in self.blocked:
-                placed_variables.stored(variable, self.blocked[number], sharding)
+                stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
             else:
@@ -71,7 +70,7 @@ class PlacedVariables:
 
     def _array(self, number: int, variable: Any) -> jax.Array:
         if number in self.blocked:
-            return placed_variables.stored(variable, self.blocked[number], self.shardings[number])
+            return stored(variable, self.blocked[number], self.shardings[number])
         array: jax.Array = variable.raw
         return array
 
@@ -79,7 +78,7 @@ class PlacedVariables:
         """Set the arrays, or the blocks."""
         for number, (variable, array) in enumerate(zip(self.updated, arrays, strict=True)):
             if number in self.blocked:
-                placed_variables.keep(variable, array, self.blocked[number])
+                keep(variable, array, self.blocked[number])
             else:
                 variable.raw = array
 

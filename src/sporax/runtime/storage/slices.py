@@ -150,9 +150,6 @@ class SliceEntry(Struct, frozen=True, array_like=True):
     crc: int | None = None
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
     """A block in a file.
@@ -276,8 +273,6 @@ class SliceSource:
         """Take up the slices of one rank's file.
 
         Args:
-            rank: whose it is.
-            file: the file.
             entries: of its slices, by key.
 
         Raises:

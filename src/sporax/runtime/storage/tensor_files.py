@@ -162,8 +162,6 @@ def open_safetensors(where: str, path: Path, *, verify: bool = False) -> TensorF
     """Open a safetensors file.
 
     Args:
-        where: what errors name.
-        path: of the file.
         verify: compare the checksum first, which reads all of the file.
 
     Raises:
@@ -197,8 +195,6 @@ def write_safetensors(
     """Write a safetensors file, one tensor after the other, all of it or nothing; gives its bytes.
 
     Args:
-        path: of the file.
-        specs: what it will hold.
         values: gives the values of each; called in the file's order.
         metadata: entries of the header, from the CRC-32 of each tensor's bytes; called twice, first with the largest numbers.
 

@@ -136,9 +136,6 @@ def _name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-# --------------------------------------------------------------------------------------------------------------- saving
-
-
 def _arrays_of(tree: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """JAX and numpy arrays by the paths of the leaves, and the implementation of those that are random keys."""
     arrays: dict[str, Any] = {}
@@ -210,9 +207,6 @@ def _remove_others(folder: Path, names: list[str]) -> None:
     for file in folder.iterdir():
         if _FILE.fullmatch(file.name) and file.name not in names:
             file.unlink(missing_ok=True)
-
-
-# -------------------------------------------------------------------------------------------------------------- loading
 
 
 @dataclass(frozen=True, slots=True)

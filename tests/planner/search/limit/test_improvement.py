@@ -10,10 +10,9 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, search
-from sporax.planner.search.limit import improvement
-from sporax.planner.search.limit.improvement import _improved, _Regions, improved
+from sporax.planner.search.limit import local_search
 from sporax.planner.search.limit.limit import smallest
-from sporax.planner.search.limit.reduction import reduce_memory
+from sporax.planner.search.limit.local_search import _improved, _Regions, improved, reduce_memory
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
 from sporax.planner.solver.portfolio.quick_choice import choose
@@ -35,7 +34,7 @@ def fastest(problem):
 
 
 def test_regions_find_what_no_decision_finds_alone(problem, fastest, monkeypatch):
-    monkeypatch.setattr(improvement, "_LARGEST_REGION", 1)  # below the smallest: there are no regions
+    monkeypatch.setattr(local_search, "_LARGEST_REGION", 1)  # below the smallest: there are no regions
     alone = improved(problem, reduce_memory(problem, fastest, LIMIT), LIMIT)
     monkeypatch.undo()
     together = improved(problem, alone, LIMIT)

@@ -18,10 +18,9 @@ from sporax.ir.placement import prime_mesh
 from sporax.planner import PlanRequest, make_plan, planning
 from sporax.planner.budget import Budget
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.limit import infeasible_limit
-from sporax.planner.search.limit.exact import solve_within
-from sporax.planner.search.limit.infeasible_limit import reject_infeasible_limit
-from sporax.planner.search.limit.limit import PlanTooLargeError, smallest
+from sporax.planner.search.exact import solve_within
+from sporax.planner.search.limit import limit as infeasible_limit
+from sporax.planner.search.limit.limit import PlanTooLargeError, reject_infeasible_limit, smallest
 from sporax.planner.search.space.problem import SearchOptions
 
 MESH = mesh_of(2, 2)

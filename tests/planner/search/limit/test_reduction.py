@@ -12,15 +12,13 @@ from sporax.planner.memory import peak
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.limit import improvement, reduction
-from sporax.planner.search.limit.improvement import _improved, _Regions, improved
+from sporax.planner.search.limit import local_search
 from sporax.planner.search.limit.limit import lagrangian_plan, smallest
-from sporax.planner.search.limit.reduction import _gains, _groups, reduce_memory
+from sporax.planner.search.limit.local_search import _gains, _groups, _improved, _Regions, improved, reduce_memory
 from sporax.planner.search.sharding_propagation import propagation
-from sporax.planner.search.space.measured_plan import measured, measured_within
+from sporax.planner.search.space.measured_plan import measured, measured_within, resident_usage
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.space.tensor_memory import resident_usage
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESH = DeviceMatrix((2, 4))
@@ -148,9 +146,8 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(module, name, counted)
 
-    counting(reduction, "measured_within")
-    counting(improvement, "measured_within")
-    counting(improvement, "reoptimized")
+    counting(local_search, "measured_within")
+    counting(local_search, "reoptimized")
     counting(peak, "heap_offsets")
     return count
 

@@ -4,7 +4,7 @@ import pytest
 from planner_graphs import GraphBuilder, layers, mesh_of, placement, problem_builder, problem_of, product
 
 from sporax.planner.rules import placements
-from sporax.planner.search.space.shardings import placements_of
+from sporax.planner.search.space.operator_rules import placements_of
 
 TWO = mesh_of(2)
 

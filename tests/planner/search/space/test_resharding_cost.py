@@ -10,8 +10,8 @@ from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.communication.resharding import redistribute
 from sporax.planner.communication.shortest_path import least_seconds
+from sporax.planner.search.space.operator_rules import placements_of
 from sporax.planner.search.space.resharding_cost import ReshardingCosts
-from sporax.planner.search.space.shardings import placements_of
 
 MESH = DeviceMatrix((2, 4))
 LINKS = LinkCosts()

@@ -13,7 +13,7 @@ from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost import link_costs
 from sporax.planner.rules import assignments, rule_for
-from sporax.planner.search.space.shardings import (
+from sporax.planner.search.space.operator_rules import (
     assignments_of,
     check_units,
     default_units,

@@ -5,7 +5,7 @@ from planner_graphs import layers, mesh_of, problem_of, product
 
 from sporax.planner.memory.peak import live_ranges
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
-from sporax.planner.search.space.tensor_memory import resident_usage, weighted_bytes
+from sporax.planner.search.space.measured_plan import resident_usage, weighted_bytes
 
 TWO = mesh_of(2)
 

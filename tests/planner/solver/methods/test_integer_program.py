@@ -9,7 +9,7 @@ from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
-from sporax.planner.solver.methods.integer_program import build_program, compress, solve_program
+from sporax.planner.solver.methods.exact import build_program, compress, solve_program
 
 SEEDS = st.integers(0, 10**9)
 

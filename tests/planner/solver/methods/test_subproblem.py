@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 from solver_graphs import random_positions, whole
 
 from sporax.planner.solver import CostGraph
-from sporax.planner.solver.graph.core import Core
-from sporax.planner.solver.methods.subproblem import subproblem
+from sporax.planner.solver.graph.core import Core, subproblem
 
 SEEDS = st.integers(0, 10**9)
 

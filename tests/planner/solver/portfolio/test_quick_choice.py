@@ -14,7 +14,7 @@ from sporax.planner.solver import CostGraph, evaluate, solve
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import Moments
 from sporax.planner.solver.graph.network import Network
-from sporax.planner.solver.methods.integer_program import Answer
+from sporax.planner.solver.methods.exact import Answer
 from sporax.planner.solver.methods.trws import MessagePassing
 from sporax.planner.solver.portfolio import quick_choice
 from sporax.planner.solver.portfolio.quick_choice import (

@@ -10,7 +10,7 @@ from synthetic_graphs import training_step
 
 from sporax.base.errors import SporaxValueError
 from sporax.planner.solver import CostGraph, evaluate, solve
-from sporax.planner.solver.methods.integer_program import Answer
+from sporax.planner.solver.methods.exact import Answer
 
 DATA = Path(__file__).parents[3] / "data" / "iopddl"
 SEEDS = st.integers(0, 10**9)

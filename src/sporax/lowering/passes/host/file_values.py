@@ -59,8 +59,6 @@ class Reads:
         """Write the equations that read an array; gives the array and a token.
 
         Args:
-            writer: of the program.
-            filed: the array.
             waits_for: scalars or arrays that are there before.
         """
         place = len(self.order)
@@ -83,9 +81,6 @@ def write(writer: JaxprRewriter, filed: ArrayInFile, value: Atom, tokens: Sequen
     """Write the equations that write an array to its file; gives a token.
 
     Args:
-        writer: of the program.
-        filed: the array.
-        value: its new values.
         tokens: of what comes before.
     """
 

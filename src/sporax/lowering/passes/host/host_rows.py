@@ -31,7 +31,6 @@ def with_replicated_rows(micro: MicroStep, tables: Collection[str] | None = None
     """The same step; ids and rows that the host adds to gradients of whole tables are whole on every device.
 
     Args:
-        micro: the step.
         tables: names of the Parameters that may be such tables, where optimizer parallelism shards the others; None for all.
     """
     return _Marker(micro, tables).run()

@@ -102,8 +102,6 @@ class _Offloading(JaxprRewriter):
         first = self._original(atom)
         return self.back.get(first, atom) if isinstance(first, Var) else atom
 
-    # ------------------------------------------------------------------------------------------------ what is sent
-
     def _tagged(self, recomputed: Mapping[Var, int]) -> dict[Var, int]:
         """The values that may be sent away, with the numbers of their calls."""
         # Values that recomputation keeps come with groups of their own; tags add the user's.
@@ -143,8 +141,6 @@ class _Offloading(JaxprRewriter):
     def _original(self, var: Atom) -> Atom:
         """The value that was marked, for a marked one: both are one array, which is sent once."""
         return renamed(self.same, var)
-
-    # --------------------------------------------------------------------------------------------------- transfers
 
     def _bring_back(self, number: int, reader: JaxprEqn) -> None:
         """Bring the values of one call back, not before the backward pass is here."""

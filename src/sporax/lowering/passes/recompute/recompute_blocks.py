@@ -103,8 +103,6 @@ def chosen(program: ClosedJaxpr, blocks: Sequence[RecomputeBlock], levels: Seque
 
     Args:
         program: flat.
-        blocks: of the program.
-        levels: one per block.
     """
     tags: dict[int, RecomputeTag] = {}
     stored: set[Var] = set()

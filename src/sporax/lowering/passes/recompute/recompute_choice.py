@@ -17,8 +17,7 @@ from sporax.lowering.ingest.describe import describe
 from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen, RecomputeBlock, blocks_of, chosen
 from sporax.lowering.rewriter import num_bytes, runs_backward, variables
-from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.kernel_cost import kernel_seconds
+from sporax.planner.cost.evaluate import cost_of, kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.memory.recomputation import Level, Levels, RecomputeOutcome, Saving, choose
@@ -54,7 +53,6 @@ def choose_recomputation(
         program: flat, as `rewrite` starts from it.
         facts: of a first plan, for `recompute`.
         rewrite: the program after all passes with such a choice.
-        plan_it: plans that.
         model_of: the cost model of a plan; of None, operators on one device.
         limit_bytes: memory of one device.
         layout_is_free: `plan_it` searches for shardings.

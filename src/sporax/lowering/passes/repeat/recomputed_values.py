@@ -157,7 +157,6 @@ def numbered(eqns: Sequence[JaxprEqn], known: dict[ByIdentity, Kind] | None = No
     """A number for each equation, equal for those that can stand for each other.
 
     Args:
-        eqns: the equations.
         known: what is known of equations by identity, from an earlier look at a program that shares them.
     """
     known = {} if known is None else known

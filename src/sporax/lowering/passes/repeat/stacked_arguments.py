@@ -157,8 +157,6 @@ class _Grouping:
         ]
         return body.finish(outvars, invars)
 
-    # ---------------------------------------------------------------------------------------------------- groups
-
     def group(self, atoms: Sequence[Atom]) -> bool:
         """Make a group of variables, if these can be one."""
         if not self.may_be_group(atoms):
@@ -230,8 +228,6 @@ class _Grouping:
             else:
                 pieces.append((row.stack, row.index, 1))
         return pieces
-
-    # --------------------------------------------------------------------------------------------------- updates
 
     def together(self, atoms: tuple[Atom, ...]) -> Atom:
         """The stack of these values, one per block."""

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.backend import (
     Instruction,
     Kernel,
     KernelSchedule,
     Kind,
     carried_by,
+    combined_all_reduces,
     in_order,
     replaced_by,
     results_of,
@@ -73,12 +73,7 @@ XLA_CPU = of_jaxlib(metadata.version("jaxlib"))
 
 
 def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
-    """The kernels of a program, in the order in which they run.
-
-    Args:
-        instructions: the program.
-        results: arrays that are handed out.
-    """
+    """The kernels of a program, in the order in which they run."""
     fusion = _Fusion(instructions, frozenset(results))
     kernels = fusion.run()
     rank = fusion.depth_first(results)

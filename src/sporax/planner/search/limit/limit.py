@@ -3,7 +3,7 @@
 Problem: min_x c(x) subject to m_t(x) <= L at all operators t, where x has one candidate per decision, c(x) is the
 predicted time of the plan and m_t(x) its memory.
 
-Method: the tensors alone take b_t(x) = sum_i b_ti(x_i) bytes (`tensor_memory`). For a multiplier p >= 0 and weights w_t
+Method: the tensors alone take b_t(x) = sum_i b_ti(x_i) bytes (`measured_plan`). For a multiplier p >= 0 and weights w_t
 with sum_t w_t = 1 of the operators at which a plan was too large,
 
     x(p) = argmin_x c(x) + p sum_t w_t b_t(x)
@@ -11,7 +11,7 @@ with sum_t w_t = 1 of the operators at which a plan was too large,
 has no memory rows, so message passing solves it (`quick_choice`). p grows by a factor until x(p) fits, and is then the
 geometric mean of the largest p that was too small and the least that was enough. Each x(p) is measured as a complete
 plan, so bytes of resharding count though b_t leaves them out. The x(p) that are a little too large and cost less than all that
-fit are made smaller (`reduction`), where none fits the smallest one, too; what fits then is improved (`improvement`). The best of
+fit are made smaller (`local_search`), where none fits the smallest one, too; what fits then is improved. The best of
 them is made smaller than it needs to be and improved again, which leads out of some local optima. Counts and no clocks end all
 this: every process finds the same plan.
 
@@ -19,6 +19,12 @@ A problem of many decisions is solved with tied blocks first (`repeated_blocks`)
 
 References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
 27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
+
+A limit that no plan keeps needs none of it, which takes a minute for a transformer (`reject_infeasible_limit`). Where the memory
+of the unsharded step over the number of devices, about the best there is, is far below the limit, nothing is done. Otherwise a
+plan that fits is looked for, whatever its time: first by few large multipliers, then as the smallest plan there is (`smallest`).
+Where neither fits, no search is begun: it would end with that plan, too. In a large problem, a limit that is far off is looked at
+for less long.
 """
 
 from __future__ import annotations
@@ -31,14 +37,17 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.text_tables import limit_text
-from sporax.planner.memory.peak import MemoryUse, Use
-from sporax.planner.search.limit.improvement import improved
-from sporax.planner.search.limit.reduction import reduce_memory, smallest_of
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph
+from sporax.planner.cost.model import CostModel
+from sporax.planner.loops.inline import inline_loops
+from sporax.planner.memory.peak import MemoryUse, Use, backend_of, memory_of
+from sporax.planner.search.limit.local_search import improved, reduce_memory, smallest_of
+from sporax.planner.search.space.measured_plan import MeasuredPlan, measured, weighted_bytes
+from sporax.planner.search.space.plan_assembly import replicated_plan
+from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
 from sporax.planner.search.space.resharding_cost import Floats
-from sporax.planner.search.space.tensor_memory import weighted_bytes
 from sporax.planner.solver.portfolio.quick_choice import choose
 
 _FIRST_SHARE = 0.05
@@ -105,11 +114,7 @@ def fit(problem: Problem, limit: int) -> MeasuredPlan:
         problem: the problem; one that gives up looks no further than the Lagrangian loop.
         limit: bytes of one device.
     """
-    name = f"fitted within {limit}"
-    if name not in problem.plans:
-        problem.plans[name] = _fit(problem, limit)
-    cached: MeasuredPlan = problem.plans[name]
-    return cached
+    return problem.cached(f"fitted within {limit}", lambda: _fit(problem, limit), of_costs=True)
 
 
 def _fit(problem: Problem, limit: int) -> MeasuredPlan:
@@ -160,18 +165,17 @@ def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
     """The smallest plan that was found; cached.
 
     Args:
-        problem: the problem.
         target_bytes: of one device, at which the search ends; until then it is the same for all.
     """
-    name = f"smallest, {target_bytes} bytes are enough"
-    if name not in problem.plans:
+
+    def make() -> MeasuredPlan:
         plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
         plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
         # Two ways may have led to one plan.
         starts = {tuple(plan.chosen): plan for plan in plans}
-        problem.plans[name] = smallest_of(problem, starts.values(), target_bytes)
-    cached: MeasuredPlan = problem.plans[name]
-    return cached
+        return smallest_of(problem, starts.values(), target_bytes)
+
+    return problem.cached(f"smallest, {target_bytes} bytes are enough", make, of_costs=True)
 
 
 def _of_least_bytes(problem: Problem) -> Iterator[MeasuredPlan]:
@@ -201,7 +205,6 @@ def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: 
     """The x(p) of least cost that fits, or the smallest where none does; cached.
 
     Args:
-        problem: the problem.
         limit: bytes of one device.
         tied: blocks that repeat are decided equally, with the mean of their bytes.
         turns: after how many tied blocks the plan repeats.
@@ -211,11 +214,7 @@ def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: 
 
 def _lagrangian_plans(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
     """All x(p) of the loop; cached."""
-    name = f"relaxed, {limit} bytes, {turns or 'no'} turns"
-    if name not in problem.plans:
-        problem.plans[name] = _Relaxation(problem, limit, turns).run()
-    cached: list[MeasuredPlan] = problem.plans[name]
-    return cached
+    return problem.cached(f"relaxed, {limit}, {turns}", lambda: _Relaxation(problem, limit, turns).run(), of_costs=True)
 
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
@@ -225,12 +224,6 @@ def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
     )
     costs = [math.inf, *itertools.accumulate((problem.seconds(plan.chosen) for plan in plans), min)]
     return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]
-
-
-def min_memory_plan(problem: Problem, limit: int) -> MeasuredPlan:
-    """As `lagrangian_plan` where a plan that fits is enough, whatever it costs: few multipliers, all of them large."""
-    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
-    return min(plans, key=lambda plan: _rank(problem, plan, limit))
 
 
 def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, float]:
@@ -290,9 +283,6 @@ class _Relaxation:
         return [costs + multiplier * size for costs, size in zip(self.problem.costs, weighted, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------------- the error
-
-
 class PlanTooLargeError(SporaxRuntimeError):
     """No plan was found that fits the memory of a device.
 
@@ -312,18 +302,13 @@ def nothing_fits(limit: int, least: MemoryUse) -> PlanTooLargeError:
         limit: bytes of one device.
         least: memory of the smallest plan that was found.
     """
+    uses = sorted(least.by_use.items(), key=lambda entry: -entry[1])
     return PlanTooLargeError(
         f"For 'memory', the plan must fit into {limit_text(limit)} per device, but {limit_text(least.peak_bytes)} is the "
-        f"smallest plan that was found ({_usage_text(least)}). "
-        f"{_advice(least)}",
+        f"smallest plan that was found ({', '.join(f'{use.value} {limit_text(size)}' for use, size in uses if size)}). "
+        f"{_HELP[uses[0][0]]}; more devices share all of it.",
         least.peak_bytes,
     )
-
-
-def _usage_text(memory: MemoryUse) -> str:
-    """What the memory at the peak is for, the most first."""
-    uses = sorted(memory.by_use.items(), key=lambda entry: -entry[1])
-    return ", ".join(f"{use.value} {limit_text(size)}" for use, size in uses if size)
 
 
 _HELP = {
@@ -335,7 +320,36 @@ _HELP = {
 }
 
 
-def _advice(memory: MemoryUse) -> str:
-    """Advice on the largest share of the memory."""
-    largest = max(memory.by_use, key=lambda use: memory.by_use[use])
-    return f"{_HELP[largest]}; more devices share all of it."
+_ROOM = 2.0
+"""Times of the unsharded step's memory over the devices from which a limit is not looked at: nearly always a plan keeps it."""
+_FAR = 12.0
+"""Times of the limit that a plan of large multipliers needs where no search would find one that fits: they save four fifths.
+Asked of large problems alone, of which the smallest plan takes longer."""
+_FEW_OPERATORS = 10_000
+"""Operators of all plans together that may be measured then: how far the limit is off is what the error is to tell."""
+
+
+def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
+    """Raise the error of a search under a memory limit where it is known soon.
+
+    Args:
+        options: those of the search; without a limit nothing is done, nor for one that gives up soon anyway.
+
+    Raises:
+        SporaxRuntimeError: no plan fits; names the smallest one that was found.
+    """
+    limit = options.memory_bytes
+    if limit is None or options.is_quick:
+        return
+    inlined = inline_loops(graph).graph
+    shared = memory_of(inlined, replicated_plan(inlined, mesh), backend=backend_of(options.platform))
+    if limit >= _ROOM * shared.peak_bytes / mesh.num_devices:
+        return
+    problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
+    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+    plan = min(plans, key=lambda plan: _rank(problem, plan, limit))
+    if plan.peak_bytes > limit:
+        far = is_large(problem) and plan.peak_bytes > _FAR * limit
+        plan = reduce_memory(problem, plan, limit, num_operators=_FEW_OPERATORS) if far else smallest(problem, limit)
+    if plan.peak_bytes > limit:
+        raise nothing_fits(limit, plan.memory)

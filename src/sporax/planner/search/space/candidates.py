@@ -25,10 +25,9 @@ from sporax.ir.placement import Placement, num_parts
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
 from sporax.planner.rules.loop_rules import CARRY, SUMMED
+from sporax.planner.search.space import operator_rules
 from sporax.planner.search.space.decisions import Decisions
-from sporax.planner.search.space.operator_rules import Kinds, is_light, rule_of
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, assignments_of, placements_of, restricted, with_partial_sums
 
 
 class Step(NamedTuple):
@@ -130,9 +129,6 @@ class Catalogue:
 
     Args:
         kinds: of the operators that may be requested.
-        mesh: the devices.
-        model: costs of operators.
-        resharding_costs: costs of moves.
         units: the axes to hand out.
         busy: heavy operators must use all units where they can, unless they do no arithmetic.
         align: a sharding of one of the last two dimensions of a product's tensors must leave a multiple of this.
@@ -141,11 +137,11 @@ class Catalogue:
 
     def __init__(
         self,
-        kinds: Kinds,
+        kinds: operator_rules.Kinds,
         mesh: DeviceMatrix,
         model: CostModel,
         resharding_costs: ReshardingCosts,
-        units: Units,
+        units: operator_rules.Units,
         busy: bool = False,
         align: int = 1,
         follow: bool = False,
@@ -153,7 +149,7 @@ class Catalogue:
         self.mesh, self.model, self.resharding_costs, self.units = mesh, model, resharding_costs, units
         self.busy, self.align, self.follow = busy, align, follow
         self.kinds = kinds
-        self._rules = [rule_of(example) for example in kinds.examples]
+        self._rules = [operator_rules.rule_of(example) for example in kinds.examples]
         # Cost models may weigh the work of the backward pass differently.
         late = model.late_computing
         self._weights = [
@@ -172,7 +168,7 @@ class Catalogue:
         self._operands: dict[int, list[int]] = {}
         self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
 
-    def use_units(self, units: Units, resharding_costs: ReshardingCosts) -> None:
+    def use_units(self, units: operator_rules.Units, resharding_costs: ReshardingCosts) -> None:
         """Continue with other units and costs of moves."""
         self.units, self.resharding_costs = units, resharding_costs
         # Candidates depend on the units, but rules and single steps do not, so only the former are forgotten.
@@ -238,12 +234,12 @@ class Catalogue:
         """Shardings that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic."""
         # Slices that are no multiple of the tile waste most of a matrix unit; without any aligned sharding, the first one
         # must do.
-        assignments = [*assignments_of(rule, self.mesh, self.units, base)]
+        assignments = [*operator_rules.assignments_of(rule, self.mesh, self.units, base)]
         if operator.name == "dot_general" and self.align > 1:
             assignments = [
                 sharding for sharding in assignments if self._is_aligned(rule, sharding, operator)
             ] or assignments[:1]
-        if not self.busy or is_light(operator):
+        if not self.busy or operator_rules.is_light(operator):
             return assignments
         # The most that any sharding uses is the measure: dimensions may not be divisible by all units.
         used = [sum(map(len, sharding)) for sharding in assignments]
@@ -283,11 +279,8 @@ class Catalogue:
         """Choices of a bundle.
 
         Args:
-            decisions: all decisions.
-            number: which of them.
             root_placements: where its root may be when it is made; partial sums and relays may stay there.
             fixed: the placement that its root must have.
-            base: what was decided before.
             free: dimensions of the root that `fixed` leaves open.
         """
         node = decisions.nodes[number]
@@ -378,13 +371,15 @@ class Catalogue:
         assert task.base is None or isinstance(task.base, Placement)
         if task.fixed is not None:
             return self._opened(task.fixed, task.free, task.base, structure.specs[0])
-        extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
-        extended = with_partial_sums(extended, self.units) if structure.summed else extended
+        extended = operator_rules.placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
+        extended = operator_rules.with_partial_sums(extended, self.units) if structure.summed else extended
         # As made, as long as that agrees with what earlier rounds decided.
         # Axes that are not handed out now were decided by earlier rounds and must stay as they were.
         decided = frozenset(self.mesh.device_axes).difference(*self.units)
         as_made = (
-            entry for entry in task.root_placements if task.base is None or restricted(entry, decided) == task.base
+            entry
+            for entry in task.root_placements
+            if task.base is None or operator_rules.restricted(entry, decided) == task.base
         )
         return [*dict.fromkeys([*extended, *as_made])]
 
@@ -396,7 +391,9 @@ class Catalogue:
             return [fixed]
         closed = Placement(tuple(() if dim in free else axes for dim, axes in enumerate(fixed.dims)))
         units = tuple(tuple(axis for axis in unit if axis not in closed.used) for unit in self.units)
-        extended = placements_of(spec.shape, self.mesh, tuple(filter(None, units)), closed.opened(free, base))
+        extended = operator_rules.placements_of(
+            spec.shape, self.mesh, tuple(filter(None, units)), closed.opened(free, base)
+        )
         closed_dims = [dim for dim in range(spec.num_dims) if dim not in free]
         return [entry for entry in extended if all(entry.dims[dim] == closed.dims[dim] for dim in closed_dims)]
 

@@ -103,7 +103,6 @@ def find_decisions(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Decisions
     """The decisions of a graph.
 
     Args:
-        graph: the graph.
         fixed: tensors that should have a decision of their own because their placement is given.
     """
     return _DecisionFinder(graph, frozenset(fixed)).run()
@@ -164,8 +163,6 @@ class _DecisionFinder:
             rounds(self.graph),
             num_sharing(self.graph),
         )
-
-    # ------------------------------------------------------------------------------------------------- what is known
 
     def _origins(self) -> tuple[int, ...]:
         origin = list(range(len(self.graph.tensors)))
@@ -282,8 +279,6 @@ class _DecisionFinder:
             if self.identity[number] and any(self.origin[result] == result for result in operator.results)
             for tensor in self.reads[number]
         )
-
-    # ---------------------------------------------------------------------------------------------------- decisions
 
     def _new_bundle(self, tensor: int, producer: int) -> None:
         self.node_of[tensor] = len(self.nodes)

@@ -101,12 +101,10 @@ class _Assembler:
 
     def _of_graph(self) -> tuple[tuple[str, ...], str]:
         """Notes and fingerprint of the graph, which are the same for all of its plans; cached."""
-        cache, graph = self.problem.cache, self.graph
-        if "notes and fingerprint" not in cache:
-            notes = dict.fromkeys(_notes(graph, map(self.problem.rule, range(len(graph.operators)))))
-            cache["notes and fingerprint"] = (*notes,), graph.fingerprint()
-        found: tuple[tuple[str, ...], str] = cache["notes and fingerprint"]
-        return found
+        graph, rules = self.graph, map(self.problem.rule, range(len(self.graph.operators)))
+        return self.problem.cached(
+            "notes and fingerprint", lambda: ((*dict.fromkeys(_notes(graph, rules)),), graph.fingerprint())
+        )
 
     def _place(self, tensor: int) -> Placement:
         return Placement(()) if tensor == LITERAL else self.tensor_placements[self.decisions.origin[tensor]]

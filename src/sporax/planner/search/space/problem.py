@@ -10,9 +10,9 @@ graph with more or fewer mesh axes handed out, and remembers what they have in c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules import Assignment, Rule
+from sporax.planner.search.space import operator_rules
 from sporax.planner.search.space.candidates import Base, Catalogue, Choices
 from sporax.planner.search.space.decisions import Decisions, find_decisions
-from sporax.planner.search.space.operator_rules import is_identity
 from sporax.planner.search.space.resharding_cost import Floats, ReshardingCosts
-from sporax.planner.search.space.shardings import Units, check_units, natural_units, refined, restricted
 from sporax.planner.solver.graph.cost_graph import CostGraph
+
+Made = TypeVar("Made")
 
 NANOSECONDS = 1e9
 """Per second. The solver's tolerance is absolute, and 10**17 and more means forbidden there; weighted bytes stay as they are."""
@@ -57,7 +58,7 @@ class SearchOptions:
         epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
     """
 
-    units: Units = ()
+    units: operator_rules.Units = ()
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
@@ -83,8 +84,7 @@ class Problem:
         edges: pairs of decisions with a table [candidates, candidates], in the same.
         catalogue: where the candidates come from.
         scale: what a second, or a weighted byte, counts in `costs` and `edges`.
-        cache: results of other modules that do not depend on the costs.
-        plans: results of other modules that depend on the costs.
+        cache, plans: results of other modules that do not depend on the costs, and that do.
     """
 
     graph: OperatorGraph
@@ -116,15 +116,20 @@ class Problem:
 
     def cost_graph(self) -> CostGraph:
         """The problem for the solver, without memory."""
-        usages = [[0] * len(costs_of) for costs_of in self.costs]
-        costs = [costs_of.tolist() for costs_of in self.costs]
-        # Empty intervals: no node is ever live, so memory plays no part.
-        return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
+        return CostGraph.unlimited(self.costs, self.edges, "plan")
 
     def with_costs(self, costs: Sequence[Floats]) -> Problem:
         """The same decisions at other costs; what does not depend on these is still known."""
         # `cache` is kept: it says nothing of costs.
         return replace(self, costs=tuple(costs), plans={})
+
+    def cached(self, name: str, make: Callable[[], Made], of_costs: bool = False) -> Made:
+        """What is made once of the decisions, or `of_costs` once of these costs."""
+        known = self.plans if of_costs else self.cache
+        if name not in known:
+            known[name] = make()
+        made: Made = known[name]
+        return made
 
     def rule(self, number: int) -> Rule:
         """The rule of an operator."""
@@ -139,10 +144,6 @@ class ProblemBuilder:
     """Builds problems of one graph; intermediate results of one are used for the next.
 
     Args:
-        graph: the step.
-        mesh: the devices.
-        model: the cost of operators and links.
-        options: what the search may do.
         approximate: cost moves by direct routes, an upper bound on the least cost; the default on meshes of many axes,
             where the search for the least cost takes too long.
 
@@ -158,14 +159,16 @@ class ProblemBuilder:
         options: SearchOptions,
         approximate: bool | None = None,
     ) -> None:
-        check_units(options.units, mesh)
+        operator_rules.check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.decisions = find_decisions(graph, options.fixed)
         # Other units than seconds are of the size that the solver expects already.
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         strategies = itertools.chain(*options.assignments.values(), *(where.dims for where in options.fixed.values()))
-        self.units = options.units or refined(natural_units(mesh, model.links), strategies)
+        self.units = options.units or operator_rules.refined(
+            operator_rules.natural_units(mesh, model.links), strategies
+        )
         approximate = len(mesh.device_axes) > _MANY_AXES if approximate is None else approximate
         # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
@@ -191,11 +194,13 @@ class ProblemBuilder:
         """The problem in which everything is decided, every move costed by its route of least cost."""
         return self._build((), self._careful, bases)
 
-    def build(self, units: Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
+    def build(self, units: operator_rules.Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
         """The problem that hands out `units` (all, unless said) on top of what was decided before."""
         return self._build(self.units if units is None else units, self._mover, bases)
 
-    def _build(self, units: Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None) -> Problem:
+    def _build(
+        self, units: operator_rules.Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None
+    ) -> Problem:
         self.catalogue.use_units(units, resharding_costs)
         # The tables of a former build have other candidates.
         self._tables.clear()
@@ -226,7 +231,7 @@ class ProblemBuilder:
             self.scale,
         )
 
-    def _fixed(self, tensor: int, units: Units, base: Base) -> Placement | None:
+    def _fixed(self, tensor: int, units: operator_rules.Units, base: Base) -> Placement | None:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
         if where is None:
@@ -234,7 +239,7 @@ class ProblemBuilder:
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
         # A given placement is met axis by axis: those of later rounds must not be handed out now.
         later = {*itertools.chain(*self.units)} - handed_out
-        return restricted(where, frozenset(self.mesh.device_axes) - later)
+        return operator_rules.restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root is when it is made, and the tensor by its number there."""
@@ -246,7 +251,7 @@ class ProblemBuilder:
         if node.producer < 0:
             return None
         operator = self.graph.operators[node.producer]
-        if is_identity(operator):
+        if operator_rules.is_identity(operator):
             # A barrier's result comes from its operand, which may be a constant without any placement.
             operand = operator.operands[operator.results.index(node.root)]
             origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]

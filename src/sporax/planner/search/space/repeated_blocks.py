@@ -75,7 +75,6 @@ def find_repeats(labels: Sequence[Hashable], edges: Sequence[Edge]) -> Repeats |
 
     Args:
         labels: per decision what tells it from others: only those with equal labels may be tied.
-        edges: between decisions.
     """
     middles = _middles(labels)
     neighbours: list[list[int]] = [[] for _ in labels]
@@ -320,14 +319,10 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
             first = place
 
 
-# ------------------------------------------------------------------------------------------------------------- tying
-
-
 def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
     """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
 
     Args:
-        problem: the problem.
         turns: after how many tied blocks the choice repeats.
     """
     repeats = find_repeats(labels(problem), problem.edges)
@@ -371,7 +366,6 @@ def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple
 
     Args:
         costs: per decision [candidates].
-        repeats: which blocks are isomorphic, and all edges.
         turns: after how many blocks the decisions repeat.
     """
     count, turns = len(repeats.blocks), min(turns, len(repeats.blocks))

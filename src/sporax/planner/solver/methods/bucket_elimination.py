@@ -33,7 +33,6 @@ def eliminate(core: Core, most_entries: int) -> tuple[Ints, int] | None:
     """The best choice on a core without memory rows, and the size of the largest table.
 
     Args:
-        core: what is left of a problem after reduction.
         most_entries: largest table that may be made.
 
     Returns:

@@ -19,14 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sporax.planner.budget import Budget
-from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.core import Core, subproblem
 from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, CostGraph, Ints, Moments
 from sporax.planner.solver.graph.network import Network
 from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.bucket_elimination import eliminate
 from sporax.planner.solver.methods.coordinate_descent import descend
 from sporax.planner.solver.methods.exact import solve_exactly
-from sporax.planner.solver.methods.subproblem import subproblem
 from sporax.planner.solver.methods.trws import MessagePassing
 
 _REDUCE_SECONDS = 120.0

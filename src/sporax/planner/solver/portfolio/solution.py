@@ -169,7 +169,6 @@ def solve(graph: CostGraph, *, seconds: float = 60.0, gap: float = 0.0) -> Solut
     """Finds a choice of least cost within the memory limit.
 
     Args:
-        graph: the problem.
         seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
         gap: relative gap that is good enough.
 

@@ -1,21 +1,31 @@
-"""Smaller plans: a local search that is led by what is in memory at the peak.
+"""Local searches over measured plans: to smaller ones (`reduce_memory`), and to ones of less cost within a limit (`improved`).
 
-Problem: bytes of resharding show only in the complete plan, so a plan that the Lagrangian loop suggests may be too large. It has
-thousands of neighbours, and to measure one takes milliseconds.
+Problem: bytes of resharding show only in the complete plan, so a plan that the Lagrangian loop suggests may be too large, or
+smaller than it needs to be and then too expensive. It has thousands of neighbours, and to measure one takes milliseconds.
 
-Method: N(x) are the choices that differ from x in one decision, or in all decisions that are equal in x. First the decisions
-whose tensors could save most get their smallest candidates, as long as the peak does not grow. Then the peak leads. Let the plan
-have tensor t at placement q there, with s_tq bytes, and let s_t(k) be its bytes where candidate k of decision i has it. The gain
-of a candidate,
+Method: `reduce_memory` looks at choices that differ from x in one decision, or in all decisions that are equal in x. First the
+decisions whose tensors could save most get their smallest candidates, as long as the peak does not grow. Then the peak leads. Let
+the plan have tensor t at placement q there, with s_tq bytes, and let s_t(k) be its bytes where candidate k of decision i has it.
+The gain of a candidate,
 
     g_i(k) = sum_tq (s_tq - s_t(k)) over all that decision i makes, or asks for, at q,
 
 is what it saves if the decisions near it follow. The search goes to the first neighbour, in the order of gains, with a smaller
 peak, or with as large a one at fewer operators: equal layers reach it one after another. Candidates without a gain come last,
 since another layout of equal size may save a copy. Of equal decisions the last step changes only as many as it takes.
+
+`improved` decides a region R of neighbouring decisions again, all others as they are,
+
+    min c(y) + p b(y) over all y with y_i = x_i for i not in R,
+
+and goes to y where c(y) < c(x) and the plan of y fits; b(y) is the mean of the bytes at the operators where x nearly fills the
+limit. First p = 0; then bytes have a penalty, so that what costs less than x is found where the least cost does not fit.
+Large regions come first: they change decisions that no single one can change.
+
 How many plans are measured is a count and no time, so all processes of a job find the same plan.
 
-Reference: F. Glover and M. Laguna, "Tabu Search", 1997, section 3.2: candidate lists, of which the first that is better is taken.
+References: F. Glover and M. Laguna, "Tabu Search", 1997, section 3.2: candidate lists, of which the first better one is taken;
+P. Shaw, "Using constraint programming and local search methods to solve vehicle routing problems", CP 1998.
 """
 
 from __future__ import annotations
@@ -30,9 +40,19 @@ import numpy as np
 from sporax.base.identity import ByIdentity
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.search.space.measured_plan import MOST_PLANS, MeasuredPlan, measured_within, num_plans
+from sporax.planner.search.space.measured_plan import (
+    MOST_PLANS,
+    MeasuredPlan,
+    measured_within,
+    num_plans,
+    weighted_bytes,
+)
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
+from sporax.planner.solver.graph.core import Core
+from sporax.planner.solver.graph.cost_graph import Ints, Moments
+from sporax.planner.solver.graph.network import Network
+from sporax.planner.solver.portfolio.quick_choice import neighborhood_order, reoptimized
 
 _OPERATORS = 60_000
 """Operators of all measured plans together: measuring takes time in proportion to them."""
@@ -53,8 +73,6 @@ def reduce_memory(
     """A plan that needs less memory than one that is known.
 
     Args:
-        problem: the problem.
-        plan: where to begin.
         target_bytes: bytes that are little enough.
         num_operators: of all plans together that may be measured.
         led: let the peak lead; without it, sizes do so to the end, on a longer way that ends at other plans.
@@ -68,7 +86,6 @@ def smallest_of(problem: Problem, starts: Iterable[MeasuredPlan], target_bytes: 
     A start is left when half of them were measured without success: other starts lead elsewhere.
 
     Args:
-        problem: the problem.
         starts: where to begin; one at least.
         target_bytes: bytes that are little enough.
     """
@@ -162,7 +179,6 @@ def _by_size(problem: Problem, plan: MeasuredPlan, few: int | None = None) -> _N
     """Decisions, those first that could save most whenever their tensors are there, and their candidates by size and cost.
 
     Args:
-        problem: the problem.
         plan: whose neighbours.
         few: only so many of the candidates that are smaller than the chosen one.
     """
@@ -215,7 +231,8 @@ _ByTensor = dict[int, list[tuple[int, Sequence[Placement], Floats]]]
 
 def _placements_by_tensor(problem: Problem) -> _ByTensor:
     """For every tensor the decisions that make it or ask for it, with its placement and its bytes per candidate; cached."""
-    if "placements by tensor" not in problem.cache:
+
+    def make() -> _ByTensor:
         found: _ByTensor = {}
         for number, choices in enumerate(problem.choices):
             # What a decision makes, and what it asks of others: the second part is the resharded copies.
@@ -223,9 +240,9 @@ def _placements_by_tensor(problem: Problem) -> _ByTensor:
                 spec = problem.graph.tensors[tensor]
                 sizes = np.array([local_bytes(spec, placement, problem.mesh) for placement in where], np.float64)
                 found.setdefault(tensor, []).append((number, where, sizes))
-        problem.cache["placements by tensor"] = found
-    cached: _ByTensor = problem.cache["placements by tensor"]
-    return cached
+        return found
+
+    return problem.cached("placements by tensor", make)
 
 
 def _sizes(problem: Problem) -> list[Floats]:
@@ -248,15 +265,9 @@ def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
 
 def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence[int]) -> Floats:
     """[candidates] what a choice costs in which all members have that candidate, but for what does not change."""
-    if "edges of decisions" not in problem.cache:
-        links: list[list[int]] = [[] for _ in problem.costs]
-        for number, (first, second, _) in enumerate(problem.edges):
-            links[first].append(number)
-            links[second].append(number)
-        problem.cache["edges of decisions"] = links
-    inside = {*members}
+    links, inside = problem.cached("edges of decisions", lambda: _links(problem)), {*members}
     total: Floats = np.sum([problem.costs[member] for member in members], axis=0)
-    for number in dict.fromkeys(edge for member in members for edge in problem.cache["edges of decisions"][member]):
+    for number in dict.fromkeys(edge for member in members for edge in links[member]):
         first, second, table = problem.edges[number]
         if first in inside:
             total = total + (table.diagonal() if second in inside else table[:, chosen[second]])
@@ -265,8 +276,126 @@ def _costs_of_changes(problem: Problem, chosen: Sequence[int], members: Sequence
     return total
 
 
+def _links(problem: Problem) -> list[list[int]]:
+    """The edges of each decision, by number."""
+    links: list[list[int]] = [[] for _ in problem.costs]
+    for number, (first, second, _) in enumerate(problem.edges):
+        links[first].append(number)
+        links[second].append(number)
+    return links
+
+
 def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
     choice = [*chosen]
     for member in members:
         choice[member] = candidate
     return choice
+
+
+_LARGEST_REGION, _LEAST_REGION = 96, 2
+"""Decisions of the largest regions and of the smallest."""
+_OVERLAP = 4
+"""Regions of one size that contain each decision, about: borders of one are inside another."""
+_FULL = 0.9
+"""Share of the limit from which an operator's bytes have a penalty."""
+_WORTH = 1 - 1e-4
+"""Share of the cost that a region must bring it below."""
+
+
+def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
+    """A plan that fits and costs no more, in which no region is better decided otherwise.
+
+    Args:
+        plan: where to begin; fits.
+        limit: bytes of one device.
+    """
+    regions = problem.cached("regions", lambda: _Regions(problem), of_costs=True)
+    plan, left = _improved(problem, plan, limit, regions, num_plans(problem, _OPERATORS))
+    # With much room left, memory forbids nothing.
+    if plan.peak_bytes > _FULL * limit:
+        plan, _ = _improved(problem, plan, limit, _Regions(_penalized(problem, plan, limit)), left)
+    return plan
+
+
+def _penalized(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
+    """The problem with a penalty on bytes where a plan nearly fills the limit: as many as the limit cost as much as the step."""
+    full = [operator for operator, uses in plan.history if sum(uses.values()) > _FULL * limit]
+    penalty = problem.seconds(plan.chosen) * problem.scale / limit
+    sizes = weighted_bytes(problem, dict.fromkeys(full, penalty / len(full)))
+    return problem.with_costs([costs + size for costs, size in zip(problem.costs, sizes, strict=True)])
+
+
+def _improved(
+    problem: Problem, plan: MeasuredPlan, limit: int, regions: _Regions, left: int
+) -> tuple[MeasuredPlan, int]:
+    """`improved` by some regions; gives how many more plans may be measured, too."""
+    too_large = set[_Changes]()
+    # Half the decisions at most: a region of all of them is the problem without a limit.
+    size = min(_LARGEST_REGION, regions.core.num_nodes // 2)
+    while size >= _LEAST_REGION:
+        better = False
+        for region in regions.of(size):
+            changes = regions.changes(plan.chosen, region)
+            # What was too large most often stays so, since plans that cost less leave less room; the next size looks again.
+            if not changes or changes in too_large:
+                continue
+            chosen = [*plan.chosen]
+            for number, new in changes:
+                chosen[number] = new
+            if problem.seconds(chosen) >= _WORTH * problem.seconds(plan.chosen):
+                continue
+            if not left:
+                return plan, left
+            left -= 1
+            candidate = measured_within(problem, chosen, limit)
+            if candidate is not None:
+                plan, better = candidate, True
+            else:
+                too_large.add(changes)
+        # A size is used until it stops helping; then half of it.
+        if not better:
+            size //= 2
+            too_large.clear()
+    return plan, left
+
+
+_Changes = tuple[tuple[int, int], ...]
+"""Numbers of decisions, and their new candidates."""
+
+
+class _Regions:
+    """Regions of neighbouring decisions, and how each is decided best while all others stay as they are.
+
+    That depends on a region and its neighbours alone, so the answers are remembered: most regions are asked for again when
+    nothing near them has changed.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        graph = problem.cost_graph()
+        self.core = Core.of(Network.of(graph, Moments.of(graph.intervals)))
+        self._by_size: dict[int, list[tuple[Ints, Ints]]] = {}
+        self._known: dict[tuple[bytes, bytes], _Changes] = {}
+
+    def of(self, size: int) -> list[tuple[Ints, Ints]]:
+        """Balls around decisions that are spread evenly, and each with its neighbours."""
+        if size not in self._by_size:
+            starts = range(0, self.core.num_nodes, max(size // _OVERLAP, 1))
+            self._by_size[size] = [
+                self._with_neighbours(neighborhood_order(self.core, start, size)) for start in starts
+            ]
+        return self._by_size[size]
+
+    def changes(self, chosen: Sequence[int], region: tuple[Ints, Ints]) -> _Changes:
+        """What is chosen otherwise where the decisions of a region are decided again, all others being as they are."""
+        free, near = region
+        positions = np.array(chosen)
+        key = free.tobytes(), positions[near].tobytes()
+        if key not in self._known:
+            new = reoptimized(self.core, positions, free)
+            changed = np.flatnonzero(new != positions)
+            self._known[key] = (*zip(changed.tolist(), new[changed].tolist(), strict=True),)
+        return self._known[key]
+
+    def _with_neighbours(self, free: Ints) -> tuple[Ints, Ints]:
+        neighbours = {other for node in free.tolist() for other, _ in self.core.links[node]}
+        return free, np.array(sorted(neighbours.union(free.tolist())))
