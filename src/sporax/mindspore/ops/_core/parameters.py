@@ -111,10 +111,12 @@ class Parameters:
     def signature(self) -> inspect.Signature:
         """The kernel's, with annotations as text, in which arrays with limits are arrays."""
         signature = inspect.signature(self._kernel)
+        # Most have none, and many are read at import.
+        if not self.limits:
+            return signature
         parts = signature.parameters.values()
-        plain = [_LIMITED.sub("Array", hint) if isinstance(hint := part.annotation, str) else hint for part in parts]
-        replaced = [part.replace(annotation=hint) for part, hint in zip(parts, plain, strict=True)]
-        return signature.replace(parameters=replaced)
+        plain = [part.replace(annotation="Array") if part.name in self.limits else part for part in parts]
+        return signature.replace(parameters=plain)
 
     @cached_property
     def limits(self) -> Mapping[str, Callable[..., None]]:
