@@ -246,12 +246,14 @@ def _checked_shape(shape: Any) -> Shape | None:
 _NAMES: dict[str, type[Initializer]] = {}
 
 
-def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
-    def register(kind: type[Initializer]) -> type[Initializer]:
-        # Names are looked up in lower case.
-        for name in (*names, kind.__name__.lower()):
-            _NAMES[name] = kind
-        return kind
+def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]:
+    """Decorator that gives a class of initializers names by which `initializer` finds it: its own in lower case, `aliases`."""
+
+    def register(cls: type[Initializer]) -> type[Initializer]:
+        for name in (cls.__name__.lower(), *aliases):
+            # `setdefault`: our own classes keep their names.
+            _NAMES.setdefault(name, cls)
+        return cls
 
     return register
 
@@ -264,7 +266,7 @@ def by_name(name: str) -> Initializer:
     return kind()
 
 
-@_named("zeros")
+@_register("zeros")
 class Zero(Initializer):
     """All zeros."""
 
@@ -276,7 +278,7 @@ class Zero(Initializer):
         return draw.full(shape, 0, dtype)
 
 
-@_named("ones")
+@_register("ones")
 class One(Initializer):
     """All ones."""
 
@@ -302,7 +304,7 @@ class Constant(Initializer):
         return draw.full(shape, self.value, dtype)
 
 
-@_named()
+@_register()
 class Identity(Initializer):
     """The identity matrix; 2-D only."""
 
@@ -339,7 +341,7 @@ class Dirac(Initializer):
         return kernel
 
 
-@_named()
+@_register()
 class Normal(Initializer):
     """Normal distribution with deviation `sigma` around `mean`."""
 
@@ -353,7 +355,7 @@ class Normal(Initializer):
         return (self.mean + self.sigma * draw.normal(shape)).astype(dtype)
 
 
-@_named()
+@_register()
 class Uniform(Initializer):
     """Uniform distribution on [-scale, scale]."""
 
@@ -366,7 +368,7 @@ class Uniform(Initializer):
         return draw.uniform(shape, self.scale).astype(dtype)
 
 
-@_named()
+@_register()
 class TruncatedNormal(Initializer):
     """Normal distribution with deviation `sigma` around `mean`, redrawn outside [a, b]."""
 
@@ -391,7 +393,7 @@ class _ByFan(Initializer):
     """Deviation or bound worked out from how many inputs and outputs the array connects."""
 
 
-@_named("xavier_uniform")
+@_register("xavier_uniform")
 class XavierUniform(_ByFan):
     """Uniform on ``gain * sqrt(6 / (fan_in + fan_out))`` (Glorot & Bengio 2010)."""
 
@@ -404,7 +406,7 @@ class XavierUniform(_ByFan):
         return draw.uniform(shape, self.gain * math.sqrt(6.0 / sum(fan_functions.fans(shape)))).astype(dtype)
 
 
-@_named("xavier_normal")
+@_register("xavier_normal")
 class XavierNormal(_ByFan):
     """Normal with deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot & Bengio 2010)."""
 
@@ -434,7 +436,7 @@ class _He(_ByFan):
         )
 
 
-@_named("he_uniform")
+@_register("he_uniform")
 class HeUniform(_He):
     """Uniform with the deviation of He et al. 2015."""
 
@@ -445,7 +447,7 @@ class HeUniform(_He):
         return draw.uniform(shape, math.sqrt(3.0) * self.deviation(shape)).astype(dtype)
 
 
-@_named("he_normal")
+@_register("he_normal")
 class HeNormal(_He):
     """Normal with the deviation of He et al. 2015."""
 
@@ -533,15 +535,3 @@ _assignment = fan_functions.filled_with
 _calculate_in_and_out = fan_functions.fans_of_array
 _init_random_normal = fan_functions.normal_numbers
 _init_random_uniform = fan_functions.uniform_numbers
-
-
-def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]:
-    """Decorator that gives a class of initializers names by which `initializer` finds it: its own in lower case, `aliases`."""
-
-    def register(cls: type[Initializer]) -> type[Initializer]:
-        for name in (cls.__name__.lower(), *aliases):
-            # `setdefault`: our own classes keep their names.
-            _NAMES.setdefault(name, cls)
-        return cls
-
-    return register

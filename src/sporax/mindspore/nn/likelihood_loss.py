@@ -180,10 +180,9 @@ class FocalLoss(LossBase):
 
     def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        check_type("FocalLoss", "weight", weight, "a Tensor", Tensor | None)
+        self.weight = check_type("FocalLoss", "weight", weight, "a Tensor", Tensor | None)
         if weight is not None and weight.ndim != 1:
             raise SporaxValueError(f"For 'FocalLoss', 'weight' must have 1 dimension, but its shape is {weight.shape}.")
-        self.weight = weight
         self.gamma = argument.number("FocalLoss", "gamma", gamma)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -236,10 +235,9 @@ class MultiClassDiceLoss(LossBase):
                 name, "activation", activation, ("softmax", "logsoftmax", "relu", "relu6", "tanh", "sigmoid")
             )
             activation = get_activation(activation)
-        check_type(name, "activation", activation, "a name or a Cell", Cell | None)
         self.weights = weights
         self.ignore_indiex = ignore_indiex
-        self.activation = activation
+        self.activation = check_type(name, "activation", activation, "a name or a Cell", Cell | None)
         self.binarydiceloss = DiceLoss()
 
     def construct(self, logits: Tensor, label: Tensor) -> Tensor:

@@ -72,9 +72,8 @@ def _sub_ext(input: Operand, other: Operand, alpha: int | float = 1) -> Array:
 
 
 @operator("BatchMatMulExt()", function="", classes=GENERATED, dims=Product())
-def _batch_matmul_ext(input: Array, mat2: Array) -> Array:
+def _batch_matmul_ext(input: check.Rank3, mat2: check.Rank3) -> Array:
     """Products of the matrices in two three-dimensional tensors."""
-    check.rank("BatchMatMulExt", 3, input=input, mat2=mat2)
     return products._batch_matmul.kernel(input, mat2)
 
 

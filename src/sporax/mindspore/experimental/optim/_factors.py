@@ -38,10 +38,8 @@ class StepLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        check_integer("StepLR", "step_size", step_size)
-        exactly_float("StepLR", "gamma", gamma)
-        self.step_size = step_size
-        self.gamma = gamma
+        self.step_size = check_integer("StepLR", "step_size", step_size)
+        self.gamma = exactly_float("StepLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -64,9 +62,8 @@ class MultiStepLR(ClosedSchedule):
         check_type("MultiStepLR", "milestones", milestones, "a list", list)
         for milestone in milestones:
             check_integer("MultiStepLR", "milestones", milestone)
-        number("MultiStepLR", "gamma", gamma)
+        self.gamma = number("MultiStepLR", "gamma", gamma)
         self.milestones = Counter(milestones)
-        self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -92,10 +89,8 @@ class ConstantLR(ClosedSchedule):
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
     ) -> None:
-        share("ConstantLR", "factor", factor)
-        check_integer("ConstantLR", "total_iters", total_iters)
-        self.factor = factor
-        self.total_iters = total_iters
+        self.factor = share("ConstantLR", "factor", factor)
+        self.total_iters = check_integer("ConstantLR", "total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -125,12 +120,9 @@ class LinearLR(ClosedSchedule):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
-        share("LinearLR", "start_factor", start_factor, may_be_zero=False)
-        share("LinearLR", "end_factor", end_factor)
-        check_integer("LinearLR", "total_iters", total_iters)
-        self.start_factor = start_factor
-        self.end_factor = end_factor
-        self.total_iters = total_iters
+        self.start_factor = share("LinearLR", "start_factor", start_factor, may_be_zero=False)
+        self.end_factor = share("LinearLR", "end_factor", end_factor)
+        self.total_iters = check_integer("LinearLR", "total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -154,8 +146,7 @@ class ExponentialLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        exactly_float("ExponentialLR", "gamma", gamma)
-        self.gamma = gamma
+        self.gamma = exactly_float("ExponentialLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -175,11 +166,9 @@ class PolynomialLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        exactly_float("PolynomialLR", "power", power)
+        self.power = exactly_float("PolynomialLR", "power", power)
         SporaxValueError.raise_if(power < 0, "PolynomialLR", "power", "be >= 0", power)
-        check_integer("PolynomialLR", "total_iters", total_iters)
-        self.total_iters = total_iters
-        self.power = power
+        self.total_iters = check_integer("PolynomialLR", "total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -298,10 +287,8 @@ class CosineAnnealingLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803 (MindSpore's name)
-        number("CosineAnnealingLR", "eta_min", eta_min)
-        check_integer("CosineAnnealingLR", "T_max", T_max)
-        self.T_max = T_max
-        self.eta_min = eta_min
+        self.eta_min = number("CosineAnnealingLR", "eta_min", eta_min)
+        self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max)
         super().__init__(optimizer, last_epoch)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
@@ -338,11 +325,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         for what, value in (("T_0", T_0), ("T_mult", T_mult)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SporaxValueError.must("CosineAnnealingWarmRestarts", what, "be an int >= 1", repr(value))
-        number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
+        self.eta_min = number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
         self.T_0 = counter("T_0", T_0)
         self.T_i = counter("T_i", T_0)
         self.T_mult = T_mult
-        self.eta_min = eta_min
         self.T_cur = counter("T_cur", last_epoch)
         super().__init__(optimizer, last_epoch)
 

@@ -142,26 +142,26 @@ def check_optimizer(name: str, optimizer: object) -> None:
     check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
-def check_integer(name: str, what: str, value: object) -> None:
-    """Raise unless `value` is an int."""
-    check_type(name, what, value, "an int", int, takes_bool=False)
+def check_integer(name: str, what: str, value: object) -> int:
+    """`value`, an int, else SporaxTypeError."""
+    return check_type(name, what, value, "an int", int, takes_bool=False)
 
 
-def number(name: str, what: str, value: Any) -> None:
-    """Raise unless `value` is an int or a float."""
-    check_type(name, what, value, "a number", int | float, takes_bool=False)
+def number(name: str, what: str, value: Any) -> float:
+    """`value`, an int or a float, else SporaxTypeError."""
+    return check_type(name, what, value, "a number", int | float, takes_bool=False)
 
 
-def exactly_float(name: str, what: str, value: Any) -> None:
-    """Raise unless `value` is a float."""
-    check_type(name, what, value, "a float", float)
+def exactly_float(name: str, what: str, value: Any) -> float:
+    """`value`, a float, else SporaxTypeError."""
+    return check_type(name, what, value, "a float", float)
 
 
-def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
-    """Raise unless `value` is a number in [0, 1], or (0, 1]."""
-    number(name, what, value)
-    if not 0 <= value <= 1 or (value == 0 and not may_be_zero):
-        raise SporaxValueError.must(name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)
+def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> float:
+    """`value`, a number in [0, 1], or (0, 1], else SporaxTypeError or SporaxValueError."""
+    is_outside = not 0 <= number(name, what, value) <= 1 or (value == 0 and not may_be_zero)
+    SporaxValueError.raise_if(is_outside, name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)
+    return value
 
 
 class SequentialLR:

@@ -6,8 +6,8 @@ Settings of spatial operators are one number for all dims, or one for each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +72,31 @@ def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> No
             raise SporaxValueError(
                 f"For '{operator}', '{name}' must have {ranks} dimensions, but got {array.ndim}: shape {array.shape}."
             )
+
+
+def _of_rank(number: int, kind: Callable[..., None] = tensor) -> Callable[..., None]:
+    """The check of a number of dimensions, after that of a kind of arrays."""
+
+    def check(operator: str, **arrays: jax.Array) -> None:
+        kind(operator, **arrays)
+        rank(operator, number, **arrays)
+
+    return check
+
+
+# What kernels say of their tensors by annotations. It is checked in front of the kernel, not where another kernel calls that one.
+One = Annotated[jax.Array, tensor]  # an `Array` may be a tuple of tensors
+Float = Annotated[jax.Array, floating]
+Float1 = Annotated[jax.Array, _of_rank(1, floating)]
+Float2 = Annotated[jax.Array, _of_rank(2, floating)]
+Float3 = Annotated[jax.Array, _of_rank(3, floating)]
+Int = Annotated[jax.Array, integral]
+Int1 = Annotated[jax.Array, _of_rank(1, integral)]
+Rank1 = Annotated[jax.Array, _of_rank(1)]
+Rank2 = Annotated[jax.Array, _of_rank(2)]
+Rank3 = Annotated[jax.Array, _of_rank(3)]
+Rank4 = Annotated[jax.Array, _of_rank(4)]
+Rank5 = Annotated[jax.Array, _of_rank(5)]
 
 
 def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:

@@ -3,9 +3,8 @@
 An operator is one plain function on `jax.Array`s, decorated with `operator`:
 
     @operator("Softmax", method="softmax", mint="nn.functional.softmax(dim=axis)")
-    def softmax(input: Array, axis: int = -1) -> Array:
+    def softmax(input: check.Float, axis: int = -1) -> Array:
         \"\"\"Exponentials along `axis`, divided by their sum.\"\"\"
-        check.floating("Softmax", input=input)
         return jax.nn.softmax(input, axis)
 
 From this one definition come four forms:
@@ -18,8 +17,8 @@ From this one definition come four forms:
 The annotation of a parameter says what it is. `Array` and `Operand` (a tensor or a number) are values; ``tuple[Array, ...]``
 is one value that holds several tensors; everything else is an attribute: a constant of the program. The annotation is also
 the check (`_parameters`): whatever does not fit it is a SporaxTypeError, for an attribute as soon as a primitive is made;
-``Literal["mean", "sum"]`` makes other strings a SporaxValueError. What is left for the kernel is to see that shapes, dtypes
-and numbers fit together, with the helpers in `_check`.
+``Literal["mean", "sum"]`` makes other strings a SporaxValueError, and `check.Float` and `check.Rank3` say which arrays fit.
+What is left for the kernel is to see that shapes, dtypes and numbers fit together, with the helpers in `_check`.
 
 Each combination of attributes becomes one inner `jax.jit` named after the operator. Eagerly that is the fast path of JAX's
 own functions; inside a step it marks the operator's boundary in the jaxpr, where plans look for it. It also means that the

@@ -44,6 +44,7 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
     complex: (complex, float, int, np.number),
 }
 _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
+_LIMITED = re.compile(r"check\.[A-Z]\w*")
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -108,8 +109,26 @@ class Parameters:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The kernel's, with annotations as text."""
-        return inspect.signature(self._kernel)
+        """The kernel's, with annotations as text, in which arrays with limits are arrays."""
+        signature = inspect.signature(self._kernel)
+        # Most have none, and many are read at import.
+        if not self.limits:
+            return signature
+        parts = signature.parameters.values()
+        plain = [part.replace(annotation="Array") if part.name in self.limits else part for part in parts]
+        return signature.replace(parameters=plain)
+
+    @cached_property
+    def limits(self) -> Mapping[str, Callable[..., None]]:
+        """What checks arrays of the kernel besides their type, see `check.Float`."""
+        hints = getattr(self._kernel, "__annotations__", {}).items()
+        return {name: self._evaluated(hint).__metadata__[0] for name, hint in hints if _LIMITED.fullmatch(str(hint))}
+
+    def check_limits(self, arguments: Mapping[str, Any]) -> None:
+        """Raise SporaxTypeError or SporaxValueError unless the arrays are what the kernel takes."""
+        for name, limit in self.limits.items():
+            if name in arguments:
+                limit(self.operator, **{name: arguments[name]})
 
     @cached_property
     def operands(self) -> frozenset[int | str]:
@@ -154,8 +173,10 @@ class Parameters:
     def check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise SporaxTypeError or SporaxValueError unless every argument is what its annotation says."""
         # `bind` without defaults: these need no check.
-        for name, value in self.signature.bind(*args, **kwargs).arguments.items():
+        arguments = self.signature.bind(*args, **kwargs).arguments
+        for name, value in arguments.items():
             self.check(name, value)
+        self.check_limits(arguments)
 
     def check(self, name: str, value: Any) -> None:
         """Raise SporaxTypeError unless `value` may be given for the parameter `name` (ValueError for a wrong choice)."""
@@ -393,8 +414,10 @@ class Restated:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bound = self.__signature__.bind(*args, **kwargs)
         arguments = {**self._defaults, **bound.arguments}
+        named = {self._old_names.get(name, name): value for name, value in arguments.items()}
         try:
-            return self.__wrapped__(**{self._old_names.get(name, name): value for name, value in arguments.items()})
+            self._target.parameters.check_limits(named)
+            return self.__wrapped__(**named)
         except SporaxError as error:
             if not self.__name__.startswith("_"):
                 error.rename(self._target.name, self.__name__)

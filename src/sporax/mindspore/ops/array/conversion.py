@@ -107,9 +107,8 @@ export(typeof, is_nonzero, expand_as, subtract)
 
 
 @operator(function="view_as_real")
-def view_as_real(input: Array) -> Array:
+def view_as_real(input: check.One) -> Array:
     """Complex numbers as pairs of real ones, in a new last dim."""
-    check.tensor("view_as_real", input=input)
     # `iscomplexobj` also knows tracers.
     if not jnp.iscomplexobj(input):
         raise SporaxTypeError(f"For 'view_as_real', 'input' must be complex, but got {check.describe(input)}.")

@@ -106,9 +106,8 @@ def _spaced(call: Call, shapes: Shapes) -> Dims | None:
 
 
 @operator("LinSpace()", function="", dims=_spaced)
-def _lin_space(start: Array, stop: Array, num: int) -> Array:
+def _lin_space(start: check.Float, stop: check.Float, num: int) -> Array:
     """`num` numbers at equal distances from `start` to `stop`, both included; both of one dtype."""
-    check.floating("LinSpace", start=start, stop=stop)
     check.same_dtype("LinSpace", start=start, stop=stop)
     SporaxValueError.raise_if(num < 1, "LinSpace", "num", "be >= 1", num)
     return jnp.linspace(start, stop, num, dtype=start.dtype)
@@ -250,12 +249,11 @@ def _by_result(call: Call, shapes: Shapes) -> Dims | None:
 
 
 @operator("OneHot(axis)", function="", dims=_by_result)
-def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, axis: int = -1) -> Array:
+def _one_hot(indices: check.Int, depth: int, on_value: Operand, off_value: Operand, axis: int = -1) -> Array:
     """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth` at `axis`.
 
     A position outside [0, depth) gives `off_value` everywhere.
     """
-    check.integral("OneHot", indices=indices)
     where = check.axis("OneHot", axis, indices.ndim + 1)
     SporaxValueError.raise_if(depth < 0, "OneHot", "depth", "be >= 0", depth)
     # Ones and zeros of different dtypes meet as operands of any operator.

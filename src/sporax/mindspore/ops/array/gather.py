@@ -138,7 +138,7 @@ def _picked_dims(call: Call, shapes: Shapes) -> Dims:
 
 
 @operator("GatherD()", function="gather_d", mint="gather(input=x)", dims=_picked_dims)
-def gather_d(x: Array, dim: int, index: Array) -> Array:
+def gather_d(x: check.One, dim: int, index: check.Int) -> Array:
     """Elements of `x` along `dim` at `index`, one for each element of `index`; an index out of range gives zero.
 
     Args:
@@ -146,8 +146,6 @@ def gather_d(x: Array, dim: int, index: Array) -> Array:
         dim: the dimension.
         index: integers; as many dims as `x`, not larger than it in the others.
     """
-    check.tensor("GatherD", x=x)
-    check.integral("GatherD", index=index)
     where = check.axis("GatherD", dim, x.ndim, "dim")
     SporaxValueError.raise_if(
         x.ndim != index.ndim,
@@ -178,15 +176,13 @@ def _nd_dims(call: Call, shapes: Shapes) -> Dims:
 
 
 @operator("GatherNd", function="gather_nd", method="gather_nd", dims=_nd_dims)
-def gather_nd(input_x: Array, indices: Array) -> Array:
+def gather_nd(input_x: check.One, indices: check.Int) -> Array:
     """Elements or slices of `input_x` at positions; a position out of range gives zeros.
 
     Args:
         input_x: tensor.
         indices: integers (…, k): each last row is a position in the first k dims.
     """
-    check.tensor("GatherNd", input_x=input_x)
-    check.integral("GatherNd", indices=indices)
     if not indices.ndim or indices.shape[-1] > input_x.ndim:
         raise SporaxValueError(
             f"For 'GatherNd', the last dim of 'indices' must be at most the number of dims of 'input_x', "
@@ -196,9 +192,8 @@ def gather_nd(input_x: Array, indices: Array) -> Array:
 
 
 @operator(function="index_select", method="index_select", mint="index_select(dim=axis)")
-def index_select(input: Array, axis: int, index: Array) -> Array:
+def index_select(input: Array, axis: int, index: check.Int) -> Array:
     """Slices of `input` along `axis` at the positions in the vector `index`."""
-    check.integral("index_select", index=index)
     check.rank("index_select", (0, 1), index=index)
     where = check.axis("index_select", axis, input.ndim)
     # "fill": JAX's default clips, MindSpore gives zeros.
@@ -206,9 +201,8 @@ def index_select(input: Array, axis: int, index: Array) -> Array:
 
 
 @operator(function="take", method="take", mint="take")
-def take(input: Array, index: Array) -> Array:
+def take(input: Array, index: check.Int) -> Array:
     """Elements of the flattened `input` at `index`, in the shape of `index`."""
-    check.integral("take", index=index)
     return jnp.take(input.reshape(-1), index, mode="fill", fill_value=0)
 
 
@@ -236,17 +230,16 @@ def _embedding_lookup(input_params: Array, input_indices: Array, offset: int) ->
 
 
 @operator("SparseGatherV2()", function="", form=TableLookup, dims=TABLE_FIRST)
-def _sparse_gather(input_params: Array, input_indices: Array, axis: int) -> Array:
+def _sparse_gather(input_params: Array, input_indices: check.Int, axis: int) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros."""
-    check.integral("SparseGatherV2", input_indices=input_indices)
     where = check.axis("SparseGatherV2", axis, input_params.ndim)
     return jnp.take(input_params, input_indices, where, mode="fill", fill_value=0)
 
 
 @operator(function="embedding", mint="nn.functional.embedding", dims=INDICES_FIRST)
 def embedding(
-    input: Array,
-    weight: Array,
+    input: check.Int,
+    weight: check.Rank2,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
@@ -263,8 +256,6 @@ def embedding(
         norm_type: which p-norm.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up.
     """
-    check.integral("embedding", input=input)
-    check.rank("embedding", 2, weight=weight)
     if padding_idx is not None:
         padding = check.axis("embedding", padding_idx, weight.shape[0], "padding_idx")
         is_padding = (jnp.arange(weight.shape[0]) == padding)[:, None]
@@ -441,7 +432,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
 
 
 @operator("Gather(batch_dims)", function="gather", method="gather", form=TableLookup, dims=TABLE_FIRST)
-def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
+def gather(input_params: Array, input_indices: check.Int, axis: int, batch_dims: int = 0) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
 
     Args:
@@ -450,7 +441,6 @@ def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int
         axis: the dimension.
         batch_dims: how many leading dimensions the two have in common.
     """
-    check.integral("Gather", input_indices=input_indices)
     where = check.axis("Gather", axis, input_params.ndim)
 
     def lookup(params: Array, indices: Array, dim: int) -> Array:

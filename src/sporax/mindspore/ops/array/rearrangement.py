@@ -29,9 +29,8 @@ def _divisible(name: str, what: str, size: int, parts: int) -> int:
 
 
 @operator("SpaceToDepth(block_size)", function="")
-def _space_to_depth(x: Array, block_size: int) -> Array:
+def _space_to_depth(x: check.Rank4, block_size: int) -> Array:
     """Blocks of pixels made into channels: (n, c, h, w) gives (n, c·b², h/b, w/b), the place in the block first."""
-    check.rank("SpaceToDepth", 4, x=x)
     n, c, height, width = x.shape
     rows = _divisible("SpaceToDepth", "the height", height, block_size)
     columns = _divisible("SpaceToDepth", "the width", width, block_size)
@@ -41,9 +40,8 @@ def _space_to_depth(x: Array, block_size: int) -> Array:
 
 
 @operator("DepthToSpace(block_size)", function="")
-def _depth_to_space(x: Array, block_size: int) -> Array:
+def _depth_to_space(x: check.Rank4, block_size: int) -> Array:
     """Channels made into blocks of pixels; undoes SpaceToDepth."""
-    check.rank("DepthToSpace", 4, x=x)
     n, channels, height, width = x.shape
     c = _divisible("DepthToSpace", "the number of channels", channels, block_size**2)
     blocks = x.reshape(n, block_size, block_size, c, height, width)
@@ -199,16 +197,14 @@ def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padd
 
 
 @operator("SpaceToBatch(block_size, paddings)", function="")
-def _space_to_batch_class(input_x: Array, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
+def _space_to_batch_class(input_x: check.Rank4, block_size: int, paddings: tuple[tuple[int, ...], ...]) -> Array:
     """Height and width of (n, c, h, w), padded with zeros, divided into blocks whose cells become samples."""
-    check.rank("SpaceToBatch", 4, input_x=input_x)
     return _space_to_batch("SpaceToBatch", input_x, (block_size, block_size), paddings)
 
 
 @operator("BatchToSpace(block_size, crops)", function="")
-def _batch_to_space_class(input_x: Array, block_size: int, crops: tuple[tuple[int, ...], ...]) -> Array:
+def _batch_to_space_class(input_x: check.Rank4, block_size: int, crops: tuple[tuple[int, ...], ...]) -> Array:
     """Samples of (n, c, h, w) made into the cells of blocks, then `crops` removed; undoes SpaceToBatch."""
-    check.rank("BatchToSpace", 4, input_x=input_x)
     return _batch_to_space("BatchToSpace", input_x, (block_size, block_size), crops)
 
 
@@ -238,9 +234,8 @@ def _layouts(name: str, source: str, target: str) -> list[int]:
 
 
 @operator("DataFormatDimMap(src_format, dst_format)", function="")
-def _format_dim_map(input_x: Array, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+def _format_dim_map(input_x: check.Int, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     """Numbers of dims in one layout as numbers of the same dims in the other."""
-    check.integral("DataFormatDimMap", input_x=input_x)
     order = _layouts("DataFormatDimMap", dst_format, src_format)
     # `%`, as negative numbers count from the end.
     return jnp.asarray(order, input_x.dtype)[input_x % len(order)]
@@ -259,9 +254,8 @@ def _format_permute(input_x: Array, src_format: str = "NHWC", dst_format: str = 
 
 
 @operator("Diag", function="diag")
-def diag(input: Array) -> Array:
+def diag(input: check.One) -> Array:
     """A tensor of twice as many dims with `input` on its diagonal, zeros elsewhere."""
-    check.tensor("Diag", input=input)
     # As a vector: `jnp.diag` knows matrices only.
     return jnp.diag(input.reshape(-1)).reshape(input.shape * 2)
 

@@ -61,9 +61,8 @@ def cartesian_prod(*inputs: Array) -> Array:
 
 
 @operator(function="combinations")
-def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Array:
+def combinations(input: check.Rank1, r: int = 2, with_replacement: bool = False) -> Array:
     """All choices of `r` elements of a vector, one a row; with `with_replacement` an element may occur more than once."""
-    check.rank("combinations", 1, input=input)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     # Positions are known while compiling: they depend on the size alone.
     rows = np.array(list(choose(range(input.size), r)), np.int64).reshape(-1, r)
@@ -103,12 +102,11 @@ _flip_at("fliplr", 1)
 
 
 @operator("Roll(shifts, dims)", function="roll", method="roll", mint="roll")
-def roll(input: Array, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Array:
+def roll(input: check.One, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Array:
     """The elements moved by `shifts` along `dims`, what leaves at the end coming back at the start.
 
     Without `dims` the tensor is rolled as if it were flat.
     """
-    check.tensor("Roll", input=input)
     return jnp.roll(input, shifts, check.axes("Roll", dims, input.ndim, "dims"))
 
 
@@ -122,9 +120,8 @@ def rot90(input: Array, k: int, dims: tuple[int, ...]) -> Array:
 
 
 @operator("ReverseSequence", function="reverse_sequence")
-def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int = 0) -> Array:
+def reverse_sequence(x: Array, seq_lengths: check.Int, seq_dim: int, batch_dim: int = 0) -> Array:
     """The first `seq_lengths` elements along `seq_dim` of each sample (along `batch_dim`) reversed."""
-    check.integral("ReverseSequence", seq_lengths=seq_lengths)
     along, batch = check.axis("ReverseSequence", seq_dim, x.ndim), check.axis("ReverseSequence", batch_dim, x.ndim)
     if along == batch or seq_lengths.shape != (x.shape[batch],):
         raise SporaxValueError(

@@ -19,7 +19,7 @@ from sporax.mindspore.ops.image.sampling import between
     dims="n c h! w!, r five!",
 )
 def _roi_align(
-    features: Array,
+    features: check.Rank4,
     rois: Array,
     pooled_height: int,
     pooled_width: int,
@@ -40,7 +40,6 @@ def _roi_align(
     Raises:
         SporaxNotImplementedError: `sample_num` 0, a number of points that depends on the size of the region.
     """
-    check.rank("ROIAlign", 4, features=features)
     check.same_dtype("ROIAlign", features=features, rois=rois)
     check.one_of("ROIAlign", roi_end_mode, (0, 1), "roi_end_mode")
     SporaxValueError.raise_if(rois.ndim != 2 or rois.shape[1] != 5, "ROIAlign", "rois", "have shape (n, 5)", rois.shape)
@@ -167,13 +166,12 @@ def check_valid(bboxes: Array, img_metas: Array) -> Array:
 
 
 @operator("NMSWithMask(iou_threshold)", function="")
-def _nms_with_mask(bboxes: Array, iou_threshold: float = 0.5) -> tuple[Array, Array, Array]:
+def _nms_with_mask(bboxes: check.Float, iou_threshold: float = 0.5) -> tuple[Array, Array, Array]:
     """Boxes in descending order of score, of which those that overlap a kept one too much are marked as dropped.
 
     `bboxes` is (n, 5): x1, y1, x2, y2, score. Returns the boxes in order, where each came from (int32), and whether it
     is kept.
     """
-    check.floating("NMSWithMask", bboxes=bboxes)
     if bboxes.ndim != 2 or bboxes.shape[1] != 5:
         raise SporaxValueError(f"For 'NMSWithMask', 'bboxes' must have shape (n, 5), but got {bboxes.shape}.")
     # Stable, so that equal scores keep their order.

@@ -114,9 +114,8 @@ _grid_sampler(3)
 
 
 @operator(function="affine_grid")
-def affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool = False) -> Array:
+def affine_grid(theta: check.Float, size: tuple[int, ...], align_corners: bool = False) -> Array:
     """The grid that samples an affine image of the output: `theta` (n, 2, 3) for `size` (n, c, h, w), or (n, 3, 4)."""
-    check.floating("affine_grid", theta=theta)
     dims = len(size) - 2
     if dims not in (2, 3) or theta.shape != (size[0], dims, dims + 1):
         raise SporaxValueError(

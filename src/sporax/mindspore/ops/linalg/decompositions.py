@@ -245,9 +245,8 @@ def matrix_exp(input: Array) -> Array:
 
 
 @operator("Trace", function="trace", mint="trace")
-def trace(input: Array) -> Array:
+def trace(input: check.One) -> Array:
     """Sum of the diagonal of a matrix."""
-    check.tensor("Trace", input=input)
     check.rank("Trace", 2, input=input)
     return jnp.trace(input)
 
@@ -273,9 +272,8 @@ def adjoint(x: Array) -> Array:
 
 
 @operator(function="vander")
-def vander(x: Array, N: int | None = None) -> Array:  # noqa: N803 - MindSpore's name
+def vander(x: check.Rank1, N: int | None = None) -> Array:  # noqa: N803 - MindSpore's name
     """Powers of the elements of a vector in columns, from `N` - 1 down to 0."""
-    check.rank("vander", 1, x=x)
     return jnp.vander(x, N)
 
 

@@ -142,25 +142,22 @@ def _mint_norm(
 
 
 @operator("LpNorm", function="")
-def _lp_norm(input: Array, axis: Axes, p: int = 2, keep_dims: bool = False, epsilon: float = 1e-12) -> Array:
+def _lp_norm(input: check.Float, axis: Axes, p: int = 2, keep_dims: bool = False, epsilon: float = 1e-12) -> Array:
     """The `p`-norm over `axis`, at least `epsilon`."""
-    check.floating("LpNorm", input=input)
     size = length(input, p, check.axes("LpNorm", axis, input.ndim), keep_dims)
     # MindSpore limits the norm from below, not the operand.
     return extremes.larger(size, jnp.asarray(epsilon, size.dtype))
 
 
 @operator("L2Loss", function="")
-def _l2_loss(input_x: Array) -> Array:
+def _l2_loss(input_x: check.Float) -> Array:
     """Half the sum of squares."""
-    check.floating("L2Loss", input_x=input_x)
     return jnp.sum(jnp.square(input_x)) / 2
 
 
 @operator("SquareSumAll", function="")
-def _square_sum_all(x: Array, y: Array) -> tuple[Array, Array]:
+def _square_sum_all(x: check.Float, y: check.Float) -> tuple[Array, Array]:
     """Sums of squares of two tensors of one shape."""
-    check.floating("SquareSumAll", x=x, y=y)
     return jnp.sum(jnp.square(x)), jnp.sum(jnp.square(y))
 
 
@@ -200,18 +197,16 @@ def _mint_cdist(
 
 
 @operator("Pdist", function="pdist")
-def pdist(input: Array, p: float = 2.0) -> Array:
+def pdist(input: check.Float, p: float = 2.0) -> Array:
     """Distances of all pairs of rows of `input` (…, n, d), in the order (0, 1), (0, 2), …, (1, 2), …"""
-    check.floating("Pdist", input=input)
     _check_order("Pdist", p)
     first, second = jnp.triu_indices(input.shape[-2], 1)
     return length(input[..., first, :] - input[..., second, :], p, -1)
 
 
 @operator(function="dist")
-def dist(input: Array, other: Array, p: float = 2) -> Array:
+def dist(input: check.One, other: check.One, p: float = 2) -> Array:
     """The p-norm of the difference of two tensors, broadcast."""
-    check.tensor("dist", input=input, other=other)
     check.broadcast("dist", input, other)
     return length(input - other, p)
 
@@ -229,18 +224,16 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-08) ->
 
 
 @operator("L2Normalize", function="", dims=Along("axis", 0))
-def _l2_normalize(input_x: Array, axis: Axes = 0, epsilon: float = 1e-4) -> Array:
+def _l2_normalize(input_x: check.Float, axis: Axes = 0, epsilon: float = 1e-4) -> Array:
     """``x / sqrt(max(sum of squares over axis, epsilon))``."""
-    check.floating("L2Normalize", input_x=input_x)
     total = jnp.sum(jnp.square(input_x), check.axes("L2Normalize", axis, input_x.ndim), keepdims=True)
     # Under the root, as MindSpore limits the sum of squares.
     return input_x * jax.lax.rsqrt(extremes.larger(total, jnp.asarray(epsilon, total.dtype)))
 
 
 @operator(function="", mint="nn.functional.normalize")
-def normalize(input: Array, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12) -> Array:
+def normalize(input: check.Float, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12) -> Array:
     """Vectors along `dim` divided by their p-norm, or by `eps` where that is larger."""
-    check.floating("normalize", input=input)
     size = length(input, p, check.axes("normalize", dim, input.ndim, "dim"), True)
     return input / extremes.larger(size, jnp.asarray(eps, size.dtype))
 

@@ -78,26 +78,23 @@ def inner(input: Array, other: Array) -> Array:
 
 
 @operator(function="outer", method="outer", mint="outer", dims="n, m")
-def outer(input: Array, vec2: Array) -> Array:
+def outer(input: check.One, vec2: check.One) -> Array:
     """Products of all pairs of elements of two vectors, (n,) and (m,) giving (n, m)."""
-    check.tensor("outer", input=input, vec2=vec2)
     check.rank("outer", 1, input=input, vec2=vec2)
     return jnp.outer(input, vec2)
 
 
 @operator("Ger", function="ger", method="ger")
-def ger(input: Array, vec2: Array) -> Array:
+def ger(input: check.Float, vec2: check.Float) -> Array:
     """Same as `outer`, for floating vectors of one dtype."""
-    check.floating("Ger", input=input, vec2=vec2)
     check.same_dtype("Ger", input=input, vec2=vec2)
     check.rank("Ger", 1, input=input, vec2=vec2)
     return jnp.outer(input, vec2)
 
 
 @operator(function="kron")
-def kron(input: Array, other: Array) -> Array:
+def kron(input: check.One, other: check.One) -> Array:
     """Kronecker product: every element of `input` times all of `other`."""
-    check.tensor("kron", input=input, other=other)
     return jnp.kron(input, other)
 
 
@@ -239,7 +236,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, beta: Operand = 1, alpha
 
 
 @operator(function="bidense")
-def bidense(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
+def bidense(input1: Array, input2: Array, weight: check.Rank3, bias: Array | None = None) -> Array:
     """``input1 @ weight[o] @ input2 + bias[o]`` for each output o.
 
     Args:
@@ -247,7 +244,6 @@ def bidense(input1: Array, input2: Array, weight: Array, bias: Array | None = No
         weight: (out, in1, in2).
         bias: (out,).
     """
-    check.rank("bidense", 3, weight=weight)
     if input1.shape[:-1] != input2.shape[:-1] or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:]:
         raise SporaxValueError(
             f"For 'bidense', the inputs must be (…, {weight.shape[1]}) and (…, {weight.shape[2]}) for 'weight' of shape "
@@ -280,14 +276,13 @@ def _check_batch(name: str, left: Array, right: Array) -> None:
 
 
 @operator("MatMul(transpose_a, transpose_b)", function="", dims=OperatorDims(Product(), takes_out_strategy=True))
-def _matmul_2d(input: Array, mat2: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+def _matmul_2d(input: check.Rank2, mat2: check.Rank2, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Product of two matrices, each transposed first if its flag says so. Shapes (n, k) and (k, m) give (n, m).
 
     Raises:
         SporaxValueError: an operand is no matrix, or the contracted dimensions differ.
         SporaxTypeError: the dtypes differ.
     """
-    check.rank("MatMul", 2, input=input, mat2=mat2)
     check.same_dtype("MatMul", input=input, mat2=mat2)
     left, right = _turned(input, transpose_a), _turned(mat2, transpose_b)
     _check_contraction("MatMul", left, right)
@@ -326,9 +321,8 @@ def matmul(input: Array, other: Array) -> Array:
 
 
 @operator(function="bmm", method="bmm", mint="bmm(input=input_x)", dims=Product())
-def bmm(input_x: Array, mat2: Array) -> Array:
+def bmm(input_x: check.Rank3, mat2: check.Rank3) -> Array:
     """Product of the matrices in two three-dimensional tensors."""
-    check.rank("bmm", 3, input_x=input_x, mat2=mat2)
     return _batch_matmul.kernel(input_x, mat2)
 
 
@@ -360,13 +354,12 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 @operator("BiasAdd", function="bias_add", dims=channels)
-def bias_add(input_x: Array, bias: Array, data_format: Literal["NCHW", "NHWC", "NCDHW"] = "NCHW") -> Array:
+def bias_add(input_x: Array, bias: check.Rank1, data_format: Literal["NCHW", "NHWC", "NCDHW"] = "NCHW") -> Array:
     """`bias` added along the channel dimension: dim 1, or the last for NHWC.
 
     Raises:
         SporaxValueError: the bias has not one element per channel.
     """
-    check.rank("BiasAdd", 1, bias=bias)
     channel = input_x.ndim - 1 if data_format == "NHWC" else 1
     if input_x.ndim < 2 or input_x.shape[channel] != bias.shape[0]:
         raise SporaxValueError(

@@ -132,21 +132,19 @@ for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _UNARY
 
 @operator("NanToNum(nan, posinf, neginf)", function="nan_to_num", method="nan_to_num", mint="nan_to_num")
 def nan_to_num(
-    input: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    input: check.One, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Array:
     """NaN and infinities replaced by `nan` (0 by default), `posinf` and `neginf` (the extremes of the dtype)."""
-    check.tensor("NanToNum", input=input)
     return jnp.nan_to_num(input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
 @operator("Lerp", function="lerp", method="lerp", mint="lerp")
-def lerp(input: Array, end: Array, weight: Operand) -> Array:
+def lerp(input: check.Float, end: check.Float, weight: Operand) -> Array:
     """``input + weight * (end - input)``; all three are broadcast.
 
     Raises:
         SporaxTypeError: not floating point, or dtypes that differ.
     """
-    check.floating("Lerp", input=input, end=end)
     check.same_dtype("Lerp", input=input, end=end)
     check.broadcast("Lerp", input, end)
     return input + jnp.asarray(weight, input.dtype) * (end - input)
@@ -176,17 +174,17 @@ other_form(addcmul, mint="addcmul", parameters="input tensor1 tensor2 * value")
 
 
 @operator("ApproximateEqual", function="approximate_equal", method="approximate_equal(input=x, other=y)")
-def approximate_equal(x: Array, y: Array, tolerance: float = 1e-5) -> Array:
+def approximate_equal(x: check.One, y: check.One, tolerance: float = 1e-5) -> Array:
     """Whether two tensors of one shape and dtype differ by less than `tolerance`, element by element."""
-    check.tensor("ApproximateEqual", x=x, y=y)
     check.same_dtype("ApproximateEqual", x=x, y=y)
     return jnp.abs(x - y) < tolerance
 
 
 @operator("IsClose(rtol, atol, equal_nan)", function="isclose", method="isclose", mint="isclose")
-def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+def isclose(
+    input: check.One, other: check.One, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Array:
     """Whether ``|input - other| <= atol + rtol * |other|``, element by element."""
-    check.tensor("IsClose", input=input, other=other)
     check.same_dtype("IsClose", input=input, other=other)
     check.broadcast("IsClose", input, other)
     return jnp.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
@@ -200,18 +198,16 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 @operator("Complex", function="")
-def _complex(real: Array, imag: Array) -> Array:
+def _complex(real: check.Float, imag: check.Float) -> Array:
     """Complex numbers of real and imaginary parts (float32 or float64)."""
-    check.floating("Complex", real=real, imag=imag)
     check.same_dtype("Complex", real=real, imag=imag)
     # XLA does not broadcast complex numbers' parts.
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
 @operator("Polar", function="polar", mint="polar")
-def polar(abs: Array, angle: Array) -> Array:
+def polar(abs: check.Float, angle: check.Float) -> Array:
     """Complex numbers of lengths and angles."""
-    check.floating("Polar", abs=abs, angle=angle)
     return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
 
 

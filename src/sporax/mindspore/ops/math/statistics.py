@@ -47,9 +47,8 @@ _extreme("amin", extremes.smallest, "Smallest element")
 
 
 @operator(function="aminmax", method="aminmax")
-def aminmax(input: Array, *, axis: int = 0, keepdims: bool = False) -> tuple[Array, Array]:
+def aminmax(input: check.One, *, axis: int = 0, keepdims: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element along `axis`."""
-    check.tensor("aminmax", input=input)
     where = check.axis("aminmax", axis, input.ndim) if input.ndim else None
     return extremes.smallest(input, where, keepdims), extremes.largest(input, where, keepdims)
 
@@ -343,9 +342,8 @@ def logcumsumexp(input: Array, axis: int) -> Array:
 
 
 @operator(function="diff", method="diff", mint="diff(input=x, dim=axis)")
-def diff(x: Array, n: int = 1, axis: int = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
+def diff(x: check.One, n: int = 1, axis: int = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along `axis`, taken `n` times, after joining `prepend` and `append` to the ends."""
-    check.tensor("diff", x=x)
     if not x.ndim or n < 0:
         raise SporaxValueError(f"For 'diff', 'x' needs a dimension and 'n' must be >= 0, but got {x.shape} and {n}.")
     return jnp.diff(x, n, check.axis("diff", axis, x.ndim), prepend=prepend, append=append)

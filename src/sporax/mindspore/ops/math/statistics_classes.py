@@ -80,10 +80,9 @@ def _histogram_fixed_width(x: Array, range: Array, nbins: int, dtype: str = "int
 
 @operator("ConfusionMatrix(num_classes, dtype)", function="")
 def _confusion_matrix(
-    labels: Array, predictions: Array, weights: Array | None = None, *, num_classes: int, dtype: str = "int32"
+    labels: check.Int, predictions: check.Int, weights: Array | None = None, *, num_classes: int, dtype: str = "int32"
 ) -> Array:
     """How often each label (rows) was predicted as each class (columns), or the sums of `weights`; (classes, classes)."""
-    check.integral("ConfusionMatrix", labels=labels, predictions=predictions)
     check.one_of("ConfusionMatrix", dtype, ("int32", "float32", "float16", "int64"), "dtype")
     kind = jnp.dtype(dtype)
     amounts = jnp.ones(labels.shape, kind) if weights is None else weights.astype(kind)
@@ -185,13 +184,11 @@ def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
 
 
 @operator("UnravelIndex()", function="")
-def _unravel_index(indices: Array, dims: Array) -> Array:
+def _unravel_index(indices: check.Int, dims: check.Int1) -> Array:
     """The positions, one row for each dim, of elements counted through a tensor of the sizes `dims`.
 
     Positions out of range give those of the last element.
     """
-    check.integral("UnravelIndex", indices=indices, dims=dims)
-    check.rank("UnravelIndex", 1, dims=dims)
     check.rank("UnravelIndex", (0, 1), indices=indices)
     # MindSpore clamps instead of refusing.
     rest = jnp.minimum(indices, jnp.prod(dims) - 1).astype(indices.dtype)
@@ -226,7 +223,7 @@ def _sub_and_filter(input_x: Any, max_num: Any, offset: Any) -> Any:
 
 
 @operator("NoRepeatNGram(ngram_size)", function="")
-def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) -> Array:
+def _no_repeat_ngram(state_seq: check.Int, log_probs: Array, ngram_size: int = 1) -> Array:
     """`log_probs`, with the least number of the dtype for words that would repeat the last words of a sequence.
 
     Args:
@@ -236,7 +233,6 @@ def _no_repeat_ngram(state_seq: Array, log_probs: Array, ngram_size: int = 1) ->
     """
     name = "NoRepeatNGram"
     check.rank(name, 3, state_seq=state_seq, log_probs=log_probs)
-    check.integral(name, state_seq=state_seq)
     length, size = state_seq.shape[-1], ngram_size
     if not 0 < size < length or state_seq.shape[:2] != log_probs.shape[:2]:
         raise SporaxValueError(

@@ -47,28 +47,25 @@ def relu(input: Array, inplace: bool = False) -> Array:
 
 
 @operator("ReLU6", function="relu6")
-def relu6(x: Array) -> Array:
+def relu6(x: check.Float) -> Array:
     """The input limited to [0, 6]; its gradient is 0 at 0 and 1 at 6."""
-    check.floating("ReLU6", x=x)
     # `where` and not `clip`: the gradient at 6 is 1 in MindSpore.
     return jnp.where(x > 6, jnp.asarray(6, x.dtype), jax.nn.relu(x))
 
 
 @operator("GeLU", function="")
-def _gelu_tanh(input: Array) -> Array:
+def _gelu_tanh(input: check.Float) -> Array:
     """Gaussian error linear unit in its tanh approximation (Hendrycks & Gimpel 2016)."""
-    check.floating("GeLU", input=input)
     return jax.nn.gelu(input, approximate=True)
 
 
 @operator(function="gelu", mint="nn.functional.gelu; npu_gelu")
-def gelu(input: Array, approximate: str = "none") -> Array:
+def gelu(input: check.Float, approximate: str = "none") -> Array:
     """Gaussian error linear unit; `approximate` is ``"none"`` (by the error function) or ``"tanh"``.
 
     Raises:
         SporaxValueError: another `approximate`.
     """
-    check.floating("gelu", input=input)
     check.one_of("gelu", approximate, ("none", "tanh"), "approximate")
     return jax.nn.gelu(input, approximate=approximate == "tanh")
 
@@ -80,9 +77,8 @@ def sigmoid(input: Array) -> Array:
 
 
 @operator("SiLU", function="silu")
-def silu(input: Array) -> Array:
+def silu(input: check.Float) -> Array:
     """x · sigmoid(x), also called swish."""
-    check.floating("SiLU", input=input)
     return jax.nn.silu(input)
 
 
@@ -147,16 +143,14 @@ def _mint_leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
 
 
 @operator("Elu", function="elu")
-def elu(input_x: Array, alpha: float = 1.0) -> Array:
+def elu(input_x: check.Float, alpha: float = 1.0) -> Array:
     """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    check.floating("Elu", input_x=input_x)
     return jax.nn.elu(input_x, alpha)
 
 
 @operator("Softplus", function="")
-def _softplus(input: Array) -> Array:
+def _softplus(input: check.Float) -> Array:
     """log(1 + exp(x)), computed without overflow."""
-    check.floating("Softplus", input=input)
     return jax.nn.softplus(input)
 
 
@@ -240,32 +234,28 @@ _shrink(None, "soft_shrink", True, "soft_shrink", "")
 
 
 @operator("CeLU", function="celu")
-def celu(x: Array, alpha: float = 1.0) -> Array:
+def celu(x: check.Float, alpha: float = 1.0) -> Array:
     """The input where positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere (Barron 2017)."""
-    check.floating("CeLU", x=x)
     if alpha == 0:
         raise SporaxValueError("For 'CeLU', 'alpha' must not be 0.")
     return jax.nn.celu(x, alpha)
 
 
 @operator(function="hardtanh", mint="")
-def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+def hardtanh(input: check.One, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """The input limited to [min_val, max_val]."""
-    check.tensor("hardtanh", input=input)
     return extremes.limited(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
 
 
 @operator(function="threshold")
-def threshold(input: Array, thr: float, value: float) -> Array:
+def threshold(input: check.One, thr: float, value: float) -> Array:
     """The input where it exceeds `thr`, `value` elsewhere."""
-    check.tensor("threshold", input=input)
     return jnp.where(input > thr, input, jnp.asarray(value, input.dtype))
 
 
 @operator(function="softmin")
-def softmin(x: Array, axis: int = -1, *, dtype: DType | None = None) -> Array:
+def softmin(x: check.Float, axis: int = -1, *, dtype: DType | None = None) -> Array:
     """Softmax of the negative input along `axis`."""
-    check.floating("softmin", x=x)
     return jax.nn.softmax(-(x if dtype is None else x.astype(dtype.np_dtype)), check.axis("softmin", axis, x.ndim))
 
 
@@ -293,15 +283,13 @@ def swiglu(input: Array, dim: int = -1) -> Array:
 
 
 @operator("PReLU", function="prelu", mint="nn.functional.prelu", dims=channels)
-def prelu(input: Array, weight: Array) -> Array:
+def prelu(input: check.Float, weight: check.Float1) -> Array:
     """The input where it is positive, `weight` times the input elsewhere.
 
     Args:
         input: (n, channels, …).
         weight: (1,), one slope for all, or (channels,).
     """
-    check.floating("PReLU", input=input, weight=weight)
-    check.rank("PReLU", 1, weight=weight)
     channels = input.shape[1] if input.ndim > 1 else 1
     if weight.shape[0] not in (1, channels):
         raise SporaxValueError(

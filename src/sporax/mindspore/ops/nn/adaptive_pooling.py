@@ -8,7 +8,7 @@ overlap are small slices instead, which are compared directly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -19,79 +19,52 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core.check import ImageFormat, Pair, known, pair
+from sporax.mindspore.ops._core.check import ImageFormat, known, pair
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
 from sporax.mindspore.ops.nn.window_dims import POOLING
 from sporax.mindspore.ops.random.dropout import rand
 
-
-def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any], Array]:
-    """Pooling to a given output size: cell i covers rows floor(i·H/h) up to ceil((i+1)·H/h)."""
-
-    def pool(x: Array, output_size: Any) -> Array:
-        check.rank(name, (3, 4), x=x)
-        sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
-        if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
-            raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
-        goal = [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
-        for axis, target in zip((-2, -1), goal, strict=True):
-            # Dim by dim: means of means and maxima of maxima are exact here, as cells are boxes.
-            x = jnp.concatenate(list(_cells(x, axis, target, reduce)), axis)
-        return x
-
-    return pool
-
-
-def _cells(x: Array, axis: int, size: int, reduce: Callable[..., Array]) -> Any:
-    length = x.shape[axis]
-    for cell in range(size):
-        # Cells may overlap by one element where sizes do not divide.
-        first, last = cell * length // size, -(-(cell + 1) * length // size)
-        yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
-
-
-@operator(function="adaptive_avg_pool2d", mint="nn.functional.adaptive_avg_pool2d")
-def adaptive_avg_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
-    """Means that bring height and width to `output_size`; None keeps a size."""
-    return _adaptive("adaptive_avg_pool2d", jnp.mean)(input, output_size)
-
-
-@operator(function="adaptive_max_pool2d")
-def adaptive_max_pool2d(
-    input: Array, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
-) -> Any:
-    """Maxima that bring height and width to `output_size`; None keeps a size.
-
-    With `return_indices` also where they are: int64 positions in the flattened image.
-    """
-    values = _adaptive("adaptive_max_pool2d", extremes.largest)(input, output_size)
-    if not return_indices:
-        return values
-    height, width = input.shape[-2:]
-    # Positions in the flattened image, for every element.
-    positions = jnp.broadcast_to(jnp.arange(height * width).reshape(height, width), input.shape)
-    sizes = values.shape[-2:]
-    rows = [
-        jnp.stack([_place_of_largest(input, positions, (row, column), sizes) for column in range(sizes[1])], -1)
-        for row in range(sizes[0])
-    ]
-    return values, jnp.stack(rows, -2)
-
-
-def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, ...]) -> Array:
-    """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
-    (top, bottom), (left, right) = (
-        (index * length // size, -(-(index + 1) * length // size))
-        for index, size, length in zip(cell, sizes, x.shape[-2:], strict=True)
-    )
-    flat = (*x.shape[:-2], (bottom - top) * (right - left))
-    values, indices = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
-    return jnp.take_along_axis(indices, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
+Sizes = int | tuple[int | None, ...] | None
 
 
 def _bounds(length: int, size: int) -> list[tuple[int, int]]:
     """Cell i covers the elements floor(i·whole/size) up to ceil((i+1)·whole/size)."""
     return [(cell * length // size, -(-(cell + 1) * length // size)) for cell in range(size)]
+
+
+def _by_cells(x: Array, goal: Sequence[int], reduce: Callable[..., Array]) -> Array:
+    """`x` whose last dims have the sizes `goal`, a reduction of each cell."""
+    # Dim by dim: means of means and maxima of maxima are exact here, as cells are boxes.
+    for dim, size in enumerate(goal, start=x.ndim - len(goal)):
+        cells = [jax.lax.slice_in_dim(x, *bound, axis=dim) for bound in _bounds(x.shape[dim], size)]
+        x = jnp.concatenate([reduce(cell, axis=dim, keepdims=True) for cell in cells], dim)
+    return x
+
+
+def _adaptive_image(name: str, x: Array, output_size: Any, reduce: Callable[..., Array]) -> Array:
+    """Pooling of images of any dtype to a given output size."""
+    check.rank(name, (3, 4), x=x)
+    sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
+    if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
+        raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
+    goal = [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
+    return _by_cells(x, goal, reduce)
+
+
+@operator(function="adaptive_avg_pool2d", mint="nn.functional.adaptive_avg_pool2d")
+def adaptive_avg_pool2d(input: Array, output_size: Sizes) -> Array:
+    """Means that bring height and width to `output_size`; None keeps a size."""
+    return _adaptive_image("adaptive_avg_pool2d", input, output_size, jnp.mean)
+
+
+@operator(function="adaptive_max_pool2d")
+def adaptive_max_pool2d(input: Array, output_size: Sizes, return_indices: bool = False) -> Any:
+    """Maxima that bring height and width to `output_size`; None keeps a size.
+
+    With `return_indices` also where they are: int64 positions in the flattened image.
+    """
+    values = _adaptive_image("adaptive_max_pool2d", input, output_size, extremes.largest)
+    return (values, _with_positions(input, values.shape[-2:])[1]) if return_indices else values
 
 
 def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
@@ -104,46 +77,44 @@ def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
 
 
 def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
-    for dim, size in enumerate(_goal(name, x, output_size, dims), start=x.ndim - dims):
-        cells = [jax.lax.slice_in_dim(x, *bound, axis=dim) for bound in _bounds(x.shape[dim], size)]
-        x = jnp.concatenate([jnp.mean(cell, dim, keepdims=True) for cell in cells], dim)
-    return x
+    return _by_cells(x, _goal(name, x, output_size, dims), jnp.mean)
 
 
-def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool) -> Any:
+def _with_positions(x: Array, goal: Sequence[int]) -> tuple[Array, Array]:
     """Maxima, dim by dim from the last, with the positions carried along (the first of equals in row-major order)."""
-    goal = _goal(name, x, output_size, dims)
-    spatial = x.shape[-dims:]
+    spatial = x.shape[-len(goal) :]
     # Positions are carried along, as each dim moves elements.
-    positions = jnp.broadcast_to(jnp.arange(int(np.prod(spatial)), dtype=jnp.int64).reshape(spatial), x.shape)
+    positions = jnp.broadcast_to(jnp.arange(math.prod(spatial), dtype=jnp.int64).reshape(spatial), x.shape)
     # From the last dim, so that the first of equals in row-major order wins.
-    for dim in reversed(range(x.ndim - dims, x.ndim)):
+    for dim in reversed(range(x.ndim - len(goal), x.ndim)):
         picked = []
         for bound in _bounds(x.shape[dim], goal[dim - x.ndim]):
             cell, where = (jax.lax.slice_in_dim(array, *bound, axis=dim) for array in (x, positions))
             best = jnp.argmax(cell, dim, keepdims=True)
             picked.append([jnp.take_along_axis(array, best, dim) for array in (cell, where)])
         x, positions = (jnp.concatenate(parts, dim) for parts in zip(*picked, strict=True))
+    return x, positions
+
+
+def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool) -> Any:
+    values, positions = _with_positions(x, _goal(name, x, output_size, dims))
     # int32 for volumes, as MindSpore gives it.
-    return (x, positions.astype(jnp.int32) if dims == 3 else positions) if index else x
+    return (values, positions.astype(jnp.int32) if dims == 3 else positions) if index else values
 
 
 def _adaptive_forms(dims: int) -> None:
-    size_type = int | tuple[int | None, ...] | None
     mean, top = f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"
 
-    def average(input: Array, output_size: size_type) -> Array:
+    def average(input: Array, output_size: Sizes) -> Array:
         return _adaptive_mean(mean, input, output_size, dims)
 
-    def maximum(input: Array, output_size: size_type) -> Array:
+    def maximum(input: Array, output_size: Sizes) -> Array:
         return _adaptive_max(top, input, output_size, dims, False)
 
-    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:
+    def with_indices(input: Array, output_size: Sizes, return_indices: bool = False) -> Any:
         return _adaptive_max(top, input, output_size, dims, return_indices)
 
     for form in (average, maximum, with_indices):
-        # Set afterwards: annotations of these functions are text otherwise.
-        form.__annotations__["output_size"] = size_type
         form.__name__ = mean if form is average else top
         form.__doc__ = f"{'Means' if form is average else 'Maxima'} that bring the last {dims} dims to `output_size`."
     if dims != 2:
@@ -159,19 +130,19 @@ for _dims in (1, 2, 3):
 
 
 @operator("AdaptiveAvgPool2D(output_size)", function="")
-def _adaptive_avg_pool2d(input_x: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
+def _adaptive_avg_pool2d(input_x: Array, output_size: Sizes) -> Array:
     """Means that bring the last 2 dims to `output_size`; None keeps a size."""
     return _adaptive_mean("AdaptiveAvgPool2D", input_x, output_size, 2)
 
 
 @operator("AdaptiveAvgPool3D(output_size)", function="")
-def _adaptive_avg_pool3d(x: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
+def _adaptive_avg_pool3d(x: Array, output_size: Sizes) -> Array:
     """Means that bring the last 3 dims to `output_size`; None keeps a size."""
     return _adaptive_mean("AdaptiveAvgPool3D", x, output_size, 3)
 
 
 @operator("AdaptiveMaxPool2D(output_size)", function="")
-def _adaptive_max_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> tuple[Array, Array]:
+def _adaptive_max_pool2d(input: Array, output_size: Sizes) -> tuple[Array, Array]:
     """Maxima that bring the last 2 dims to `output_size`, and their positions in the flattened image."""
     return _adaptive_max("AdaptiveMaxPool2D", input, output_size, 2, True)
 

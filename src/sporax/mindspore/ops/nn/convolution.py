@@ -241,8 +241,8 @@ def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, ker
     dims=CONVOLUTION,
 )
 def _conv3d(
-    x: Array,
-    weight: Array,
+    x: check.Rank5,
+    weight: check.Rank5,
     out_channel: int,
     kernel_size: Setting,
     mode: int = 1,
@@ -254,7 +254,6 @@ def _conv3d(
     data_format: Literal["NCDHW"] = "NCDHW",
 ) -> Array:
     """Cross-correlation of volumes (n, c_in, d, h, w) with kernels (out_channel, c_in / group, d, h, w)."""
-    check.rank("Conv3D", 5, x=x, weight=weight)
     _check_kernel("Conv3D", weight, weight.shape[0], out_channel, kernel_size, mode)
     return _convolved("Conv3D", x, weight, stride, pad_mode, pad, dilation, group)
 
@@ -379,8 +378,8 @@ def conv_transpose2d(
 
 @operator(function="conv3d_transpose")
 def conv3d_transpose(
-    inputs: Array,
-    weight: Array,
+    inputs: check.Rank5,
+    weight: check.Rank5,
     pad_mode: PadMode = "valid",
     padding: Setting = 0,
     stride: Setting = 1,
@@ -389,7 +388,6 @@ def conv3d_transpose(
     output_padding: Setting = 0,
 ) -> Array:
     """Transposed convolution of volumes (n, c_in, d, h, w) with kernels (c_in, c_out / group, d, h, w)."""
-    check.rank("conv3d_transpose", 5, inputs=inputs, weight=weight)
     return _up("conv3d_transpose", inputs, weight, stride, pad_mode, padding, output_padding, dilation, group)
 
 
@@ -399,8 +397,8 @@ def conv3d_transpose(
     function="",
 )
 def _conv3d_transpose_primitive(
-    dout: Array,
-    weight: Array,
+    dout: check.Rank5,
+    weight: check.Rank5,
     in_channel: int,
     out_channel: int,
     kernel_size: Setting,
@@ -414,7 +412,6 @@ def _conv3d_transpose_primitive(
     data_format: Literal["NCDHW"] = "NCDHW",
 ) -> Array:
     """Transposed convolution of volumes (n, in_channel, d, h, w) with kernels (in_channel, out_channel / group, d, h, w)."""
-    check.rank("Conv3DTranspose", 5, dout=dout, weight=weight)
     _check_kernel("Conv3DTranspose", weight, weight.shape[1] * group, out_channel, kernel_size, mode)
     if dout.shape[1] != in_channel:
         raise SporaxValueError(

@@ -54,9 +54,8 @@ def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Re
 
 
 @operator(function="huber_loss")
-def huber_loss(input: Array, target: Array, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
+def huber_loss(input: check.Float, target: check.Float, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
     """Half the squared difference where it is below `delta`, ``delta * (|difference| - delta / 2)`` elsewhere."""
-    check.floating("huber_loss", input=input, target=target)
     check.broadcast("huber_loss", input, target)
     SporaxValueError.raise_if(delta <= 0, "huber_loss", "delta", "be positive", delta)
     gap = jnp.abs(input - target)
@@ -65,20 +64,18 @@ def huber_loss(input: Array, target: Array, reduction: Reduction = "mean", delta
 
 @operator(function="margin_ranking_loss")
 def margin_ranking_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
+    input1: check.Float, input2: check.Float, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Array:
     """``max(0, -target * (input1 - input2) + margin)``; a target of 1 wants the first larger, -1 the second."""
-    check.floating("margin_ranking_loss", input1=input1, input2=input2)
     check.broadcast("margin_ranking_loss", input1, input2)
     return reduced(jnp.maximum(-target * (input1 - input2) + margin, 0), reduction)
 
 
 @operator(function="cosine_embedding_loss", mint="nn.functional.cosine_embedding_loss")
 def cosine_embedding_loss(
-    input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
+    input1: check.Float, input2: check.Float, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Array:
     """1 - cos where the target is 1, ``max(0, cos - margin)`` where it is -1; cos of vectors in the last dim."""
-    check.floating("cosine_embedding_loss", input1=input1, input2=input2)
     SporaxValueError.raise_if(not -1 <= margin <= 1, "cosine_embedding_loss", "margin", "be in [-1, 1]", margin)
     # The vectors are in the last dim here, unlike the function's default.
     cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
@@ -88,9 +85,10 @@ def cosine_embedding_loss(
 
 
 @operator(function="hinge_embedding_loss")
-def hinge_embedding_loss(inputs: Array, targets: Array, margin: float = 1.0, reduction: Reduction = "mean") -> Array:
+def hinge_embedding_loss(
+    inputs: check.Float, targets: Array, margin: float = 1.0, reduction: Reduction = "mean"
+) -> Array:
     """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
-    check.floating("hinge_embedding_loss", inputs=inputs)
     zero = jnp.zeros((), inputs.dtype)
     loss = jnp.where(targets == 1, inputs, jnp.where(targets == -1, jnp.maximum(margin - inputs, 0), zero))
     return reduced(loss, reduction)

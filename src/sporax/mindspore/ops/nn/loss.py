@@ -25,7 +25,7 @@ from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pai
 
 @operator(function="cross_entropy", mint="nn.functional.cross_entropy", dims=labels)
 def cross_entropy(
-    input: Array,
+    input: check.Float,
     target: Array,
     weight: Array | None = None,
     ignore_index: int = -100,
@@ -43,7 +43,6 @@ def cross_entropy(
         label_smoothing: share of the target spread over all classes, in [0, 1].
     """
     name = "cross_entropy"
-    check.floating(name, input=input)
     if not input.ndim:
         raise SporaxValueError(f"For '{name}', 'input' must have a dimension of classes, but its shape is ().")
     if not 0.0 <= label_smoothing <= 1.0:
@@ -133,7 +132,7 @@ def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Ar
 
 
 @operator("SparseSoftmaxCrossEntropyWithLogits", function="", dims=labels)
-def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_grad: bool = False) -> Array:
+def _sparse_softmax_cross_entropy_with_logits(logits: check.Float2, labels: check.Int, is_grad: bool = False) -> Array:
     """Mean loss over the samples for class indices `labels` (N,); with `is_grad` its gradient, (N, C) as `logits`.
 
     Raises:
@@ -141,9 +140,6 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
         SporaxValueError: not one label per sample.
     """
     name = "SparseSoftmaxCrossEntropyWithLogits"
-    check.floating(name, logits=logits)
-    check.integral(name, labels=labels)
-    check.rank(name, 2, logits=logits)
     if labels.shape != logits.shape[:1]:
         raise SporaxValueError.must(name, "labels", f"have shape {logits.shape[:1]}, one for each sample", labels.shape)
     log_probs = jax.nn.log_softmax(logits, -1)
@@ -155,16 +151,14 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
 
 @operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)", dims=labels)
 def nll_loss(
-    inputs: Array,
-    target: Array,
+    inputs: check.Float,
+    target: check.Int,
     weight: Array | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
     """Negative of the log-probabilities `inputs` at the classes `target`. Shapes and arguments as `cross_entropy`."""
-    check.floating("nll_loss", inputs=inputs)
-    check.integral("nll_loss", target=target)
     check.rank("nll_loss", range(1, 9), inputs=inputs)
     channel = 0 if inputs.ndim == 1 else 1
     expected = inputs.shape[:channel] + inputs.shape[channel + 1 :]
@@ -226,14 +220,13 @@ binary_cross_entropy = other_form(
 
 @operator("BCEWithLogitsLoss(reduction)", function="")
 def _bce_with_logits(
-    input: Array,
-    target: Array,
+    input: check.Float,
+    target: check.Float,
     weight: Array | None = None,
     posWeight: Array | None = None,  # noqa: N803 - MindSpore's name
     reduction: Reduction = "mean",
 ) -> Array:
     """Cross entropy of sigmoid(`input`) with `target`; `posWeight` counts for the positive part, `weight` for all."""
-    check.floating("BCEWithLogitsLoss", input=input, target=target)
     check.broadcast("BCEWithLogitsLoss", input, target)
     # As above; the class form has the weights in another order.
     positive = jax.nn.log_sigmoid(input) * (1 if posWeight is None else posWeight)
@@ -279,11 +272,9 @@ def _mint_kl_div(
 
 @operator("NLLLoss(reduction, ignore_index)", function="", dims=labels)
 def _nll_loss(
-    logits: Array, labels: Array, weight: Array, reduction: Reduction = "mean", ignore_index: int = -100
+    logits: check.Float, labels: check.Int, weight: check.Float, reduction: Reduction = "mean", ignore_index: int = -100
 ) -> tuple[Array, Array]:
     """Negative of the log-probabilities `logits` (n, classes) at `labels` (n,), and the sum of the weights that count."""
-    check.floating("NLLLoss", logits=logits, weight=weight)
-    check.integral("NLLLoss", labels=labels)
     check.rank("NLLLoss", (1, 2), logits=logits)
     counted = labels != ignore_index
     # 0 as any valid class; its share is masked.
@@ -296,13 +287,17 @@ def _nll_loss(
 
 @operator(function="gaussian_nll_loss")
 def gaussian_nll_loss(
-    x: Array, target: Array, var: Array, full: bool = False, eps: float = 1e-06, reduction: Reduction = "mean"
+    x: check.Float,
+    target: check.Float,
+    var: check.Float,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: Reduction = "mean",
 ) -> Array:
     """Negative logarithm of the normal density at `target` with mean `x` and variance `var` (at least `eps`).
 
     `full` adds the constant part. The gradient does not see that the variance is limited.
     """
-    check.floating("gaussian_nll_loss", x=x, target=target, var=var)
     # Added without gradient, as MindSpore limits the variance outside of the derivative.
     limited = var + jax.lax.stop_gradient(jnp.maximum(eps - var, 0))
     loss = (jnp.log(limited) + jnp.square(target - x) / limited) / 2
@@ -311,10 +306,10 @@ def gaussian_nll_loss(
 
 @operator("CTCLoss(preprocess_collapse_repeated, ctc_merge_repeated, ignore_longer_outputs_than_inputs)", function="")
 def _ctc_loss(
-    x: Array,
-    labels_indices: Array,
-    labels_values: Array,
-    sequence_length: Array,
+    x: check.Float3,
+    labels_indices: check.Int,
+    labels_values: check.Int,
+    sequence_length: check.Int,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
@@ -334,9 +329,6 @@ def _ctc_loss(
         The loss of each sample (n,) and its gradient with respect to `x`.
     """
     name = "CTCLoss"
-    check.floating(name, x=x)
-    check.rank(name, 3, x=x)
-    check.integral(name, labels_indices=labels_indices, labels_values=labels_values, sequence_length=sequence_length)
     if preprocess_collapse_repeated or not ctc_merge_repeated:
         raise SporaxNotImplementedError(
             "For 'CTCLoss', only 'preprocess_collapse_repeated' False and 'ctc_merge_repeated' True are offered, but got "

@@ -39,7 +39,7 @@ def _batch_dims(call: Call, shapes: Shapes) -> Dims:
 
 @operator("LayerNorm", function="", dims=_layer_dims)
 def _layer_norm(
-    input_x: Array,
+    input_x: check.Float,
     gamma: Array,
     beta: Array,
     begin_norm_axis: int = 1,
@@ -61,7 +61,6 @@ def _layer_norm(
         SporaxTypeError: `input_x` is not floating point.
         SporaxValueError: `gamma` or `beta` has another shape.
     """
-    check.floating("LayerNorm", input_x=input_x)
     first = check.axis("LayerNorm", begin_norm_axis, input_x.ndim, "begin_norm_axis")
     affine = input_x.shape[check.axis("LayerNorm", begin_params_axis, input_x.ndim, "begin_params_axis") :]
     if gamma.shape != affine or beta.shape != affine:
@@ -89,7 +88,7 @@ def standardized(values: Array, axes: tuple[int, ...], epsilon: float) -> tuple[
 
 
 @operator("RmsNorm", function="rms_norm")
-def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Array]:
+def rms_norm(x: check.Float, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Array]:
     """``x / sqrt(mean(x²) + epsilon) * gamma`` over the last dimensions (Zhang & Sennrich 2019).
 
     Returns the result, and one over the root mean square.
@@ -98,7 +97,6 @@ def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Arra
         SporaxTypeError: `x` is not floating point.
         SporaxValueError: `x` does not end with the shape of `gamma`.
     """
-    check.floating("RmsNorm", x=x)
     if x.shape[x.ndim - gamma.ndim :] != gamma.shape:
         raise SporaxValueError(
             f"For 'RmsNorm', the shape of 'x' must end with that of 'gamma', but got {x.shape} and {gamma.shape}."
@@ -294,7 +292,7 @@ def _filled(x: Array, value: int) -> Array:
 
 @operator(function="layer_norm", mint="nn.functional.layer_norm")
 def layer_norm(
-    input: Array,
+    input: check.Float,
     normalized_shape: tuple[int, ...],
     weight: Array | None = None,
     bias: Array | None = None,
@@ -308,7 +306,6 @@ def layer_norm(
         weight, bias: of that shape, applied afterwards.
         eps: added to the variance.
     """
-    check.floating("layer_norm", input=input)
     first = input.ndim - len(normalized_shape)
     if not normalized_shape or first < 0 or input.shape[first:] != normalized_shape:
         raise SporaxValueError(
@@ -326,7 +323,7 @@ def layer_norm(
 
 @operator(function="group_norm", mint="nn.functional.group_norm")
 def group_norm(
-    input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+    input: check.Float, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
     """Normalisation over groups of channels of each sample (Wu & He 2018).
 
@@ -336,7 +333,6 @@ def group_norm(
         weight, bias: (channels,), applied afterwards.
         eps: added to the variance.
     """
-    check.floating("group_norm", input=input)
     n, channels = input.shape[:2]
     if num_groups < 1 or channels % num_groups:
         raise SporaxValueError(

@@ -211,7 +211,7 @@ for _dims in (1, 2, 3):
     dims=POOLING,
 )
 def _avg_pool3d(
-    x: Array,
+    x: check.Float,
     kernel_size: Setting = 1,
     strides: Setting = 1,
     pad_mode: PadMode = "valid",
@@ -223,7 +223,6 @@ def _avg_pool3d(
 ) -> Array:
     """Means over windows of volumes (n, c, d, h, w)."""
     check.rank("AvgPool3D", 5, x=x)
-    check.floating("AvgPool3D", x=x)
     window, step = per_dim("AvgPool3D", "kernel_size", kernel_size, 3), per_dim("AvgPool3D", "strides", strides, 3)
     around = resolved_edges("AvgPool3D", pad_mode, pad, x.shape[2:], window, step)
     return mean_of_windows.kernel(x, window, step, around, ceil_mode, count_include_pad, divisor_override, "AvgPool3D")
@@ -317,7 +316,7 @@ def max_pool3d(
 
 @operator("MaxPool3D(kernel_size, strides, pad_mode, pad_list, ceil_mode, data_format)", function="", dims=POOLING)
 def _max_pool3d(
-    x: Array,
+    x: check.Rank5,
     kernel_size: Setting = 1,
     strides: Setting = 1,
     pad_mode: PadMode = "VALID",
@@ -326,7 +325,6 @@ def _max_pool3d(
     data_format: Literal["NCDHW"] = "NCDHW",
 ) -> Array:
     """Maxima over windows of volumes (n, c, d, h, w)."""
-    check.rank("MaxPool3D", 5, x=x)
     window, step = per_dim("MaxPool3D", "kernel_size", kernel_size, 3), per_dim("MaxPool3D", "strides", strides, 3)
     around = resolved_edges("MaxPool3D", pad_mode, pad_list, x.shape[2:], window, step)
     return maxima.kernel(x, window, step, around, (1, 1, 1), bool(ceil_mode), "MaxPool3D")
@@ -334,7 +332,7 @@ def _max_pool3d(
 
 @operator("MaxPoolWithArgmax(kernel_size, strides, pad_mode, data_format)", function="")
 def _max_pool_with_argmax(
-    x: Array,
+    x: check.Rank4,
     kernel_size: Setting = 1,
     strides: Setting = 1,
     pad_mode: Literal["same", "valid", "SAME", "VALID"] = "valid",
@@ -342,7 +340,6 @@ def _max_pool_with_argmax(
 ) -> tuple[Array, Array]:
     """Maxima over windows of images (n, c, h, w), and their positions (int32) in the flattened image."""
     name = "MaxPoolWithArgmax"
-    check.rank(name, 4, x=x)
     window, step = per_dim(name, "kernel_size", kernel_size, 2), per_dim(name, "strides", strides, 2)
     around = resolved_edges(name, pad_mode, 0, x.shape[2:], window, step)
     values, positions = _with_positions(name, x, window, step, around, (1, 1), False)

@@ -161,9 +161,8 @@ def _gamma(key: Array, shape: tuple[int, ...], alpha: Operand, beta: Operand) ->
 
 
 @draw("RandomGamma", "seed seed2")
-def _random_gamma(key: Array, shape: tuple[int, ...], alpha: Array) -> Array:
+def _random_gamma(key: Array, shape: tuple[int, ...], alpha: check.Float) -> Array:
     """Numbers of the gamma distribution with shape `alpha` and rate 1, of shape `shape` + that of `alpha`."""
-    check.floating("RandomGamma", alpha=alpha)
     return jax.random.gamma(key, alpha, (*shape, *alpha.shape), alpha.dtype)
 
 
@@ -277,9 +276,8 @@ def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float
 
 
 @draw("LogNormalReverse", "mean std")
-def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -> Array:
+def _log_normal(key: Array, input: check.Float, mean: float = 1.0, std: float = 2.0) -> Array:
     """Numbers whose logarithms are normally distributed, in the shape and dtype of `input`."""
-    check.floating("LogNormalReverse", input=input)
     return jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype))
 
 

@@ -39,9 +39,8 @@ def _key_dims(call: Call, shapes: Shapes) -> Dims:
 
 
 @operator("Dropout", function="", dims=_key_dims)
-def _dropout(x: Array, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array]:
+def _dropout(x: check.Float, key: Array, keep_prob: float = 0.5) -> tuple[Array, Array]:
     """Elements kept with probability `keep_prob` and divided by it, zero elsewhere; and the mask (Srivastava et al. 2014)."""
-    check.floating("Dropout", x=x)
     mask = jax.random.bernoulli(key, keep_prob, x.shape)
     # Divided by the share that is kept, so that the mean stays.
     result = jnp.where(mask, x / jnp.asarray(keep_prob, x.dtype), jnp.zeros((), x.dtype))
@@ -240,14 +239,13 @@ def _mask_dims(call: Call, shapes: Shapes) -> Dims:
 
 
 @operator("DropoutDoMask()", function="", dims=_mask_dims)
-def _masked(input_x: Array, mask: Array, keep_prob: Operand) -> Array:
+def _masked(input_x: check.Float, mask: Array, keep_prob: Operand) -> Array:
     """`input_x` divided by `keep_prob` where the mask of `DropoutGenMask` has a 1, zero elsewhere.
 
     Raises:
         SporaxTypeError: `input_x` is not floating, or the mask is not uint8.
         SporaxValueError: the mask has too few bits.
     """
-    check.floating("DropoutDoMask", input_x=input_x)
     if mask.dtype != jnp.uint8:
         raise SporaxTypeError(f"For 'DropoutDoMask', 'mask' must be uint8, but got {check.describe(mask)}.")
     if mask.size * 8 < input_x.size:

@@ -357,61 +357,50 @@ def _refuse(what: str, x: Any, other: Any) -> SporaxTypeError:
     )
 
 
-def _zero(x: Any) -> Tensor:
-    return Tensor(0, x.dtype)
+def _arithmetic(
+    verb: str,
+    noun: str,
+    with_tensor: Callable[[Any, Tensor], Any] | None = None,
+    with_own: Callable[[Any, Any], Any] | None = None,
+) -> Callable[[Any, Any], Any]:
+    """An operator of Python, with a Tensor or another matrix of the kind; None: there is none."""
+
+    def compute(self: Any, other: Any) -> Any:
+        _check_shape(verb, self, other)
+        for kind, function in ((Tensor, with_tensor), (type(self), with_own)):
+            if function is not None and isinstance(other, kind):
+                return function(self, other)
+        raise _refuse(noun, self, other)
+
+    return compute
 
 
-def _coo_add(self: COOTensor, other: Any) -> Any:
-    _check_shape("add", self, other)
-    if isinstance(other, Tensor):
-        return FUNCTIONS["tensor_scatter_add"](other, self.indices, self.values)
-    if isinstance(other, COOTensor):
-        return functions.coo_add(self, other, _zero(self))
-    raise _refuse("addition", self, other)
+def _added(dense: Tensor, x: COOTensor, values: Tensor) -> Tensor:
+    """`dense` with the entries of `x` added, whose values are others."""
+    return FUNCTIONS["tensor_scatter_add"](dense, x.indices, values)
 
 
-def _coo_sub(self: COOTensor, other: Any) -> Any:
-    _check_shape("subtract", self, other)
-    if isinstance(other, Tensor):
-        return FUNCTIONS["tensor_scatter_add"](-other, self.indices, self.values)
-    if isinstance(other, COOTensor):
-        return functions.coo_add(self, -other, _zero(self))
-    raise _refuse("subtraction", self, other)
+def _coo_sum(x: COOTensor, other: COOTensor) -> COOTensor:
+    return functions.coo_add(x, other, Tensor(0, x.dtype))
 
 
-def _coo_taken_from(self: COOTensor, other: Any) -> Any:
-    _check_shape("be subtracted from", self, other)
-    if isinstance(other, Tensor):
-        return FUNCTIONS["tensor_scatter_add"](other, self.indices, -self.values)
-    raise _refuse("subtraction", self, other)
+def _csr_sum(x: CSRTensor, other: CSRTensor, factor: int) -> CSRTensor:
+    return functions.csr_add(x, other, Tensor(1, x.dtype), Tensor(factor, x.dtype))
 
 
-def _coo_mul(self: COOTensor, other: Any) -> COOTensor:
-    _check_shape("multiply", self, other)
-    if not isinstance(other, Tensor):
-        raise _refuse("multiplication", self, other)
-    return COOTensor(self.indices, self.values * FUNCTIONS["gather_nd"](other, self.indices), self.shape)
+def _picked(dense: Tensor, x: COOTensor) -> Tensor:
+    return FUNCTIONS["gather_nd"](dense, x.indices)
 
 
-def _coo_div(self: COOTensor, other: Any) -> COOTensor:
-    _check_shape("divide", self, other)
-    if not isinstance(other, Tensor):
-        raise _refuse("division", self, other)
-    return COOTensor(self.indices, self.values / FUNCTIONS["gather_nd"](other, self.indices), self.shape)
-
-
-def _csr_add(self: CSRTensor, other: Any) -> CSRTensor:
-    _check_shape("add", self, other)
-    if not isinstance(other, CSRTensor):
-        raise _refuse("addition", self, other)
-    return functions.csr_add(self, other, Tensor(1, self.dtype), Tensor(1, self.dtype))
-
-
-def _csr_sub(self: CSRTensor, other: Any) -> CSRTensor:
-    _check_shape("subtract", self, other)
-    if not isinstance(other, CSRTensor):
-        raise _refuse("subtraction", self, other)
-    return functions.csr_add(self, other, Tensor(1, self.dtype), Tensor(-1, self.dtype))
+_coo_add = _arithmetic("add", "addition", lambda x, dense: _added(dense, x, x.values), _coo_sum)
+_coo_sub = _arithmetic(
+    "subtract", "subtraction", lambda x, dense: _added(-dense, x, x.values), lambda x, other: _coo_sum(x, -other)
+)
+_coo_taken_from = _arithmetic("be subtracted from", "subtraction", lambda x, dense: _added(dense, x, -x.values))
+_coo_mul = _arithmetic("multiply", "multiplication", lambda x, dense: with_values(x, x.values * _picked(dense, x)))
+_coo_div = _arithmetic("divide", "division", lambda x, dense: with_values(x, x.values / _picked(dense, x)))
+_csr_add = _arithmetic("add", "addition", with_own=lambda x, other: _csr_sum(x, other, 1))
+_csr_sub = _arithmetic("subtract", "subtraction", with_own=lambda x, other: _csr_sum(x, other, -1))
 
 
 def _csr_mm(self: CSRTensor, matrix: Any) -> Any:
