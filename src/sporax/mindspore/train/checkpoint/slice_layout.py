@@ -60,6 +60,11 @@ class SliceLayout:
             counts[0] *= self._group_size()
         return tuple(counts)
 
+    def is_full(self, shape: Sequence[int]) -> bool:
+        """Whether values of a shape are the whole of the Parameter, as far as the layout knows."""
+        is_sharded = len(shape) != len(self.tensor_map) or max(self.counts(len(shape)), default=1) > 1
+        return self.shape == tuple(shape) or not is_sharded
+
     def region(self, device: int, shape: Sequence[int]) -> Region:
         """The block that a device holds.
 

@@ -15,8 +15,8 @@ from typing import Any
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.train._checks import check_bool, check_count
-from sporax.mindspore.train._stored import open_checkpoint, rank_files, write_stream
-from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
+from sporax.mindspore.train._stored import rank_files, write_stream
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import Progress
 from sporax.runtime.storage.tensor_files import StoredTensor
@@ -67,10 +67,10 @@ def unified_safetensors(
     paths = _paths(src_dir, file_suffix)
     # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
+    source = open_ranks(_WHERE, strategy, paths, verify=True)
     # A slice that only an absent rank wrote cannot be read anywhere else.
-    if not merge_with_redundancy:
+    if not merge_with_redundancy and not source.describes_itself:
         _check_complete(strategy.num_ranks, paths)
-    source = ShardedCheckpoint(_WHERE, strategy, {r: open_checkpoint(_WHERE, p, verify=True) for r, p in paths.items()})
     chosen = _chosen(source.names(), choice_func)
     # What no layout names is a counter or the like.
     weights = [name for name in chosen if strategy.weight_name(name) or src_strategy_file is None]
