@@ -249,7 +249,7 @@ def trace(input: Array) -> Array:
     """Sum of the diagonal of a matrix."""
     check.tensor("Trace", input=input)
     check.rank("Trace", 2, input=input)
-    return jnp.trace(input)
+    return jnp.trace(input, dtype=input.dtype)
 
 
 @operator(function="", method="trace")
